@@ -1,0 +1,40 @@
+# Everything a developer runs. `make help` lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: help setup test check bench soak pins clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+
+setup: $(VENV)/ready  ## install Laneway and its tools into .venv
+
+$(VENV)/ready: pyproject.toml requirements/dev.txt scripts/setup
+	@PYTHON=$(PYTHON) scripts/setup $(VENV)
+	@touch $@
+
+test: setup  ## run the tests (under ten minutes); ARGS="-k lanes" narrows them
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup  ## ruff, mypy --strict and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright --level warning
+
+bench: setup  ## measure the store against a raw sqlite3 loop; ARGS="push lanes" picks parts
+	$(BIN)/python bench/store.py $(ARGS)
+
+soak: setup  ## long runs of the random tests
+	LANEWAY_SOAK=1 $(BIN)/python -m pytest -m "soak or model" --timeout 3600 $(ARGS)
+
+pins: setup  ## pin the development set anew (needs uv)
+	uv pip compile --quiet --upgrade --no-emit-index-url --no-header --no-annotate --python-version 3.11 requirements/dev.in -o requirements/dev.txt
+
+clean:  ## remove what the other commands made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

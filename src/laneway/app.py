@@ -1,0 +1,205 @@
+"""The app: knows the tasks and the store."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
+
+from laneway.codec import Codec
+from laneway.config import choose_url, parse_url
+from laneway.enqueue import Desk, Draft
+from laneway.errors import BadArguments, ConfigError, DeclarationError, UnknownTask, did_you_mean
+from laneway.handle import JobHandle
+from laneway.inspection import Inspection, Stats
+from laneway.middleware import Middleware, check_middleware
+from laneway.options import TaskOptions, check_task_options
+from laneway.signature import Signature
+from laneway.store import open_store
+from laneway.store.contract import Store
+from laneway.store.inspect import Inspect
+from laneway.task import Bound, Task
+
+__all__ = ["App"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class App:
+    """Your tasks and the store their jobs live in.
+
+    >>> app = App("sqlite://")
+    >>> @app.task
+    ... def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> add(1, 2)
+    3
+    >>> add.enqueue(1, 2).state()
+    'ready'
+
+    `url` names the store; without one it is LANEWAY_URL, else `laneway.db` beside the file that makes the app. `imports` are
+    modules that declare tasks. Dead jobs are kept `dead_days` days, and at most `dead_max` of them. A worker on another
+    host whose beat has not moved for `dead_after` seconds is taken for dead.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = 30, dead_max: int = 10_000,
+        dead_after: float = 15.0,
+    ) -> None:  # fmt: skip
+        if isinstance(imports, str):
+            raise ConfigError(f"imports={imports!r}: use a list of modules, imports=[{imports!r}]")
+        self.url = choose_url(url, sys._getframe(1).f_globals.get("__file__"))  # pyright: ignore[reportPrivateUsage] - the caller's file
+        parse_url(self.url)  # a mistake surfaces here, not at the first enqueue
+        for name, value in (("dead_days", dead_days), ("dead_max", dead_max), ("dead_after", dead_after)):
+            if isinstance(value, bool) or not value > 0:
+                raise ConfigError(f"{name}={value!r}: use a number greater than 0")
+        self.imports = tuple(imports)
+        self.desk = Desk()
+        self.codecs = Codec()
+        self.inspect = Inspection(lambda: self.store_inspect)
+        self.stats = Stats(lambda: self.store_inspect)
+        self._settings: dict[str, Any] = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
+        self._tasks: dict[str, Task[..., Any, Any]] = {}
+        self._loaded = False
+        self._stores: tuple[Store, Inspect] | None = None
+        self._opening = threading.Lock()
+        self._any_call = Signature(_any_call, self.codecs, "a task by name")
+
+    # -- the store -------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The store. It opens on first use."""
+        return (self._stores or self._open())[0]
+
+    @property
+    def store_inspect(self) -> Inspect:
+        """The store's inspection side; people use `inspect` and `stats`."""
+        return (self._stores or self._open())[1]
+
+    def _open(self) -> tuple[Store, Inspect]:
+        with self._opening:
+            if self._stores is None:
+                self._stores = open_store(self.url, **self._settings)
+            return self._stores
+
+    def close(self) -> None:
+        """Let go of the store's files and connections. Using the app again opens them again."""
+        if self._stores is not None:
+            self._stores[0].close()
+
+    # -- declaring -------------------------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(self, /, **options: Unpack[TaskOptions]) -> _Declare: ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
+        """Declare a task, bare or with options: name, queue, lane, priority, retry, keep_result.
+
+        `lane` names the parameter whose value is the lane's key: jobs with the same one run one at a time, in order.
+        """
+        checked = check_task_options("@app.task", options)
+        if function is not None:
+            return self._declare(function, checked)
+        return _Declare(self._declare, checked)
+
+    def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any, Any]:
+        if not callable(function):
+            raise DeclarationError(f"@app.task is for functions, not {function!r}; a name goes in name=")
+        task: Task[..., Any, Any] = Task(self, function, options)
+        known = self._tasks.get(task.name)
+        # A module that is loaded again (reload, or run and imported) declares the same function again: the newer one counts.
+        if known is not None and known.function.__code__.co_filename != function.__code__.co_filename:
+            raise DeclarationError(f'two tasks are named "{task.name}": give one of them another name with name=')
+        self._tasks[task.name] = task
+        return task
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any, Any]]:
+        """All tasks by name, those of `imports` included."""
+        if not self._loaded:
+            self._loaded = True
+            try:
+                for module in self.imports:
+                    importlib.import_module(module)
+            except BaseException:
+                self._loaded = False
+                raise
+        return MappingProxyType(self._tasks)
+
+    def codec(self, kind: type[T], *, encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
+        """Let a type of yours travel: `encode` makes something JSON can hold, `decode` makes it whole again.
+
+        >>> from fractions import Fraction
+        >>> app = App("sqlite://")
+        >>> app.codec(Fraction, encode=str, decode=Fraction)
+        >>> @app.task
+        ... def pour(litres: Fraction) -> None: ...
+        >>> pour.enqueue(Fraction(1, 3)).created
+        True
+        """
+        self.codecs.register(kind, encode, decode)
+
+    def client_middleware(self, function: Middleware) -> Middleware:
+        """Run a generator around every enqueue; it gets the draft of the job and yields once."""
+        check_middleware(function)
+        self.desk.middlewares.append(function)
+        return function
+
+    # -- enqueueing ------------------------------------------------------------------------------------------
+
+    def enqueue(self, task: str, /, *args: Any, check: bool = True, **kwargs: Any) -> JobHandle[Any]:
+        """Enqueue by name. An app with tasks refuses names it does not know; `check=False` sends anyway."""
+        declared = self.tasks.get(task)
+        if declared is not None:
+            return declared.enqueue(*args, **kwargs)
+        if self.tasks and check:
+            raise UnknownTask(
+                f'no task named "{task}" is registered here.{did_you_mean(task, self.tasks)} '
+                f"Known: {len(self.tasks)} tasks. To send it to a program that knows it, add check=False",
+                task=task,
+            )
+        check_task_options("app.enqueue", {"name": task})
+        draft = Draft(task, self._any_call, None, args, kwargs, "default", 0, {})
+        created = self.desk.enqueue(self.store, draft)
+        return JobHandle(self, draft.id, task, created, None)
+
+    def enqueue_many(self, calls: Iterable[Bound], *, chunk: int = 1000) -> int:
+        """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk is in memory at a time."""
+        return self.desk.enqueue_many(self.store, (self._bound(call).draft() for call in calls), chunk)
+
+    @staticmethod
+    def _bound(call: object) -> Bound:
+        if not isinstance(call, Bound):
+            raise BadArguments(f"app.enqueue_many takes bound calls such as send_email.bind(42), not {call!r}")
+        return call
+
+    def __repr__(self) -> str:
+        return f"<App {self.url}>"
+
+
+class _Declare:
+    """`@app.task(...)`, waiting for its function."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
+        self._declare = declare
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        return self._declare(function, self._options)
+
+
+def _any_call(*args: Any, **kwargs: Any) -> None:
+    """The signature of a task whose code is elsewhere."""

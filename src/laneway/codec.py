@@ -1,0 +1,145 @@
+"""The codec: arguments become JSON and come back typed.
+
+msgspec does the work; this room adds what it leaves open. Values that would change on the way (NaN, a tuple
+where nothing says tuple) are refused, sizes have limits, and users' own types go through a pair of functions that
+they registered. Nothing is ever unpickled, evaluated or imported.
+
+Enters: Python values.  Leaves: bytes, and the values again.  Called by: `signature`, stores (`open_body`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from laneway.errors import GarbageError, PayloadTooLarge
+
+__all__ = ["Codec", "Envelope", "check_size", "open_body"]
+
+MAX_BYTES = 1_000_000
+MAX_LEVELS = 100
+
+
+class Envelope(Struct, array_like=True, frozen=True):
+    """A job's body, opened but not read: `[[positional], {keyword}]`, and options if there are any."""
+
+    args: Raw
+    kwargs: Raw
+    options: Raw = Raw(b"{}")
+
+
+_envelope = msgspec.json.Decoder(Envelope)
+
+
+def open_body(body: bytes) -> Envelope:
+    """Open a job's body, or raise GarbageError that says why it is none."""
+    try:
+        envelope = _envelope.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
+        raise GarbageError(f"this body is no job's: {error}") from None
+    if bytes(envelope.args)[:1] != b"[" or bytes(envelope.kwargs)[:1] != b"{" or bytes(envelope.options)[:1] != b"{":
+        raise GarbageError("this body is no job's: expected [[…], {…}]")
+    return envelope
+
+
+class Codec:
+    """Encodes and decodes, with the types that an app has registered."""
+
+    def __init__(self) -> None:
+        self._types: dict[type, tuple[Callable[[Any], object], Callable[[Any], Any]]] = {}
+        self._encoder = msgspec.json.Encoder(enc_hook=self._to_json)
+
+    def register(self, kind: type, encode: Callable[[Any], object], decode: Callable[[Any], Any]) -> None:
+        """Let a type travel: `encode` makes something JSON can hold, `decode` makes it whole again."""
+        self._types[kind] = (encode, decode)
+
+    def knows(self, kind: type) -> bool:
+        """Say whether values of a type that msgspec does not know can travel."""
+        return any(base in self._types for base in kind.__mro__) or is_pydantic(kind)
+
+    def encode(self, value: object) -> bytes:
+        """Return a value as JSON. What JSON cannot hold is a TypeError or ValueError that says so."""
+        try:
+            data = self._encoder.encode(value)
+        except RecursionError:
+            raise PayloadTooLarge(f"the arguments are nested more than {MAX_LEVELS} levels deep, or contain themselves") from None
+        except UnicodeEncodeError as error:
+            raise ValueError(f"a string has no UTF-8 form: {error}") from None
+        # msgspec writes NaN and infinity as null; only then is there anything to look for.
+        if b"null" in data:
+            for number in _floats(msgspec.to_builtins(value, enc_hook=self._to_json)):
+                if not math.isfinite(number):
+                    raise ValueError(f"JSON has no {number}: pass None, or leave it out")
+        return data
+
+    def decoder(self, kind: Any) -> msgspec.json.Decoder[Any]:
+        """Return a decoder for a type; a type that cannot make the trip is a TypeError."""
+        return msgspec.json.Decoder(kind, dec_hook=self._from_json)
+
+    def _to_json(self, value: Any) -> object:
+        for base in cast(type, type(value)).__mro__:
+            if base in self._types:
+                return self._types[base][0](value)
+        if is_pydantic(cast(type, type(value))):
+            return value.model_dump(mode="json")
+        raise TypeError(
+            f"{type(value).__qualname__} cannot travel as JSON: pass an id or plain values, make it a dataclass, "
+            f"or register it: app.codec({type(value).__name__}, encode=…, decode=…)"
+        )
+
+    def _from_json(self, kind: type, value: Any) -> object:
+        for base in kind.__mro__:
+            if base in self._types:
+                return self._types[base][1](value)
+        if is_pydantic(kind):
+            return cast(Any, kind).model_validate(value)
+        raise TypeError(f"{kind.__qualname__} has no codec here: app.codec({kind.__name__}, encode=…, decode=…)")
+
+
+def is_pydantic(kind: type) -> bool:
+    """Say whether a type is a pydantic model, without importing pydantic."""
+    return hasattr(kind, "model_validate") and hasattr(kind, "model_dump")
+
+
+def check_size(data: bytes) -> None:
+    """Raise PayloadTooLarge for more than 1 MB or 100 levels."""
+    if len(data) > MAX_BYTES:
+        raise PayloadTooLarge(
+            f"the arguments are {len(data):,} bytes of JSON, and at most {MAX_BYTES:,} may travel: "
+            "store them and pass a reference (an id, a path)"
+        )
+    # Each level opens a bracket: with few brackets there is nothing to measure.
+    if data.count(b"[") + data.count(b"{") > MAX_LEVELS and (levels := _levels(data)) > MAX_LEVELS:
+        raise PayloadTooLarge(f"the arguments are nested {levels} levels deep, and at most {MAX_LEVELS} may travel")
+
+
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def _levels(data: bytes) -> int:
+    level = deepest = -2  # the body's own two brackets do not count
+    for match in _STRING_OR_BRACKET.finditer(data):
+        mark = match.group()
+        if mark in b"[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif mark in b"]}":
+            level -= 1
+    return deepest
+
+
+def _floats(value: Any) -> Iterator[float]:
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict):
+        for item in cast("dict[Any, Any]", value).items():
+            for part in item:
+                yield from _floats(part)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in cast("list[Any]", value):
+            yield from _floats(item)

@@ -1,0 +1,77 @@
+"""Settings: where the store is, and what its URL says.
+
+Enters: what the code or the environment gives.  Leaves: a `StoreURL`.  Called by: `app`, `store.open_store`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+
+from laneway.errors import ConfigError, did_you_mean
+
+__all__ = ["StoreURL", "choose_url", "number", "parse_url"]
+
+EXAMPLES = 'use "sqlite:///jobs.db" (a file) or "sqlite://" (in memory, one process)'
+
+
+class StoreURL(Struct, frozen=True):
+    """A store's address, taken apart."""
+
+    scheme: str
+    path: str
+    options: dict[str, str]
+
+
+def choose_url(url: str | None, app_file: str | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the URL to use: what the code says, else LANEWAY_URL, else laneway.db beside the app's file."""
+    if url is not None:
+        return url
+    if chosen := environ.get("LANEWAY_URL"):
+        return chosen
+    folder = Path(app_file).resolve().parent if app_file else Path.cwd()
+    return f"sqlite:///{folder / 'laneway.db'}"
+
+
+def parse_url(url: object) -> StoreURL:
+    """Take a URL apart, or raise ConfigError that says what to write."""
+    if not isinstance(url, str):
+        raise ConfigError(f"a store's URL must be a string, not {url!r}: {EXAMPLES}")
+    parts = urlsplit(url)
+    if not parts.scheme or "://" not in url:
+        raise ConfigError(f"{url!r} is no store's URL: {EXAMPLES}")
+    if parts.scheme != "sqlite":
+        raise ConfigError(f'{url!r}: there is no store "{parts.scheme}" in this version: {EXAMPLES}')
+    if parts.netloc:
+        raise ConfigError(
+            f"{url!r}: a path needs three slashes (sqlite:///jobs.db), an absolute one four (sqlite:////var/lib/jobs.db)"
+        )
+    if parts.fragment:
+        raise ConfigError(f"{url!r}: write # as %23")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return StoreURL(parts.scheme, unquote(parts.path.removeprefix("/")), options)
+
+
+def number(options: dict[str, str], name: str, default: float) -> float:
+    """Return an option of a URL as a positive number."""
+    text = options.get(name)
+    try:
+        value = default if text is None else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise ConfigError(f"{name}={text}: use a positive number, such as {name}={default:g}")
+    return value
+
+
+def check_options(url: StoreURL, known: tuple[str, ...]) -> None:
+    """Refuse options that the store does not have."""
+    for name in url.options:
+        if name not in known:
+            raise ConfigError(
+                f'the {url.scheme} store has no option "{name}".{did_you_mean(name, known)} It has: {", ".join(known)}'
+            )

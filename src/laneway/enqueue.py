@@ -1,0 +1,167 @@
+"""Enqueueing: calls become jobs and go to the store.
+
+A call is drafted, passes the client middlewares, is sealed into a `Job`, and is pushed: alone, in chunks, or together with
+what else the event loop enqueues in the same turn.
+
+Enters: drafts.  Leaves: jobs.  Called by: `task`, `app`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from laneway.errors import BadOption, BulkError, LanewayError
+from laneway.job import Job, check_lane, new_id
+from laneway.middleware import Middleware, around
+from laneway.retry import Retry
+from laneway.signature import Signature
+from laneway.store.contract import Store
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+
+__all__ = ["Desk", "Draft"]
+
+
+class Draft:
+    """A call on its way to become a job. Client middlewares may change it."""
+
+    __slots__ = (
+        "_key",
+        "_signature",
+        "args",
+        "at",
+        "delay",
+        "headers",
+        "id",
+        "kwargs",
+        "lane",
+        "priority",
+        "queue",
+        "retry",
+        "task",
+    )
+
+    def __init__(
+        self, task: str, signature: Signature, key: str | None, args: Sequence[Any], kwargs: Mapping[str, Any],
+        queue: str, priority: int, options: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.task = task
+        self.args = args
+        self.kwargs = kwargs
+        self.id: str = options.get("id") or new_id()
+        self.queue: str = options.get("queue", queue)
+        self.lane: str | None = options.get("lane")
+        self.priority: int = options.get("priority", priority)
+        self.delay, self.at = options.get("run_after", (0, 0))
+        self.retry: Retry | None = options.get("retry")
+        self.headers: dict[str, str] = {}  #: travel with the job: trace ids and alike
+        self._signature = signature
+        self._key = key  # the parameter that names the lane
+
+    def seal(self) -> Job:
+        """Check everything and return the job, or raise what is wrong with it."""
+        options: dict[str, Any] = {}
+        if self.retry is not None:
+            options["retry"] = [self.retry.times, None if callable(self.retry.backoff) else self.retry.backoff]
+        if self.headers:
+            options["headers"] = self.headers
+        body = self._signature.pack(self.args, self.kwargs, options)
+        if self.lane is None and self._key is not None:
+            self.lane = self._lane(self._key)
+        if self.lane is not None and self.priority:
+            raise BadOption(
+                f"{self.task}: lane {self.lane!r} and priority {self.priority} together: a lane is in order, so its jobs have no "
+                "priority. Leave one out."
+            )
+        return Job(self.id, self.task, self.queue, body, self.lane, self.priority, self.delay, self.at)
+
+    def _lane(self, parameter: str) -> str:
+        try:
+            return check_lane(self._signature.value(parameter, self.args, self.kwargs))
+        except ValueError as error:
+            raise BadOption(f'{self.task}, lane="{parameter}": {error}') from None
+
+
+class Desk:
+    """Pushes drafts to a store."""
+
+    def __init__(self) -> None:
+        self.middlewares: list[Middleware] = []
+        self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, _Gatherer] = weakref.WeakKeyDictionary()
+
+    def enqueue(self, store: Store, draft: Draft) -> bool:
+        """Push one; say whether it is new."""
+        if not self.middlewares:
+            return store.push((draft.seal(),))[0]
+        with around(self.middlewares, (draft,)):
+            return store.push((draft.seal(),))[0]
+
+    async def aenqueue(self, store: Store, draft: Draft) -> bool:
+        """The same from an event loop, in one round trip with all that is enqueued in the same turn."""
+        import asyncio  # noqa: PLC0415 - programs without an event loop never load it
+
+        loop = asyncio.get_running_loop()
+        gatherer = self._gatherers.get(loop)
+        if gatherer is None or gatherer.store is not store:
+            gatherer = self._gatherers[loop] = _Gatherer(store)
+        if not self.middlewares:
+            return await gatherer.push(loop, draft.seal())
+        with around(self.middlewares, (draft,)):
+            return await gatherer.push(loop, draft.seal())
+
+    def enqueue_many(self, store: Store, drafts: Iterable[Draft], chunk: int) -> int:
+        """Push any number, a chunk in memory at a time; return how many are new."""
+        if chunk < 1:
+            raise BadOption(f"chunk={chunk!r}: use a whole number from 1")
+        accepted = 0
+        rest = iter(drafts)
+        try:
+            while portion := list(itertools.islice(rest, chunk)):
+                with around(self.middlewares, portion):
+                    accepted += sum(store.push([draft.seal() for draft in portion]))
+        except LanewayError as error:
+            message = f"{error} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again)"
+            raise BulkError(message, accepted=accepted) from error
+        return accepted
+
+
+class _Gatherer:
+    """Gathers what one event loop enqueues, and pushes it in order, one round trip at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._waiting: list[tuple[Job, Future[bool]]] = []
+        self._pushing = False
+
+    def push(self, loop: AbstractEventLoop, job: Job) -> Future[bool]:
+        future: Future[bool] = loop.create_future()
+        self._waiting.append((job, future))
+        if not self._pushing:
+            self._pushing = True
+            loop.call_soon(self._start, loop)
+        return future
+
+    def _start(self, loop: AbstractEventLoop) -> None:
+        gathered, self._waiting = self._waiting, []
+        pushed = loop.run_in_executor(None, self.store.push, [job for job, _ in gathered])
+        pushed.add_done_callback(lambda done: self._finish(loop, gathered, done))
+
+    def _finish(self, loop: AbstractEventLoop, gathered: list[tuple[Job, Future[bool]]], done: Future[list[bool]]) -> None:
+        if self._waiting:
+            self._start(loop)
+        else:
+            self._pushing = False
+        error = None if done.cancelled() else done.exception()
+        for index, (_, future) in enumerate(gathered):
+            if future.done():
+                continue
+            if done.cancelled():
+                future.cancel()
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(done.result()[index])

@@ -1,0 +1,178 @@
+"""Everything that can go wrong, as one tree.
+
+::
+
+    LanewayError
+    ├── ConfigError               a URL or a setting
+    ├── DeclarationError          a task that cannot work, found where it is declared
+    ├── EnqueueError
+    │   ├── BadArguments          arguments that do not fit or cannot make the trip
+    │   │   └── PayloadTooLarge
+    │   ├── BadOption             an option of using() or task() that is unknown or wrong
+    │   ├── BulkError             enqueue_many stopped on the way; says how many were accepted
+    │   └── UnknownTask
+    ├── NotFound
+    │   ├── UnknownJob
+    │   └── UnknownQueue
+    ├── ResultError
+    │   ├── JobCancelled
+    │   ├── JobFailed
+    │   ├── NoResult
+    │   └── ResultTimeout
+    └── StoreError
+        ├── GarbageError          bytes in the store that are no job
+        ├── SchemaError           tables of another version
+        ├── StoreCorrupt
+        └── StoreUnavailable      nothing was written; the same call may work later
+            ├── StoreBusy
+            ├── StoreFull
+            └── StoreReadOnly
+
+A class's docstring is its default message. The facts of the case are attributes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "BadArguments",
+    "BadOption",
+    "BulkError",
+    "ConfigError",
+    "DeclarationError",
+    "EnqueueError",
+    "GarbageError",
+    "JobCancelled",
+    "JobFailed",
+    "LanewayError",
+    "NoResult",
+    "NotFound",
+    "PayloadTooLarge",
+    "ResultError",
+    "ResultTimeout",
+    "SchemaError",
+    "StoreBusy",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "UnknownJob",
+    "UnknownQueue",
+    "UnknownTask",
+]
+
+
+class LanewayError(Exception):
+    """Something went wrong in Laneway."""
+
+    def __init__(self, message: str | None = None, **facts: object) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+        for name, fact in facts.items():
+            setattr(self, name, fact)
+
+
+class ConfigError(LanewayError, ValueError):
+    """A setting has a value that Laneway cannot use."""
+
+
+class DeclarationError(LanewayError, TypeError):
+    """This function cannot be a task."""
+
+
+class EnqueueError(LanewayError):
+    """The job was not enqueued."""
+
+
+class BadArguments(EnqueueError, TypeError):
+    """The arguments do not fit the task."""
+
+
+class PayloadTooLarge(BadArguments):
+    """The arguments are too large or nested too deeply: pass a reference (an id, a path) instead of the thing itself."""
+
+
+class BadOption(EnqueueError, TypeError):
+    """An option is unknown or has a value that cannot be used."""
+
+
+class BulkError(EnqueueError):
+    """enqueue_many stopped on the way. `accepted` jobs were enqueued before."""
+
+    accepted: int
+
+
+class UnknownTask(EnqueueError, LookupError):
+    """No task of this name is registered here."""
+
+
+class NotFound(LanewayError, LookupError):
+    """There is no such thing in the store."""
+
+
+class UnknownJob(NotFound):
+    """No job with this id is in the store."""
+
+
+class UnknownQueue(NotFound):
+    """No queue of this name is known."""
+
+
+class ResultError(LanewayError):
+    """There is no result."""
+
+
+class JobCancelled(ResultError):
+    """The job was cancelled."""
+
+
+class JobFailed(ResultError):
+    """The job is dead: it gave up after its last attempt."""
+
+
+class NoResult(ResultError):
+    """The task keeps no results: declare it with keep_result=SECONDS."""
+
+
+class ResultTimeout(ResultError, TimeoutError):
+    """The job has not finished in time. It goes on; ask again later."""
+
+
+class StoreError(LanewayError):
+    """The store failed."""
+
+
+class GarbageError(StoreError, ValueError):
+    """These bytes are no job that Laneway wrote."""
+
+
+class SchemaError(StoreError):
+    """The store's tables have another version than this Laneway."""
+
+
+class StoreCorrupt(StoreError):
+    """The store's file is damaged."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached. Nothing was written."""
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process holds the store's write lock. Nothing was written."""
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no space left. Nothing was written."""
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The store cannot be written to. Nothing was written."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `' Did you mean "x"?'` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f' Did you mean "{near[0]}"?' if near else ""

@@ -1,0 +1,57 @@
+"""Instants and durations.
+
+Durations are float seconds and instants aware datetimes wherever users look; stores count integer microseconds.
+This room is the only place that converts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime, timedelta
+
+__all__ = ["FAR", "When", "as_datetime", "micros", "now_micros", "parse_when"]
+
+SECOND = 1_000_000
+#: Nobody means to wait longer than this; who writes it has mixed up seconds, milliseconds and time stamps.
+FAR = 10 * 366 * 24 * 3600
+
+#: What `run_after=` takes: seconds from now, or a moment.
+When = float | timedelta | datetime
+
+
+def now_micros() -> int:
+    """Return this machine's time."""
+    return time.time_ns() // 1000
+
+
+def micros(seconds: float) -> int:
+    """Return seconds as microseconds."""
+    return round(seconds * SECOND)
+
+
+def as_datetime(instant: int) -> datetime:
+    """Return an instant of the store as an aware datetime."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=instant)
+
+
+def parse_when(when: object) -> tuple[int, int]:
+    """Return `(delay, at)` in microseconds: one from the store's now, one absolute; the other is 0.
+
+    Raises ValueError that says what to give instead.
+    """
+    if isinstance(when, datetime):
+        if when.tzinfo is None or when.utcoffset() is None:
+            raise ValueError(f"{when!r} has no time zone: use an aware datetime such as datetime.now(UTC) + timedelta(minutes=5)")
+        at = (when - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+        if at - now_micros() > FAR * SECOND:
+            raise ValueError(f"{when!r} is more than ten years away")
+        return 0, max(at, 0)
+    if isinstance(when, timedelta):
+        when = when.total_seconds()
+    if isinstance(when, bool) or not isinstance(when, int | float):
+        raise ValueError(f"{when!r} is no time: use seconds, a timedelta or an aware datetime")
+    if not math.isfinite(when) or when > FAR:
+        hint = "a time stamp is given as datetime.fromtimestamp(x, UTC)" if 1e9 < when < 3e9 else "it is counted in seconds"
+        raise ValueError(f"{when!r} is more than ten years of waiting: {hint}")
+    return max(micros(when), 0), 0

@@ -1,0 +1,82 @@
+"""Who is alive.
+
+A worker names its host, its host's boot and pid namespace, its pid and that process's start time. An observer on the same host
+asks the kernel about exactly that process, so a dead one is known at once and a busy one is never taken for dead.
+Elsewhere, and for frozen processes, an observer watches the beat counter by its own monotonic time.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from laneway.job import new_id
+from laneway.store.contract import WorkerInfo
+
+__all__ = ["Observer", "here"]
+
+
+def here(*, queues: tuple[str, ...] = (), slots: int = 0, version: str = "", since: int = 0) -> WorkerInfo:
+    """Return this process as a worker with a new id."""
+    pid = os.getpid()
+    return WorkerInfo(
+        id=new_id(), host=socket.gethostname(), boot=_boot(), pid=pid, started=_process(pid)[0],
+        queues=queues, slots=slots, version=version, since=since,
+    )  # fmt: skip
+
+
+def _boot() -> str:
+    """Name this boot of this host and this pid namespace; empty where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _process(pid: int) -> tuple[int, bool]:
+    """Return a process's start time in clock ticks and whether it runs: (0, False) if there is none, zombies do not run."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0, False
+    # The command in parentheses may hold anything: what counts comes after the last one.
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return int(fields[19]), fields[0] not in "ZX"
+
+
+class Observer:
+    """Judges from repeated looks at the beat counters who is dead."""
+
+    def __init__(self, dead_after: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.dead_after = dead_after
+        self._clock = clock
+        self._looked = clock()
+        self._seen: dict[str, tuple[int, float]] = {}  # worker → its beat, and how long it has not moved while we looked
+        self._boot = _boot()
+
+    def dead(self, workers: Iterable[tuple[WorkerInfo, int]]) -> list[str]:
+        """Return the ids of the dead among (worker, beat counter) pairs."""
+        now = self._clock()
+        # Time in which we did not look (we were frozen, or the store was away) is not held against anybody.
+        passed = min(now - self._looked, self.dead_after / 3)
+        self._looked = now
+        seen, self._seen = self._seen, {}
+        dead: list[str] = []
+        for worker, beat in workers:
+            last, silent = seen.get(worker.id, (beat, -passed))
+            silent = silent + passed if beat == last else 0.0
+            self._seen[worker.id] = (beat, silent)
+            if self._gone(worker) or silent > self.dead_after:
+                dead.append(worker.id)
+        return dead
+
+    def _gone(self, worker: WorkerInfo) -> bool:
+        """Say whether a worker of this host, boot and pid namespace has no process any more."""
+        if not worker.boot or worker.boot != self._boot:
+            return False
+        started, runs = _process(worker.pid)
+        return not runs or started != worker.started

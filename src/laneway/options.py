@@ -1,0 +1,102 @@
+"""The options of a task and of one enqueue: checked where they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from laneway.errors import BadOption, did_you_mean
+from laneway.instant import When, parse_when
+from laneway.job import check_id, check_lane, check_priority, check_queue
+from laneway.retry import Retry
+
+__all__ = ["JobOptions", "TaskOptions", "check_job_options", "check_task_options"]
+
+
+class JobOptions(TypedDict, total=False):
+    """What `using(...)` takes."""
+
+    queue: str
+    lane: str | int
+    priority: int
+    run_after: When
+    retry: Retry
+    id: str
+
+
+class TaskOptions(TypedDict, total=False):
+    """What `@app.task(...)` takes."""
+
+    name: str
+    queue: str
+    lane: str  #: the parameter whose value is the lane's key
+    priority: int
+    retry: Retry
+    keep_result: float  #: seconds
+
+
+def _retry(value: object) -> Retry:
+    if not isinstance(value, Retry):
+        raise ValueError(f"{value!r} is no policy: use Retry(times=5), Retry(times=0) for none")
+    return value
+
+
+def _plain_retry(value: object) -> Retry:
+    """A policy that travels with the job holds numbers only."""
+    retry = _retry(value)
+    default = Retry()
+    if (callable(retry.backoff) and retry.backoff is not default.backoff) or (retry.on, retry.give_up_on) != (
+        default.on,
+        (),
+    ):
+        raise ValueError("only times= and a backoff in seconds travel with a job: declare the rest on the task")
+    return retry
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ValueError(f"{value!r}: use seconds, more than 0")
+    return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable() or " " in value:
+        raise ValueError(f"{value!r} is no name for a task: use 1 to 200 printable characters without spaces")
+    return value
+
+
+def _parameter(value: object) -> str:
+    if not isinstance(value, str) or not value.isidentifier():
+        raise ValueError(f'{value!r}: name the parameter whose value is the lane\'s key, such as lane="customer_id"')
+    return value
+
+
+_JOB: dict[str, Callable[[object], object]] = {
+    "queue": check_queue, "lane": check_lane, "priority": check_priority, "run_after": parse_when, "retry": _plain_retry,
+    "id": check_id,
+}  # fmt: skip
+_TASK: dict[str, Callable[[object], object]] = {
+    "name": _name, "queue": check_queue, "lane": _parameter, "priority": check_priority, "retry": _retry, "keep_result": _seconds,
+}  # fmt: skip
+
+
+def check_job_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `using` as they will be used, or raise BadOption."""
+    return _check(where, options, _JOB)
+
+
+def check_task_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a task as they will be used, or raise BadOption."""
+    return _check(where, options, _TASK)
+
+
+def _check(where: str, options: Mapping[str, Any], known: Mapping[str, Callable[[object], object]]) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in known:
+            raise BadOption(f'{where} has no option "{name}".{did_you_mean(name, known)} It has: {", ".join(known)}', option=name)
+        try:
+            checked[name] = known[name](value)
+        except ValueError as error:
+            raise BadOption(f"{where}, option {name}: {error}", option=name) from None
+    return checked

@@ -1,0 +1,99 @@
+"""What a run meant, as a value.
+
+Running decides an outcome; only settling tells the store. Times are relative to the store's now, so that a
+worker's clock does not matter.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import ClassVar
+
+from msgspec import Struct
+
+from laneway.job import Claim
+
+__all__ = ["Cancelled", "Dead", "Done", "ErrorInfo", "Outcome", "Retrying", "Settled", "Snoozed"]
+
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 20_000
+
+
+class ErrorInfo(Struct, frozen=True, omit_defaults=True):
+    """An error as text: nothing of it can run when it is read."""
+
+    kind: str  #: the exception's class, or what happened: `worker lost`, `garbage`
+    message: str
+    traceback: str = ""
+    at: int = 0  #: when, microseconds; set by the store
+    attempt: int = 0  #: in which attempt; set by the store
+
+    @classmethod
+    def of(cls, error: BaseException) -> ErrorInfo:
+        """Describe an exception, whatever its own methods do."""
+        kind = type(error)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        try:
+            message = str(error)
+        except Exception as trouble:  # noqa: BLE001 - a user's __str__ may raise anything
+            message = f"<its str() raised {type(trouble).__name__}>"
+        try:
+            text = "".join(traceback.format_exception(error))
+        except Exception:  # noqa: BLE001 - the same, reached through its causes
+            text = "".join(traceback.format_tb(error.__traceback__))
+        # The end of a traceback is where it happened.
+        return cls(kind=name, message=_clean(message[:MESSAGE_LIMIT]), traceback=_clean(text[-TRACEBACK_LIMIT:]))
+
+
+def _clean(text: str) -> str:
+    """Return text that can be stored: lone surrogates have no bytes."""
+    return text.encode(errors="replace").decode()
+
+
+class Done(Struct, frozen=True):
+    """It succeeded."""
+
+    name: ClassVar[str] = "done"
+    result: bytes | None = None  #: the result as JSON, if it is kept
+    keep: int = 0  #: how long, microseconds
+
+
+class Retrying(Struct, frozen=True):
+    """It failed; try again later. The attempt counts."""
+
+    name: ClassVar[str] = "retrying"
+    after: int  #: from now, microseconds
+    error: ErrorInfo  #: what went wrong this time
+
+
+class Snoozed(Struct, frozen=True):
+    """Not yet. It keeps its place and no attempt counts."""
+
+    name: ClassVar[str] = "snoozed"
+    after: int  #: from now, microseconds
+
+
+class Dead(Struct, frozen=True):
+    """It failed and gives up. It stays in the store for replay."""
+
+    name: ClassVar[str] = "dead"
+    error: ErrorInfo
+
+
+class Cancelled(Struct, frozen=True):
+    """It is not to be done any more."""
+
+    name: ClassVar[str] = "cancelled"
+    reason: str = ""
+
+
+Outcome = Done | Retrying | Snoozed | Dead | Cancelled
+
+
+class Settled(Struct, frozen=True):
+    """A claim and what its run meant."""
+
+    claim: Claim
+    outcome: Outcome
+    started: int = 0  #: when the run began and ended, by the worker's clock, microseconds
+    finished: int = 0

@@ -1,0 +1,237 @@
+"""A task's signature: what may be passed, and how it travels.
+
+Built once per task from its annotations. `pack` turns a call into bytes and has read them back the way a worker
+will before it lets them go, so that a mistake surfaces at the caller's line. `unpack` is what the worker does.
+
+The bytes keep the call as it was written, `[[positional], {keyword}]`: a program that has no code of the task can
+send the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, structs
+
+from laneway.codec import Codec, check_size, is_pydantic
+from laneway.errors import BadArguments, DeclarationError, PayloadTooLarge
+
+__all__ = ["Signature"]
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Signature:
+    """The parameters of one task, ready to pack and unpack calls."""
+
+    def __init__(self, function: Callable[..., object], codec: Codec, name: str) -> None:
+        self.name = name
+        self._codec = codec
+        self._signature = inspect.signature(function)
+        self._parameters = list(self._signature.parameters.values())
+        hints = _hints(function, name)
+        self._types = {p.name: hints.get(p.name, Any) for p in self._parameters}
+        for parameter, kind in self._types.items():
+            _check_type(f'parameter "{parameter}" of {name}', kind, codec)
+        #: parameters whose annotation says nothing about some of their values: those may change on the way
+        self._loose = {p for p, kind in self._types.items() if _is_loose(kind)}
+        self.positional = [p.name for p in self._parameters if p.kind in _BY_POSITION]
+        self._required = sum(p.kind in _BY_POSITION and p.default is p.empty for p in self._parameters)
+        self._plain_call_fits = not any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in self._parameters)
+        self._variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in self._parameters)
+        self._names = [p.name for p in self._parameters if p.kind in _BY_NAME]
+        self._decoder = codec.decoder(list[Raw] if self._variadic else self._call_type())
+        self._result = hints.get("return", Any)
+
+    def _call_type(self) -> type[Struct]:
+        """Return the struct that one decode fills with the whole typed call."""
+        by_position = msgspec.defstruct(
+            "Args", [(f"p{i}", self._types[n], UNSET) for i, n in enumerate(self.positional)],
+            array_like=True, forbid_unknown_fields=True,
+        )  # fmt: skip
+        by_name = msgspec.defstruct(
+            "Kwargs", [(f"k{i}", self._types[n], UNSET) for i, n in enumerate(self._names)],
+            rename={f"k{i}": n for i, n in enumerate(self._names)}, forbid_unknown_fields=True,
+        )  # fmt: skip
+        return msgspec.defstruct("Call", [("args", by_position), ("kwargs", by_name), ("options", Any, None)], array_like=True)
+
+    def pack(self, args: Sequence[object], kwargs: Mapping[str, object], options: object = None) -> bytes:
+        """Return the call as a body, or raise BadArguments with the reason."""
+        if kwargs or not self._plain_call_fits or not self._required <= len(args) <= len(self.positional):
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise BadArguments(f"{self.name}{self._signature}: {error}") from None
+        call = (args, kwargs, options) if options else (args, kwargs)
+        try:
+            body = self._codec.encode(call)
+        except PayloadTooLarge:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadArguments(f"{self.name}: {error}") from None
+        check_size(body)
+        try:
+            there = self.unpack(body)
+        except BadArguments as error:
+            raise BadArguments(f"{self.name}{self._signature}: {error}") from None
+        if self._loose:
+            self._compare(args, kwargs, *there)
+        return body
+
+    def unpack(self, body: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Return the typed arguments of a body, or raise BadArguments that names the one that does not fit."""
+        try:
+            call = self._decoder.decode(body)
+            if self._variadic:
+                return self._unpack_variadic(call)
+        except msgspec.MsgspecError as error:
+            raise BadArguments(self._explain(str(error))) from None
+        except RecursionError:
+            raise PayloadTooLarge from None
+        except (TypeError, ValueError) as error:  # raised by a user's decode function
+            raise BadArguments(str(error)) from error
+        args = [value for value in structs.astuple(call.args) if value is not UNSET]
+        kwargs = {n: v for n, v in zip(self._names, structs.astuple(call.kwargs), strict=True) if v is not UNSET}
+        return args, kwargs
+
+    def _unpack_variadic(self, call: list[Raw]) -> tuple[list[Any], dict[str, Any]]:
+        """The same for a signature with *args or **kwargs: value by value, since their number is open."""
+        rest = {p.kind: p.name for p in self._parameters}
+        many, extra = rest.get(inspect.Parameter.VAR_POSITIONAL), rest.get(inspect.Parameter.VAR_KEYWORD)
+        items = msgspec.json.decode(call[0], type=list[Raw])
+        names = [*self.positional, *[many] * (len(items) - len(self.positional))]
+        if many is None and len(items) > len(self.positional):
+            raise BadArguments(f"takes at most {len(self.positional)} positional arguments")
+        args = [self._one(cast(str, name), raw) for name, raw in zip(names, items, strict=False)]
+        kwargs: dict[str, Any] = {}
+        for key, raw in msgspec.json.decode(call[1], type=dict[str, Raw]).items():
+            name = key if key in self._names else extra
+            if name is None:
+                raise BadArguments(f'has no parameter "{key}"')
+            kwargs[key] = self._one(name, raw)
+        return args, kwargs
+
+    def _one(self, name: str, raw: Raw) -> Any:
+        try:
+            return self._codec.decoder(self._types[name]).decode(raw)
+        except msgspec.MsgspecError as error:
+            raise BadArguments(f'argument "{name}": {error}') from None
+
+    def _explain(self, message: str) -> str:
+        """Turn msgspec's path (`$[0][1].x`) into the parameter's name."""
+        text, _, path = message.partition(" - at `$")
+        path = path.rstrip("`")
+        if path.startswith("[0][") and (index := path[4 : path.index("]", 4)]).isdigit():
+            name, path = self.positional[int(index)], path[path.index("]", 4) + 1 :]
+        elif path.startswith("[1]."):
+            name, _, path = path[4:].partition(".")
+        else:
+            return text
+        return f'argument "{name}": {text}' + (f" (at {path.lstrip('.')})" if path else "")
+
+    def _compare(
+        self, args: Sequence[object], kwargs: Mapping[str, object], args_there: list[Any], kwargs_there: dict[str, Any]
+    ) -> None:
+        """Refuse what would arrive as something else, because its annotation does not say what it is."""
+        many = [p.name for p in self._parameters if p.kind is p.VAR_POSITIONAL]
+        names = [*self.positional, *many * max(0, len(args) - len(self.positional))]
+        pairs = [*zip(names, args, args_there, strict=True), *((k, kwargs[k], kwargs_there[k]) for k in kwargs)]
+        for name, here, there in pairs:
+            if (name in self._loose or name not in self._types) and (change := _change(here, there)):
+                raise BadArguments(
+                    f'{self.name}: argument "{name}": {change}, since no annotation says what it is. '
+                    f"Annotate it ({name}: {_kind_name(here)}), or pass what JSON has."
+                )
+
+    def value(self, parameter: str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Return what a call passes for a parameter, its default included."""
+        if parameter in kwargs:
+            return kwargs[parameter]
+        if parameter in self.positional and (index := self.positional.index(parameter)) < len(args):
+            return args[index]
+        default = self._signature.parameters[parameter].default
+        return None if default is inspect.Parameter.empty else default
+
+    def has(self, parameter: str) -> bool:
+        """Say whether there is a parameter of this name that takes one value."""
+        return parameter in self.positional or parameter in self._names
+
+    def decode_result(self, data: bytes) -> Any:
+        """Return a result as the task's return annotation says, or plain where that cannot travel."""
+        try:
+            return self._codec.decoder(self._result).decode(data)
+        except (TypeError, msgspec.MsgspecError):
+            return msgspec.json.decode(data)
+
+
+def _hints(function: Callable[..., object], name: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise DeclarationError(
+            f"{name}: the annotation {error.name!r} is not known where the function is: import it at module level, "
+            "not only for type checking"
+        ) from error
+
+
+def _check_type(what: str, kind: Any, codec: Codec) -> None:
+    """Raise DeclarationError if values of a type cannot make the trip."""
+    try:
+        codec.decoder(kind)
+        parts = list(_parts(kind))
+    except TypeError as error:
+        raise DeclarationError(f"{what} cannot travel as JSON: {error}") from None
+    for part in parts:
+        if isinstance(part, msgspec.inspect.CustomType) and not codec.knows(part.cls):
+            raise DeclarationError(
+                f"{what} cannot travel as JSON: {part.cls.__qualname__} is not known. Make it a dataclass, pass an id, "
+                f"or register it before the task: app.codec({part.cls.__name__}, encode=…, decode=…)"
+            )
+
+
+def _is_loose(kind: Any) -> bool:
+    return any(isinstance(part, msgspec.inspect.AnyType) for part in _parts(kind))
+
+
+def _parts(kind: Any) -> Iterator[msgspec.inspect.Type]:
+    """Walk everything a type is made of."""
+    if isinstance(kind, type) and is_pydantic(kind):
+        return
+    seen: set[int] = set()
+    waiting: list[object] = [msgspec.inspect.type_info(kind)]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple | list):
+            waiting.extend(cast("list[object]", part))
+        elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, msgspec.inspect.Type):
+                yield part
+            waiting.extend(getattr(part, name) for name in part.__struct_fields__)
+
+
+def _change(here: Any, there: Any) -> str:
+    """Say how a value would arrive changed, or nothing."""
+    if isinstance(here, dict) and isinstance(there, dict):
+        mine, theirs = cast("dict[object, object]", here), cast("dict[object, object]", there)
+        for key, value in mine.items():
+            if key not in theirs:
+                return f"the key {key!r} would arrive as text" if not isinstance(key, str) else f"the key {key!r} would be lost"
+            if change := _change(value, theirs[key]):
+                return change
+        return ""
+    if isinstance(here, list) and isinstance(there, list):
+        pairs = zip(cast("list[object]", here), cast("list[object]", there), strict=True)
+        return next((change for a, b in pairs if (change := _change(a, b))), "")
+    if here == there:
+        return ""
+    return f"a {_kind_name(cast(object, here))} would arrive as a {_kind_name(cast(object, there))}"
+
+
+def _kind_name(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,29 @@
+"""Stores: where jobs live. A URL chooses one; its driver is imported only then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from laneway.config import check_options, number, parse_url
+from laneway.errors import ConfigError
+from laneway.store.contract import Store
+from laneway.store.inspect import Inspect
+
+__all__ = ["open_store"]
+
+
+def open_store(url: str, *, dead_days: float, dead_max: int, dead_after: float) -> tuple[Store, Inspect]:
+    """Return the store a URL names and its inspection side. Nothing is opened yet."""
+    parsed = parse_url(url)
+    check_options(parsed, ("synchronous", "timeout"))
+    synchronous = parsed.options.get("synchronous", "normal").lower()
+    if synchronous not in ("normal", "full"):
+        raise ConfigError(f"synchronous={synchronous}: use normal (survives a killed process) or full (and a power cut)")
+
+    from laneway.store.sqlite import SQLiteInspect, SQLiteStore  # noqa: PLC0415 - only who uses it loads it
+
+    store = SQLiteStore(
+        Path(parsed.path).resolve() if parsed.path else None, synchronous=synchronous,
+        timeout=number(parsed.options, "timeout", 5.0), dead_days=dead_days, dead_max=dead_max, dead_after=dead_after,
+    )  # fmt: skip
+    return store, SQLiteInspect(store)

@@ -1,0 +1,139 @@
+"""The store's contract: few verbs, all bulk, each with its promise.
+
+Every store passes the same suite (`tests/contract.py`). What holds for all verbs:
+
+* Each is one atomic step and one round trip: after an error nothing of it has happened.
+* **An answer may be lost.** Every verb can be called again: a repeated push finds its ids, a repeated settle is refused.
+  After an `exchange` without an answer a worker calls `give_back(worker, keep=what it knows)`.
+* The store's now is its own clock, and never goes back.
+* Every job runs in a lane. Push never looks at the lane; a claim takes the lane or parks the job; every exit hands it on.
+
+Workers import this module, never the inspection side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from laneway.job import Claim, Job
+from laneway.outcome import Settled
+
+__all__ = ["Exchange", "Heard", "Slot", "Store", "Want", "WorkerInfo"]
+
+
+class Want(Struct, frozen=True):
+    """One step of a claim: at most this many jobs of a queue."""
+
+    queue: str
+    most: int
+
+
+class Exchange(Struct, frozen=True):
+    """The answer to an exchange."""
+
+    refused: list[str]  #: ids of settled claims that this worker no longer held: nothing was changed for them
+    claims: list[Claim]  #: what the worker may run now, in order
+    more: bool  #: due jobs of the wanted queues were left: ask again as soon as there is room
+    next_due: int | None  #: microseconds from now until the next job of the wanted queues is due, if none is left now
+    loads: dict[str, int]  #: how many jobs are ready in each queue that is not paused
+
+
+class Slot(Struct, frozen=True):
+    """One moment of a schedule. It fires once, whoever pushes first."""
+
+    schedule: str
+    at: int  #: microseconds
+
+
+class WorkerInfo(Struct, frozen=True):
+    """Who a worker is; what tells whether it still lives, on its own host, is in the first five."""
+
+    id: str  #: new for every start, never a host or pod name
+    host: str = ""
+    boot: str = ""  #: the host's boot id and pid namespace: pids mean something only inside both
+    pid: int = 0
+    started: int = 0  #: the process's start time in clock ticks: a pid can be used again
+    queues: tuple[str, ...] = ()
+    slots: int = 0
+    version: str = ""
+    since: int = 0  #: when it started, microseconds
+
+
+class Heard(Struct, frozen=True):
+    """What a beat brought back for one worker."""
+
+    known: bool  #: False: it was taken for dead, and its claims are gone: stop their runs
+    marks: dict[str, str]  #: running job → what is asked of it: `cancel` or `delete`
+    commands: tuple[str, ...]  #: `quiet`, `stop`
+
+
+class Store(Protocol):
+    """Where jobs live."""
+
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[bool]:
+        """Take jobs, in order. Says for each whether it is new; one whose id is still in the store changes nothing.
+
+        The store gives each its place: the later of its time and the store's now, then a sequence number.
+        With a slot of a schedule that has fired already, nothing is pushed.
+        """
+        ...
+
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+        """Write what runs meant, then claim what may run, all in one step.
+
+        Only claims that `worker` still holds with the same token change; the others are refused. A lane's next job becomes
+        claimable in the same step that settles its head, and may be among the claims.
+
+        `wants` are steps in order, with at most `limit` claims in all. Within a queue: priority, then due, then place.
+        A job whose lane has another holder is parked, at most 1,000 in one call. A body that is no job goes to dead.
+        """
+        ...
+
+    def give_back(self, worker: str, keep: Collection[str] = ()) -> list[str]:
+        """Return the worker's claims, except those on the ids in `keep`. Gives the ids.
+
+        Place, due time, lane and attempts stay as they were.
+        """
+        ...
+
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+        """Say that these workers live, and hear what is asked of them. Commands are heard once, marks until the run ends."""
+        ...
+
+    def dead_workers(self) -> list[str]:
+        """Name the workers that are dead, as far as this observer can tell.
+
+        On this host by their process, at once; elsewhere by a beat that has not moved for `dead_after` seconds of the
+        observer's own time, in which it kept looking.
+        """
+        ...
+
+    def recover(self, worker: str, cause: str) -> list[str]:
+        """Give a dead worker's claims back, each marked with the cause, and forget the worker. Gives the ids."""
+        ...
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep until something may have become claimable, `wake` is called, or the time is over (False).
+
+        Nothing that comes between the last exchange and this call is missed.
+        """
+        ...
+
+    def wake(self) -> None:
+        """End a `wait` of this store, now or the next one."""
+        ...
+
+    def record(self, counts: Mapping[str, int]) -> None:
+        """Add to the store's counters what only workers and supervisors can know."""
+        ...
+
+    def migrate(self) -> None:
+        """Bring the store's tables to this version. Does nothing if they are."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections. Using the store again opens them again."""
+        ...

@@ -1,0 +1,171 @@
+"""The inspection side: look, find and act. Never used by workers.
+
+`Inspect` is what a store offers; `app.inspect` and `app.stats` are its faces for users.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Protocol, cast
+
+import msgspec
+from msgspec import Raw, Struct
+
+from laneway.codec import open_body
+from laneway.errors import GarbageError
+from laneway.instant import as_datetime
+from laneway.job import State
+from laneway.outcome import ErrorInfo
+
+__all__ = ["Counts", "Filter", "Inspect", "JobInfo", "Page", "QueueInfo", "Run", "StoredResult"]
+
+#: Jobs by state: scheduled, ready, retrying, blocked, running, dead.
+Counts = dict[str, int]
+
+
+class JobInfo(Struct, frozen=True, kw_only=True):
+    """A job as it stands in the store."""
+
+    id: str
+    task: str
+    queue: str
+    lane: str | None
+    priority: int
+    state: State
+    attempt: int  #: attempts that counted so far
+    enqueued_at: datetime
+    due_at: datetime  #: when it may be claimed; of a dead job: when it died
+    worker: str | None  #: who holds its claim
+    token: int | None
+    mark: str | None  #: what was asked of a running job: cancel, delete
+    errors: list[ErrorInfo]  #: oldest first, the last ten
+    body: bytes  #: as stored
+
+    @property
+    def args(self) -> list[Any] | None:
+        """The positional arguments as plain JSON values; None if the body is garbage."""
+        return cast("list[Any] | None", self._part(0))
+
+    @property
+    def kwargs(self) -> dict[str, Any] | None:
+        """The keyword arguments as plain JSON values; None if the body is garbage."""
+        return cast("dict[str, Any] | None", self._part(1))
+
+    def _part(self, index: int) -> Any:
+        try:
+            envelope = open_body(self.body)
+        except GarbageError:
+            return None
+        parts: tuple[Raw, Raw] = (envelope.args, envelope.kwargs)
+        return msgspec.json.decode(parts[index])
+
+
+class Run(Struct, frozen=True, array_like=True):
+    """A finished run, or a job that was cancelled before it ran."""
+
+    id: str
+    task: str
+    queue: str
+    lane: str | None
+    enqueued: int  #: microseconds, as the other two
+    started: int  #: 0: it never ran
+    finished: int
+    outcome: str  #: done, retrying, dead, cancelled
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When the store took it."""
+        return as_datetime(self.enqueued)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the run began."""
+        return as_datetime(self.started) if self.started else None
+
+    @property
+    def finished_at(self) -> datetime:
+        """When it ended."""
+        return as_datetime(self.finished)
+
+
+class QueueInfo(Struct, frozen=True):
+    """A queue and how many of its jobs are in each state."""
+
+    name: str
+    paused: bool
+    counts: Counts
+
+
+class Page(list[JobInfo]):
+    """Some jobs, and where to go on: `jobs(after=page.next)`; None on the last page."""
+
+    next: str | None = None
+
+
+class Filter(Struct, frozen=True):
+    """Which jobs."""
+
+    state: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    lane: str | None = None
+
+
+class StoredResult(Struct, frozen=True):
+    """How a job stands, for who waits for its result."""
+
+    state: State
+    value: bytes | None = None
+    error: ErrorInfo | None = None
+
+
+class Inspect(Protocol):
+    """What a store shows and does on request."""
+
+    def counts(self) -> Counts:
+        """Count the jobs in each state."""
+        ...
+
+    def queues(self) -> list[QueueInfo]:
+        """List the queues by name."""
+        ...
+
+    def jobs(self, which: Filter, limit: int, after: str | None) -> Page:
+        """List jobs by arrival, after a job's id or a page's `next`."""
+        ...
+
+    def job(self, id: str) -> JobInfo | None:  # noqa: A002 - the glossary's word
+        """Return a job that is in the store."""
+        ...
+
+    def result(self, id: str) -> StoredResult:  # noqa: A002
+        """Say how a job stands, finished ones included, as far as results and recent runs reach."""
+        ...
+
+    def retry(self, id: str) -> bool:  # noqa: A002
+        """Replay a dead job (with a new place, its attempts forgotten), or make a waiting retry due now."""
+        ...
+
+    def cancel(self, id: str) -> bool:  # noqa: A002
+        """Cancel a waiting job at once, mark a running one. False if there is nothing to cancel."""
+        ...
+
+    def delete(self, id: str) -> bool:  # noqa: A002
+        """Remove a waiting or dead job at once, mark a running one. False if there is none."""
+        ...
+
+    def pause(self, queue: str, paused: bool) -> None:
+        """Stop or resume claims from a queue."""
+        ...
+
+    def tell(self, worker: str, command: str) -> bool:
+        """Leave a command for a worker's next beat. False if it is not known."""
+        ...
+
+    def totals(self) -> dict[str, int]:
+        """Return the counters since the store began."""
+        ...
+
+    def recent(self, limit: int) -> list[Run]:
+        """Return the last runs, newest first."""
+        ...

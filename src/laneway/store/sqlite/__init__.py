@@ -1,0 +1,8 @@
+"""The embedded store: jobs and lanes in an SQLite file. The default; nothing to install."""
+
+from __future__ import annotations
+
+from laneway.store.sqlite.inspect import SQLiteInspect
+from laneway.store.sqlite.store import SQLiteStore
+
+__all__ = ["SQLiteInspect", "SQLiteStore"]

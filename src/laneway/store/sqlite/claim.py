@@ -1,0 +1,116 @@
+"""Claiming: the walk over due jobs.
+
+A queue's due jobs are walked by priority, then due, then place. A free job is claimed; one whose lane has another holder is
+parked: it leaves the due index and waits in its lane, so that it stands in nobody's way and is met only once. A body that
+is no job goes to dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from laneway.codec import open_body
+from laneway.errors import GarbageError
+from laneway.job import Claim, Job
+from laneway.outcome import ErrorInfo
+from laneway.store.contract import Want
+from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.turn import BEFORE_ALL, BLOCKED, READY, RETRYING, RUNNING, SCHEDULED, Queue, Turn
+
+__all__ = ["claim", "next_due"]
+
+#: Parking is work for others: one call does this much of it, then says "more".
+MOST_PARKED = 1000
+
+
+def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Claim]:
+    """Claim up to `limit` jobs, step by step."""
+    walk = _Walk(turn, worker)
+    for want in wants:
+        queue = turn.queue(want.queue)
+        most = min(want.most, limit - len(walk.claims))
+        if most > 0 and queue.counts[READY] and not queue.paused:
+            walk.queue(queue, most)
+    return walk.claims
+
+
+def next_due(turn: Turn, wants: Sequence[Want]) -> int | None:
+    """Return how long it is until the next job of the wanted queues is due, microseconds."""
+    first: int | None = None
+    for name in {want.queue for want in wants}:
+        queue = turn.queue(name)
+        if queue.paused or not (queue.counts[SCHEDULED] or queue.counts[RETRYING]):
+            continue
+        rank = turn.next_rank(queue, BEFORE_ALL)
+        while rank is not None:
+            due: int = turn.execute(SQL["first_due"], (name, rank)).fetchone()[0]
+            first = due if first is None else min(first, due)
+            rank = turn.next_rank(queue, rank)
+    return None if first is None else max(first - turn.now, 0)
+
+
+class _Walk:
+    """One call's walk: what it has claimed, and how much it has parked."""
+
+    def __init__(self, turn: Turn, worker: str) -> None:
+        self.claims: list[Claim] = []
+        self._turn = turn
+        self._worker = worker
+        self._parked = 0
+
+    def queue(self, queue: Queue, most: int) -> None:
+        """Claim up to `most` jobs of a queue."""
+        most += len(self.claims)
+        rank = self._turn.next_rank(queue, BEFORE_ALL)
+        while rank is not None and len(self.claims) < most and queue.counts[READY] and self._parked < MOST_PARKED:
+            if not self._portion(queue, rank, most):
+                rank = self._turn.next_rank(queue, rank)
+
+    def _portion(self, queue: Queue, rank: int, most: int) -> bool:
+        """Walk some of the due jobs of a rank; False at its end."""
+        # Where many are parked, portions grow, so that a long lane in front is passed over quickly.
+        size = min(most - len(self.claims) + 2 * self._parked, MOST_PARKED)
+        rows = self._read(queue.name, rank, size)
+        claimed: list[tuple[str, int, int, int]] = []
+        parked: list[tuple[int]] = []
+        taken: set[str] = set()  # lanes taken in this portion
+        for row in rows:
+            seq, id_, task, lane, attempt, enqueued, due, body, holder = row
+            if len(self.claims) == most or self._parked + len(parked) == MOST_PARKED:
+                break
+            if lane is not None and holder != seq:
+                if holder is not None or lane in taken:
+                    parked.append((seq,))
+                    continue
+                taken.add(lane)
+            try:
+                open_body(body)
+                job = Job(id_, task, queue.name, body, lane, -rank)
+            except GarbageError as error:
+                # Its lane goes on with another holder than these rows know of: read them again.
+                self._write(queue, claimed, parked)
+                self._set_aside(seq, error)
+                return True
+            self._turn.token += 1
+            claimed.append((self._worker, self._turn.token, int(lane is not None), seq))
+            self.claims.append(Claim(job, self._turn.token, attempt + 1, enqueued, due))
+        self._write(queue, claimed, parked)
+        return len(rows) == size
+
+    def _read(self, queue: str, rank: int, size: int) -> list[Any]:
+        return self._turn.execute(SQL["walk"], (queue, rank, self._turn.now, size)).fetchall()
+
+    def _write(self, queue: Queue, claimed: list[tuple[str, int, int, int]], parked: list[tuple[int]]) -> None:
+        if parked:
+            self._turn.executemany(SQL["park"], parked)
+            queue.move(READY, BLOCKED, len(parked))
+            self._parked += len(parked)
+        if claimed:
+            self._turn.executemany(SQL["claim"], claimed)
+            queue.move(READY, RUNNING, len(claimed))
+
+    def _set_aside(self, seq: int, error: GarbageError) -> None:
+        row = self._turn.find("find_seq", seq)
+        assert row is not None  # noqa: S101 - this turn has just read it
+        self._turn.die(row, READY, ErrorInfo(kind="garbage", message=str(error)))

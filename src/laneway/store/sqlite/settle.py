@@ -1,0 +1,94 @@
+"""Settling: what runs meant is written down.
+
+A claim that the worker no longer holds is refused and nothing changes for it. What was asked of a running job (cancel,
+delete) decides if the run itself came to no end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from laneway.outcome import Cancelled, Dead, Done, Outcome, Retrying, Settled, Snoozed
+from laneway.store.inspect import Run
+from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.turn import RUNNING, Row, Turn
+
+__all__ = ["settle"]
+
+
+def settle(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
+    """Write outcomes; return the ids of claims that `worker` does not hold."""
+    refused: list[str] = []
+    for item in settled:
+        claim = item.claim
+        if type(item.outcome) is Done and turn.execute(SQL["done"], (claim.job.id, claim.token, worker)).rowcount:
+            _done(turn, item, item.outcome)
+            continue
+        row = turn.find("held", claim.job.id, claim.token, worker)
+        if row is None:
+            refused.append(claim.job.id)
+        else:
+            _settle(turn, item, row)
+    turn.refused += len(refused)
+    return refused
+
+
+def _done(turn: Turn, item: Settled, outcome: Done) -> None:
+    """The usual end, without reading the row: it is deleted, and all that is needed is in the claim."""
+    job = item.claim.job
+    turn.queue(job.queue).move(RUNNING, None)
+    if job.lane is not None:
+        turn.let_out(job.queue, job.lane)
+    turn.processed += 1
+    turn.runs.append(
+        Run(
+            job.id,
+            job.task,
+            job.queue,
+            job.lane,
+            item.claim.enqueued,
+            item.started,
+            item.finished or turn.now,
+            Done.name,
+        )
+    )
+    if outcome.result is not None and outcome.keep > 0:
+        turn.execute(SQL["result_trim"], (turn.now,))
+        turn.execute(SQL["result_add"], (job.id, turn.now + outcome.keep, outcome.result))
+
+
+def _settle(turn: Turn, item: Settled, row: Row) -> None:
+    """Any other end."""
+    outcome = _as_asked(row, item.outcome)
+    match outcome:
+        case Done():
+            # It was to be cancelled, and was done all the same.
+            turn.execute(SQL["mark"], (None, row.seq))
+            turn.execute(SQL["done"], (row.id, row.token, row.worker))
+            _done(turn, item, outcome)
+        case Cancelled():
+            turn.leave(row, RUNNING, outcome.name, item.started, item.finished)
+        case Snoozed():
+            turn.wait_again(row, turn.now + outcome.after, failed=False, attempt=row.attempt, errors=row.errors)
+        case Retrying():
+            errors = row.errors_with(outcome.error, turn.now)
+            turn.wait_again(row, turn.now + outcome.after, failed=True, attempt=row.attempt + 1, errors=errors)
+            turn.failed += 1
+            turn.retried += 1
+            _remember(turn, item, row)
+        case Dead():
+            turn.die(row, RUNNING, outcome.error)
+            turn.failed += 1
+            _remember(turn, item, row)
+
+
+def _as_asked(row: Row, outcome: Outcome) -> Outcome:
+    """A job that is to be cancelled or deleted does not come back."""
+    if row.mark is not None and not isinstance(outcome, Done):
+        return Cancelled(row.mark)
+    return outcome
+
+
+def _remember(turn: Turn, item: Settled, row: Row) -> None:
+    run = Run(row.id, row.task, row.queue, row.lane, row.enqueued, item.started, item.finished or turn.now, item.outcome.name)
+    turn.runs.append(run)

@@ -1,0 +1,88 @@
+-- schema.sql: all tables of version 1.
+
+-- One row: what the whole store counts.
+create table laneway_meta (
+    only_row  integer primary key check (only_row = 1),
+    version   integer not null,
+    now       integer not null,            -- the highest time seen, microseconds: the store's now never goes back
+    seq       integer not null,            -- the last sequence number given to a place
+    token     integer not null,            -- the last token given to a claim
+    enqueued  integer not null,
+    processed integer not null,
+    failed    integer not null,
+    retried   integer not null,
+    dead      integer not null,
+    cancelled integer not null,
+    recovered integer not null,
+    refused   integer not null,
+    runs      integer not null             -- finished runs, the number of the last one in laneway_recent
+) strict;
+
+-- One row a queue, with its jobs counted by state, so that nobody ever counts jobs.
+create table laneway_queue (
+    name      text primary key,
+    paused    integer not null default 0,
+    ripe      integer not null default 0,  -- jobs due up to here are counted as ready, later ones as scheduled or retrying
+    scheduled integer not null default 0,
+    ready     integer not null default 0,
+    retrying  integer not null default 0,
+    blocked   integer not null default 0,
+    running   integer not null default 0,
+    dead      integer not null default 0
+) strict, without rowid;
+
+create table laneway_job (
+    seq      integer primary key,          -- second half of the place; a replay takes a new one
+    id       text not null unique,
+    queue    text not null,
+    task     text not null,
+    lane     text,
+    rank     integer not null,             -- minus the priority: the walk goes up
+    place    integer not null,             -- first half of the place, microseconds
+    due      integer not null,             -- when it may be claimed; of a dead job: when it died
+    state    integer not null,             -- 0 waiting, 1 waiting after a failure, 2 parked, 3 running, 4 dead
+    holds    integer not null default 0,   -- 1: this job holds its lane
+    attempt  integer not null default 0,   -- attempts that counted
+    enqueued integer not null,
+    worker   text,                         -- who runs it,
+    token    integer,                      -- with which claim
+    mark     text,                         -- what is asked of the run: cancel, delete
+    errors   blob,                         -- the last errors, as JSON
+    body     blob not null
+) strict;
+
+create index laneway_due on laneway_job (queue, rank, due, place, seq) where state < 2;
+create index laneway_parked on laneway_job (queue, lane, place, seq) where state = 2;
+create index laneway_running on laneway_job (worker) where state = 3;
+create index laneway_dead on laneway_job (due, seq) where state = 4;
+-- A lane has one holder: the database itself refuses a second.
+create unique index laneway_holder on laneway_job (queue, lane) where holds = 1;
+
+create table laneway_recent (
+    last integer primary key,              -- number of the last run in it
+    runs blob not null                     -- the runs that one exchange settled, as JSON
+) strict;
+
+create table laneway_result (
+    id    text primary key,
+    until integer not null,                -- kept until then, microseconds
+    value blob not null                    -- JSON
+) strict, without rowid;
+create index laneway_result_until on laneway_result (until);
+
+create table laneway_worker (
+    id      text primary key,
+    beat    integer not null,
+    info    blob not null,                 -- who it is, as JSON
+    command text                           -- for its next beat
+) strict, without rowid;
+
+create table laneway_schedule (
+    name      text primary key,
+    last_slot integer not null             -- microseconds
+) strict, without rowid;
+
+create table laneway_counter (
+    name  text primary key,
+    value integer not null
+) strict, without rowid;

@@ -1,0 +1,223 @@
+"""The SQLite store: the contract's verbs over one database file, or over memory.
+
+Each verb is one turn: take the write lock, do it, count it, commit. What becomes claimable by it rings the bell.
+
+Enters: the verbs of `laneway.store.contract`.  Leaves: rows.  Called by: the desk, workers, supervisors.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from laneway.errors import ConfigError
+from laneway.instant import now_micros
+from laneway.job import Job
+from laneway.life import Observer
+from laneway.outcome import ErrorInfo, Settled
+from laneway.store.contract import Exchange, Heard, Slot, Want, WorkerInfo
+from laneway.store.sqlite import schema
+from laneway.store.sqlite.bell import Bell
+from laneway.store.sqlite.claim import claim, next_due
+from laneway.store.sqlite.database import Database
+from laneway.store.sqlite.settle import settle
+from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.turn import DEAD, READY, SCHEDULED, Row, Turn
+
+__all__ = ["SQLiteStore"]
+
+DAY = 24 * 3600 * 1_000_000
+#: STRICT tables came with it: a number stays a number, whoever writes it.
+OLDEST = (3, 37, 0)
+#: A schedule's worth of dead jobs is removed at a time, so that no turn is long.
+TRIM_AT_ONCE = 1000
+
+#: seq, id, queue, task, lane, rank, place, due, enqueued, body
+PushedRow = tuple[int, str, str, str, str | None, int, int, int, int, bytes]
+
+_worker_info = msgspec.json.Decoder(WorkerInfo)
+
+
+class SQLiteStore:
+    """Jobs in an SQLite file; in memory without a path."""
+
+    def __init__(
+        self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, dead_days: float = 30,
+        dead_max: int = 10_000, dead_after: float = 15.0, clock: Callable[[], int] = now_micros,
+    ) -> None:  # fmt: skip
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise ConfigError(f"Laneway needs SQLite 3.37 or newer, and this Python has {sqlite3.sqlite_version}")
+        self.dead_days = dead_days
+        self.dead_max = dead_max
+        self.clock = clock
+        self.database = Database(path, synchronous=synchronous, timeout=timeout)
+        self.database.on_open = lambda connection: schema.ensure(connection, str(self.database))
+        self.database.on_fork = lambda: self.bell.close(forked=True)
+        self.bell = Bell(self.database.folder, self.database.changed)
+        self._observer = Observer(dead_after)
+
+    def turn(self) -> Turn:
+        """Return one atomic step, to be used in a `with`."""
+        return Turn(self.database, self.clock)
+
+    # -- jobs ------------------------------------------------------------------------------------------------
+
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[bool]:
+        """Take jobs, in order. See the contract."""
+        with self.turn() as turn:
+            if slot is not None and not turn.execute(SQL["slot_advance"], (slot.schedule, slot.at)).rowcount:
+                return [False] * len(jobs)
+            before, now = turn.seq, turn.now
+            rows: list[PushedRow] = [
+                (before + n, job.id, job.queue, job.task, job.lane, -job.priority, due, due, now, job.body)
+                for n, job in enumerate(jobs, 1)
+                for due in (max(job.at, now + job.delay),)
+            ]
+            turn.seq += len(rows)
+            created = [True] * len(rows)
+            if turn.executemany(SQL["push"], rows).rowcount != len(rows):
+                inside = {seq for (seq,) in turn.execute(SQL["pushed"], (before,))}
+                created = [row[0] in inside for row in rows]
+            _count(turn, [row for row, is_new in zip(rows, created, strict=True) if is_new])
+        if turn.ring:
+            self.bell.ring()
+        return created
+
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+        """Write what runs meant, then claim what may run. See the contract."""
+        if wants:
+            self.bell.listen()
+        with self.turn() as turn:
+            refused = settle(turn, worker, settled) if settled else []
+            claims = claim(turn, worker, wants, limit) if limit > 0 else []
+            queues = turn.all_queues()
+            loads = {queue.name: queue.counts[READY] for queue in queues.values() if not queue.paused}
+            more = any(loads.get(want.queue) for want in wants)
+            due_in = None if more else next_due(turn, wants)
+            self._trim_dead(turn)
+        if more or turn.ring:
+            self.bell.ring(others_only=True)
+        return Exchange(refused, claims, more, due_in, loads)
+
+    def give_back(self, worker: str, keep: Collection[str] = ()) -> list[str]:
+        """Return the worker's claims, except those to keep. See the contract."""
+        kept = frozenset(keep)
+        with self.turn() as turn:
+            back = [row for row in _running(turn, worker) if row.id not in kept]
+            for row in back:
+                turn.hand_back(row)
+        if turn.ring:
+            self.bell.ring()
+        return [row.id for row in back]
+
+    # -- workers ---------------------------------------------------------------------------------------------
+
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+        """Say that these workers live, and hear what is asked of them. See the contract."""
+        heard: dict[str, Heard] = {}
+        with self.turn() as turn:
+            for worker in workers:
+                found = turn.execute(SQL["command_read"], (worker.id,)).fetchone()
+                if found and found[0]:
+                    turn.execute(SQL["command_write"], (None, worker.id))
+                turn.execute(SQL["beat"], (worker.id, msgspec.json.encode(worker)))
+                marks = dict(turn.execute(SQL["marks"], (worker.id,)).fetchall())
+                commands = tuple(found[0].split()) if found and found[0] else ()
+                heard[worker.id] = Heard(known=found is not None, marks=marks, commands=commands)
+            self._trim_dead(turn)
+        return heard
+
+    def dead_workers(self) -> list[str]:
+        """Name the workers that are dead, as far as this observer can tell. See the contract."""
+        with self.turn() as turn:  # a write lock, so that an observer that cannot write judges nobody
+            rows = turn.execute(SQL["workers"]).fetchall()
+        return self._observer.dead([(_read_worker(id_, info), beat) for id_, beat, info in rows])
+
+    def recover(self, worker: str, cause: str) -> list[str]:
+        """Give a dead worker's claims back and forget the worker. See the contract."""
+        with self.turn() as turn:
+            rows = _running(turn, worker)
+            for row in rows:
+                turn.hand_back(row, ErrorInfo(kind="worker lost", message=cause))
+            turn.recovered += len(rows)
+            turn.execute(SQL["forget"], (worker,))
+        if turn.ring:
+            self.bell.ring()
+        return [row.id for row in rows]
+
+    def _trim_dead(self, turn: Turn) -> None:
+        """Forget the oldest dead jobs beyond the limits."""
+        dead = sum(queue.counts[DEAD] for queue in turn.all_queues().values())
+        if not dead:
+            return
+        too_many = dead - self.dead_max
+        rows = turn.execute(SQL["dead_oldest"], (max(1, min(too_many, TRIM_AT_ONCE)),)).fetchall()
+        for number, (seq, name, died) in enumerate(rows):
+            if number < too_many or died < turn.now - self.dead_days * DAY:
+                turn.execute(SQL["remove"], (seq,))
+                turn.queue(name).move(DEAD, None)
+
+    # -- the rest --------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep until something may have become claimable. See the contract."""
+        return self.bell.wait(timeout)
+
+    def wake(self) -> None:
+        """End a wait of this store."""
+        self.bell.wake()
+
+    def record(self, counts: Mapping[str, int]) -> None:
+        """Add to the store's counters."""
+        with self.turn() as turn:
+            turn.executemany(SQL["count_add"], counts.items())
+
+    def migrate(self) -> None:
+        """Bring the tables to this version."""
+        if self.database.path is None:
+            return  # made by this version, a moment ago
+        self.database.on_open = lambda connection: schema.migrate(connection, str(self.database))
+        try:
+            self.database.close()
+            with self.database.writing:
+                pass
+        finally:
+            self.database.on_open = lambda connection: schema.ensure(connection, str(self.database))
+
+    def close(self) -> None:
+        """Let go of files and sockets."""
+        self.bell.close()
+        self.database.close()
+
+
+def _running(turn: Turn, worker: str) -> list[Row]:
+    return [Row(*row) for row in turn.execute(SQL["running"], (worker,)).fetchall()]
+
+
+def _count(turn: Turn, rows: list[PushedRow]) -> None:
+    """Count new jobs, and decide whether somebody must be woken for them."""
+    turn.enqueued += len(rows)
+    first: dict[tuple[str, int], int] = {}  # the earliest of those that are due later, by queue and rank
+    for _, _, name, _, _, rank, _, due, _, _ in rows:
+        queue = turn.queue(name)
+        if due <= queue.ripe:
+            # While something else is ready, workers have been rung for it and look by themselves.
+            turn.ring = turn.ring or not queue.counts[READY]
+            queue.move(None, READY)
+        else:
+            first[name, rank] = min(due, first.get((name, rank), due))
+            queue.move(None, SCHEDULED)
+    for key, due in first.items():
+        # Who waits for a later job must know of an earlier one.
+        turn.ring = turn.ring or turn.execute(SQL["first_due"], key).fetchone()[0] == due
+
+
+def _read_worker(id_: str, info: bytes | None) -> WorkerInfo:
+    """Return who a worker is; one that cannot be read is judged by its beat alone."""
+    try:
+        return _worker_info.decode(info) if info else WorkerInfo(id=id_)
+    except msgspec.MsgspecError:
+        return WorkerInfo(id=id_)

@@ -1,0 +1,187 @@
+"""A task: a function with its policy, and every way to enqueue it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+
+from laneway.enqueue import Draft
+from laneway.errors import BadArguments, BadOption, DeclarationError
+from laneway.handle import JobHandle
+from laneway.options import JobOptions, check_job_options
+from laneway.retry import Retry
+from laneway.signature import Signature
+
+if TYPE_CHECKING:
+    from laneway.app import App
+
+__all__ = ["Bound", "Task", "Using"]
+
+P = ParamSpec("P")
+C = TypeVar("C")  # what a plain call returns
+R = TypeVar("R")  # what the job returns
+
+
+class Using(Generic[P, R]):
+    """A task and the options for the next enqueue; `task.using(...)` makes one."""
+
+    def __init__(self, task: Task[P, Any, R], options: Mapping[str, Any]) -> None:
+        self._task = task
+        self._options = options
+
+    def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
+        """Add options: queue, lane, priority, run_after, retry, id."""
+        where = f"{self._task.name}.using()"
+        checked = {**self._options, **check_job_options(where, options)}
+        if ("lane" in checked or self._task.lane is not None) and checked.get("priority", self._task.priority):
+            raise BadOption(
+                f"{where}: lane and priority together: a lane is in order, so its jobs have no priority. Leave one out."
+            )
+        return Using(self._task, checked)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue a job with these arguments."""
+        draft = self._draft(args, kwargs)
+        created = self._task.app.desk.enqueue(self._task.app.store, draft)
+        return self._handle(draft, created)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        draft = self._draft(args, kwargs)
+        created = await self._task.app.desk.aenqueue(self._task.app.store, draft)
+        return self._handle(draft, created)
+
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
+        """Enqueue a job for each tuple of positional arguments; return how many were accepted.
+
+        Any iterable will do, and only a chunk of it is in memory at a time.
+        """
+        return self._task.app.desk.enqueue_many(self._task.app.store, (self._draft(self._args(c), {}) for c in calls), chunk)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
+        """Return the call as a value, for `app.enqueue_many`."""
+        return Bound(self._draft, args, kwargs)
+
+    def _draft(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Draft:
+        task = self._task
+        return Draft(task.name, task.signature, task.lane, args, kwargs, task.queue, task.priority, self._options)
+
+    def _args(self, call: object) -> tuple[Any, ...]:
+        if not isinstance(call, tuple):
+            raise BadArguments(f"{self._task.name}.enqueue_many: {call!r} is no tuple of arguments; for one argument write (x,)")
+        return cast("tuple[Any, ...]", call)
+
+    def _handle(self, draft: Draft, created: bool) -> JobHandle[R]:
+        task = self._task
+        return JobHandle(task.app, draft.id, task.name, created, task.keep_result is not None, task.signature.decode_result)
+
+
+class Bound:
+    """A task's call as a value: `app.enqueue_many(send_email.bind(u) for u in users)`."""
+
+    __slots__ = ("_args", "_draft", "_kwargs")
+
+    def __init__(
+        self,
+        draft: Callable[[tuple[Any, ...], Mapping[str, Any]], Draft],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        self._draft = draft
+        self._args = args
+        self._kwargs = kwargs
+
+    def draft(self) -> Draft:
+        """Return a new draft of the call."""
+        return self._draft(self._args, self._kwargs)
+
+
+class Task(Generic[P, C, R]):
+    """A declared function with its policy. Calling it just runs it."""
+
+    def __init__(self, app: App, function: Callable[P, C], options: Mapping[str, Any]) -> None:
+        self.app = app
+        self.function = function
+        self.name: str = options.get("name") or task_name(function)
+        self.queue: str = options.get("queue", "default")
+        self.lane: str | None = options.get("lane")
+        self.priority: int = options.get("priority", 0)
+        self.retry: Retry = options.get("retry") or Retry()
+        self.keep_result: float | None = options.get("keep_result")
+        self.is_async = inspect.iscoroutinefunction(function)
+        functools.update_wrapper(self, function)
+        self._using: Using[P, R] = Using(self, {})
+        self._check()
+
+    def _check(self) -> None:
+        """Find mistakes where they are made: at the declaration."""
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise DeclarationError(f"{self.name} yields: a task is a plain or async function")
+        if "<locals>" in self.name:
+            self.name = self.name.replace("<locals>.", "")
+        if self.lane is not None and self.priority:
+            raise DeclarationError(f"{self.name}: lane and priority together: a lane is in order, so its jobs have no priority")
+        if self.lane is not None and self.lane not in inspect.signature(self.function).parameters:
+            known = ", ".join(inspect.signature(self.function).parameters) or "none"
+            raise DeclarationError(f'{self.name}: lane="{self.lane}" names no parameter; there are: {known}')
+        try:
+            _ = self.signature
+        except DeclarationError as error:
+            # A name that is defined further down is known when the task is first used.
+            if not isinstance(error.__cause__, NameError):
+                raise
+
+    @functools.cached_property
+    def signature(self) -> Signature:
+        """The task's parameters, ready to pack and unpack calls."""
+        return Signature(self.function, self.app.codecs, self.name)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        """Run the function here and now, as if it were no task."""
+        return self.function(*args, **kwargs)
+
+    def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
+        """Set options for the next enqueue: queue, lane, priority, run_after, retry, id.
+
+        >>> from laneway import App
+        >>> app = App("sqlite://")
+        >>> @app.task
+        ... def hello(name: str) -> None: ...
+        >>> hello.using(run_after=60, id="hello-ada").enqueue("Ada").state()
+        'scheduled'
+        """
+        return self._using.using(**options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue a job with these arguments."""
+        return self._using.enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        return await self._using.aenqueue(*args, **kwargs)
+
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
+        """Enqueue a job for each tuple of positional arguments; return how many were accepted."""
+        return self._using.enqueue_many(calls, chunk=chunk)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
+        """Return the call as a value, for `app.enqueue_many`."""
+        return self._using.bind(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+
+def task_name(function: Callable[..., object]) -> str:
+    """Return a function's module and name; for a program's own module the name it has when imported."""
+    module = function.__module__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        spec = getattr(main, "__spec__", None)
+        file = getattr(main, "__file__", None)
+        module = spec.name if spec is not None else Path(file).stem if file else module
+    return f"{module}.{function.__qualname__}"

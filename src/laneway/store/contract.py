@@ -4,7 +4,8 @@ Every store passes the same suite (`tests/contract.py`). What holds for all verb
 
 * Each is one atomic step and one round trip: after an error nothing of it has happened.
 * **An answer may be lost.** Every verb can be called again: a repeated push finds its ids, a repeated settle is refused.
-  After an `exchange` without an answer a worker calls `give_back(worker, keep=what it knows)`.
+  After an `exchange` without an answer a worker calls `give_back(worker, keep=the tokens it knows)`, and then
+  settles again: what is refused now was settled before.
 * The store's now is its own clock, and never goes back.
 * Every job runs in a lane. Push never looks at the lane; a claim takes the lane or parks the job; every exit hands it on.
 
@@ -92,10 +93,11 @@ class Store(Protocol):
         """
         ...
 
-    def give_back(self, worker: str, keep: Collection[str] = ()) -> list[str]:
-        """Return the worker's claims, except those on the ids in `keep`. Gives the ids.
+    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
+        """Return the worker's claims, except those with the tokens in `keep`. Gives the jobs' ids.
 
-        Place, due time, lane and attempts stay as they were.
+        Place, due time, lane and attempts stay as they were. Tokens, not ids: a job that was settled as retrying in a lost
+        exchange may have been claimed again in the same one, and of that claim the worker has never heard.
         """
         ...
 

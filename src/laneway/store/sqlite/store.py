@@ -52,12 +52,18 @@ class SQLiteStore:
             raise ConfigError(f"Laneway needs SQLite 3.37 or newer, and this Python has {sqlite3.sqlite_version}")
         self.dead_days = dead_days
         self.dead_max = dead_max
-        self.clock = clock
+        self._clock = clock
+        self._highest = 0
         self.database = Database(path, synchronous=synchronous, timeout=timeout)
         self.database.on_open = lambda connection: schema.ensure(connection, str(self.database))
         self.database.on_fork = lambda: self.bell.close(forked=True)
         self.bell = Bell(self.database.folder, self.database.changed)
         self._observer = Observer(dead_after)
+
+    def clock(self) -> int:
+        """Return the time, which never goes back: not for this process, and by what the database remembers not for others."""
+        self._highest = max(self._highest, self._clock())
+        return self._highest
 
     def turn(self) -> Turn:
         """Return one atomic step, to be used in a `with`."""
@@ -71,6 +77,8 @@ class SQLiteStore:
             if slot is not None and not turn.execute(SQL["slot_advance"], (slot.schedule, slot.at)).rowcount:
                 return [False] * len(jobs)
             before, now = turn.seq, turn.now
+            for name in {job.queue for job in jobs}:
+                turn.queue(name)
             rows: list[PushedRow] = [
                 (before + n, job.id, job.queue, job.task, job.lane, -job.priority, due, due, now, job.body)
                 for n, job in enumerate(jobs, 1)
@@ -102,11 +110,11 @@ class SQLiteStore:
             self.bell.ring(others_only=True)
         return Exchange(refused, claims, more, due_in, loads)
 
-    def give_back(self, worker: str, keep: Collection[str] = ()) -> list[str]:
+    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
         """Return the worker's claims, except those to keep. See the contract."""
         kept = frozenset(keep)
         with self.turn() as turn:
-            back = [row for row in _running(turn, worker) if row.id not in kept]
+            back = [row for row in _running(turn, worker) if row.token not in kept]
             for row in back:
                 turn.hand_back(row)
         if turn.ring:
@@ -202,7 +210,7 @@ def _count(turn: Turn, rows: list[PushedRow]) -> None:
     turn.enqueued += len(rows)
     first: dict[tuple[str, int], int] = {}  # the earliest of those that are due later, by queue and rank
     for _, _, name, _, _, rank, _, due, _, _ in rows:
-        queue = turn.queue(name)
+        queue = turn.queues[name]
         if due <= queue.ripe:
             # While something else is ready, workers have been rung for it and look by themselves.
             turn.ring = turn.ring or not queue.counts[READY]

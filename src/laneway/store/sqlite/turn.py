@@ -188,7 +188,7 @@ class Turn:
             self.execute(SQL["meta_write"], (self.now, *counted))
 
     def queue(self, name: str) -> Queue:
-        """Return a queue with counts as of now."""
+        """Return a queue with counts as of now. Ask before changing its jobs: it counts what has become due by then."""
         queue = self.queues.get(name)
         if queue is None:
             row = self.execute(SQL["queue_find"], (name,)).fetchone()
@@ -217,8 +217,8 @@ class Turn:
 
     def leave(self, row: Row, before: int, outcome: str | None, started: int = 0, finished: int = 0) -> None:
         """The one door: a job leaves the store, and its lane goes on."""
-        self.execute(SQL["remove"], (row.seq,))
         self.queue(row.queue).move(before, None)
+        self.execute(SQL["remove"], (row.seq,))
         if row.holds:
             self.let_out(row.queue, row.lane)
         if outcome is not None:
@@ -227,22 +227,23 @@ class Turn:
 
     def die(self, row: Row, before: int, error: ErrorInfo) -> None:
         """A job gives up: it is kept, and its lane goes on."""
-        self.execute(SQL["die"], (self.now, row.attempt + 1, row.errors_with(error, self.now), row.seq))
         self.queue(row.queue).move(before, DEAD)
+        self.execute(SQL["die"], (self.now, row.attempt + 1, row.errors_with(error, self.now), row.seq))
         self.dead += 1
         if row.holds:
             self.let_out(row.queue, row.lane)
 
     def let_out(self, queue: str, lane: str | None) -> None:
         """A lane's holder has left: the next by place holds it at once, and is due."""
+        counts = self.queue(queue)
         if lane is not None and self.execute(SQL["let_out"], (queue, lane)).rowcount:
-            self.queue(queue).move(BLOCKED, READY)
+            counts.move(BLOCKED, READY)
             self.ring = True
 
     def wait_again(self, row: Row, due: int, *, failed: bool, attempt: int, errors: bytes | None) -> None:
         """A running job goes back to wait; it keeps its place and its lane."""
-        self.execute(SQL["wait_again"], (int(failed), due, attempt, errors, row.seq))
         queue = self.queue(row.queue)
+        self.execute(SQL["wait_again"], (int(failed), due, attempt, errors, row.seq))
         queue.move(RUNNING, queue.waiting(due, failed))
         self.ring = True
 

@@ -1,0 +1,80 @@
+"""Fixtures that all tests share: stores to test, and a clock to set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from laneway.store.contract import Store
+from laneway.store.inspect import Inspect
+from laneway.store.sqlite import SQLiteInspect, SQLiteStore
+
+settings.register_profile("laneway", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("laneway")
+
+SOAK = bool(os.environ.get("LANEWAY_SOAK"))
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self, now: int = 1_000_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += round(seconds * 1_000_000)
+
+
+class Bench:
+    """A store on the test bench: its two sides and its clock."""
+
+    def __init__(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        self.store = store
+        self.inspect = inspect
+        self.clock = clock
+
+
+def sqlite_file(folder: Path, clock: Clock) -> Bench:
+    store = SQLiteStore(folder / "jobs.db", clock=clock, dead_after=0.2)
+    return Bench(store, SQLiteInspect(store), clock)
+
+
+def sqlite_memory(_: Path, clock: Clock) -> Bench:
+    store = SQLiteStore(clock=clock, dead_after=0.2)
+    return Bench(store, SQLiteInspect(store), clock)
+
+
+#: Every store passes the same suite: a new one is one line here.
+STORES: dict[str, Callable[[Path, Clock], Bench]] = {
+    "sqlite-file": sqlite_file,
+    "sqlite-memory": sqlite_memory,
+}
+
+
+@pytest.fixture(params=STORES)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made = STORES[request.param](tmp_path, Clock())
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def store(bench: Bench) -> Store:
+    return bench.store
+
+
+@pytest.fixture
+def inspect(bench: Bench) -> Inspect:
+    return bench.inspect
+
+
+@pytest.fixture
+def clock(bench: Bench) -> Clock:
+    return bench.clock

@@ -1,0 +1,246 @@
+"""The store as a small program: the rules of lanes and nothing else.
+
+Written from the design, not from the store: jobs are objects in a dict, every verb looks at all of them, nothing is fast.
+The store must give the same answers. `rules` are the ones in force; a test takes each away and shows that `sound`
+or `end` notice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+RULES = frozenset({
+    "claim takes the lane or parks",  # a job whose lane has another holder does not run
+    "the holder is a job",  # retry, snooze, give-back and recovery keep the lane
+    "one door",  # whoever leaves hands the lane on
+    "the next holds at once",  # though not yet claimed
+    "by place",  # among the waiting the first to have come is next
+    "tokens",  # only the holder of the claim settles
+    "time never goes back",
+    "a replay takes a new place",
+    "unheard claims go back",  # after a lost answer
+})  # fmt: skip
+
+
+@dataclass
+class Job:
+    id: str
+    queue: str
+    lane: str | None
+    priority: int
+    place: tuple[int, int]
+    due: int
+    where: str = "waiting"  # waiting | parked | running | dead
+    failed: bool = False
+    attempt: int = 0
+    worker: str | None = None
+    token: int | None = None
+    mark: str | None = None
+    ran: bool = False
+
+
+@dataclass
+class Model:
+    rules: frozenset[str] = RULES
+    clock: int = 1_000_000_000
+    now: int = 1_000_000_000
+    seq: int = 0
+    token: int = 0
+    jobs: dict[str, Job] = field(default_factory=dict)
+    holder: dict[tuple[str, str], str] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    gone: list[tuple[str, str]] = field(default_factory=list)
+    totals: Counter[str] = field(default_factory=Counter)
+
+    # -- verbs -----------------------------------------------------------------------------------------------
+
+    def tick(self, by: int) -> None:
+        self.clock += by
+
+    def begin(self) -> None:
+        """Every verb first looks at the clock."""
+        self.now = max(self.now, self.clock) if "time never goes back" in self.rules else self.clock
+
+    def push(self, id_: str, queue: str, lane: str | None, priority: int, delay: int) -> bool:
+        self.begin()
+        self.seq += 1
+        if id_ in self.jobs:
+            return False
+        place = (self.now + delay, self.seq)
+        self.jobs[id_] = Job(id_, queue, lane, priority, place, place[0])
+        self.totals["enqueued"] += 1
+        return True
+
+    def claim(self, worker: str, wants: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int]]:
+        claims: list[tuple[str, int, int]] = []
+        for queue, most in wants:
+            taken = 0
+            while queue not in self.paused and taken < most and len(claims) < limit:
+                job = next(iter(self.walk(queue)), None)
+                if job is None:
+                    break
+                if self.blocked(job):
+                    job.where = "parked"
+                    continue
+                claims.append(self.take(job, worker))
+                taken += 1
+        return claims
+
+    def walk(self, queue: str) -> list[Job]:
+        due = (j for j in self.jobs.values() if j.queue == queue and j.where == "waiting" and j.due <= self.now)
+        return sorted(due, key=lambda j: (-j.priority, j.due, j.place))
+
+    def blocked(self, job: Job) -> bool:
+        if job.lane is None or "claim takes the lane or parks" not in self.rules:
+            return False
+        return self.holder.get((job.queue, job.lane), job.id) != job.id
+
+    def take(self, job: Job, worker: str) -> tuple[str, int, int]:
+        self.check_order(job)
+        if job.lane is not None:
+            self.holder[job.queue, job.lane] = job.id
+        self.token += 1
+        job.where, job.worker, job.token, job.ran = "running", worker, self.token, True
+        return job.id, self.token, job.attempt + 1
+
+    def settle(self, worker: str, id_: str, token: int, outcome: str, after: int = 0) -> bool:
+        """Write one outcome; False is a refusal."""
+        job = self.jobs.get(id_)
+        fits = job is not None and (job.worker == worker and job.token == token or "tokens" not in self.rules)
+        if job is None or not fits or job.where != "running":
+            self.totals["refused"] += 1
+            return False
+        assert (job.worker, job.token) == (worker, token), "settled by a stranger"
+        if job.mark is not None and outcome != "done":
+            self.leave(job, "cancelled")
+        elif outcome in ("retrying", "snoozed"):
+            self.totals["failed"] += outcome == "retrying"
+            self.totals["retried"] += outcome == "retrying"
+            job.attempt += outcome == "retrying"
+            self.back(job, self.now + after, failed=outcome == "retrying")
+        else:
+            self.totals["processed"] += outcome == "done"
+            self.totals["failed"] += outcome == "dead"
+            self.leave(job, outcome)
+        return True
+
+    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
+        self.begin()
+        if keep and "unheard claims go back" not in self.rules:
+            return []
+        mine = [j for j in self.jobs.values() if j.where == "running" and j.worker == worker and j.token not in keep]
+        for job in sorted(mine, key=lambda j: j.place):
+            if job.mark is not None:
+                self.leave(job, "cancelled" if job.mark == "cancel" else "deleted")
+            else:
+                self.back(job, job.due, failed=False)
+        return sorted(job.id for job in mine)
+
+    def cancel(self, id_: str, mark: str = "cancel") -> bool | None:
+        self.begin()
+        job = self.jobs.get(id_)
+        if job is None:
+            return None
+        if job.where == "running":
+            job.mark = mark
+            return True
+        if job.where == "dead" and mark == "cancel":
+            return False
+        self.leave(job, "cancelled" if mark == "cancel" else "deleted")
+        return True
+
+    def retry(self, id_: str) -> bool | None:
+        self.begin()
+        job = self.jobs.get(id_)
+        if job is None:
+            return None
+        if job.where == "dead":
+            if "a replay takes a new place" in self.rules:
+                self.seq += 1
+                job.place = (self.now, self.seq)
+            job.due, job.where, job.attempt, job.ran, job.failed = self.now, "waiting", 0, False, False
+            return True
+        if job.where == "waiting" and job.due > self.now and (job.failed or self.holds(job)):
+            job.due, job.failed = self.now, False
+            return True
+        return False
+
+    # -- ways out and ways back ------------------------------------------------------------------------------
+
+    def holds(self, job: Job) -> bool:
+        return job.lane is not None and self.holder.get((job.queue, job.lane)) == job.id
+
+    def back(self, job: Job, due: int, *, failed: bool) -> None:
+        job.where, job.due, job.failed, job.worker, job.token = "waiting", due, failed, None, None
+        if "the holder is a job" not in self.rules and self.holds(job):
+            self.let_out(job)
+
+    def leave(self, job: Job, why: str) -> None:
+        held = self.holds(job)
+        if why == "dead":
+            job.where, job.worker, job.token, job.mark, job.failed = "dead", None, None, None, False
+            job.attempt += 1
+            self.totals["dead"] += 1
+        else:
+            del self.jobs[job.id]
+            self.gone.append((job.id, why))
+        if held and ("one door" in self.rules or why == "done"):
+            self.let_out(job)
+
+    def let_out(self, job: Job) -> None:
+        assert job.lane is not None
+        self.holder.pop((job.queue, job.lane), None)
+        parked = [j for j in self.jobs.values() if (j.queue, j.lane, j.where) == (job.queue, job.lane, "parked")]
+        if parked:
+            pick = min if "by place" in self.rules else max
+            after = pick(parked, key=lambda j: j.place)
+            after.where = "waiting"
+            if "the next holds at once" in self.rules:
+                self.holder[job.queue, job.lane] = after.id
+
+    # -- what must be true -----------------------------------------------------------------------------------
+
+    def check_order(self, job: Job) -> None:
+        """At a claim: nobody else of the lane runs, and nobody who has joined it stands before."""
+        for other in self.jobs.values():
+            if job.lane is None or other is job or (other.queue, other.lane) != (job.queue, job.lane) or other.where == "dead":
+                continue
+            assert other.where != "running", "two holders"
+            joined = other.ran or other.due <= self.now
+            assert not joined or other.place > job.place, "overtaking"
+
+    def sound(self) -> None:
+        """After every step."""
+        running = Counter((j.queue, j.lane) for j in self.jobs.values() if j.lane is not None and j.where == "running")
+        assert all(number == 1 for number in running.values()), "two holders"
+        assert self.totals["enqueued"] == len(self.jobs) + len(self.gone), "lost or doubled"
+        for job in self.jobs.values():
+            if job.where == "parked":
+                lane = [j for j in self.jobs.values() if (j.queue, j.lane) == (job.queue, job.lane) and j is not job]
+                assert any(j.where == "running" or j.where == "waiting" and (self.holds(j) or j.due <= self.now) for j in lane), (
+                    "stranded"
+                )
+
+    def end(self, workers: Sequence[str], queues: Sequence[str]) -> None:
+        """Everything alive drains in bounded turns, once nobody fails any more. Claims nobody knows of would stay for ever."""
+        self.paused.clear()
+        for _ in range(3 * len(self.jobs) + 3):
+            self.tick(100_000_000)
+            self.begin()
+            for id_, token, _ in self.claim(workers[0], [(queue, 3) for queue in queues], 9):
+                self.settle(workers[0], id_, token, "done")
+            self.sound()
+        assert all(job.where == "dead" for job in self.jobs.values()), "starved"
+
+    # -- for comparing ---------------------------------------------------------------------------------------
+
+    def state(self, job: Job) -> str:
+        if job.where == "waiting":
+            return "ready" if job.due <= self.now else "retrying" if job.failed else "scheduled"
+        return {"parked": "blocked"}.get(job.where, job.where)
+
+    def picture(self) -> dict[str, tuple[object, ...]]:
+        self.begin()
+        return {j.id: (j.queue, j.lane, self.state(j), j.attempt, j.worker, j.token, j.mark) for j in self.jobs.values()}

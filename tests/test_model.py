@@ -1,0 +1,293 @@
+"""Random sequences of all verbs, on the store and on the model: the same answers, and the rules hold.
+
+Several workers push, claim, settle, give back, die; clocks step forwards and backwards; requests and answers get lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SOAK, STORES, Bench, Clock
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+from model import RULES, Model
+
+from laneway.errors import UnknownJob
+from laneway.job import Claim, Job
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.store.contract import Want
+from laneway.store.inspect import Filter
+
+WORKERS = ("ann", "bob", "cyd")
+QUEUES = ("default", "mail")
+ERROR = ErrorInfo(kind="ValueError", message="no")
+
+seconds = st.sampled_from([0, 0, 0, 1_000_000, 7_000_000])
+numbers = st.integers(0, 30)
+
+push = st.tuples(
+    st.just("push"),
+    st.lists(
+        st.tuples(numbers, st.sampled_from(QUEUES), st.sampled_from([None, "a", "a", "b"]), st.integers(-1, 2), seconds),
+        min_size=1, max_size=5,
+    ),
+)  # fmt: skip
+outcomes = st.sampled_from(["done", "done", "done", "retrying", "snoozed", "dead", "cancelled"])
+exchange = st.tuples(
+    st.just("exchange"),
+    st.sampled_from(WORKERS),
+    st.lists(st.tuples(numbers, outcomes, seconds), max_size=4),  # which of its claims, and how they ended
+    st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 4)), max_size=3),
+    st.integers(0, 5),
+    st.sampled_from(["heard", "heard", "heard", "heard", "request lost", "answer lost"]),
+)
+others = st.one_of(
+    st.tuples(st.just("tick"), st.sampled_from([1, 500_000, 1_000_000, 10_000_000, -2_000_000])),
+    st.tuples(st.just("stale"), st.sampled_from(WORKERS), numbers, outcomes),
+    st.tuples(st.just("give_back"), st.sampled_from(WORKERS), st.sets(numbers, max_size=3)),
+    st.tuples(st.just("recover"), st.sampled_from(WORKERS)),
+    st.tuples(st.sampled_from(["cancel", "delete", "retry", "retry"]), numbers),
+    st.tuples(st.sampled_from(["pause", "resume"]), st.sampled_from(QUEUES)),
+)
+step = st.one_of(push, push, exchange, exchange, exchange, others)
+# Left to itself hypothesis prefers short lists; what is interesting takes dozens of steps.
+steps = st.integers(1, 80).flatmap(lambda length: st.lists(step, min_size=length, max_size=length))
+
+
+def outcome_of(name: str, after: int) -> Outcome:
+    made: dict[str, Callable[[], Outcome]] = {
+        "done": Done,
+        "retrying": lambda: Retrying(after, ERROR),
+        "snoozed": lambda: Snoozed(after),
+        "dead": lambda: Dead(ERROR),
+        "cancelled": Cancelled,
+    }
+    return made[name]()
+
+
+class Play:
+    """Plays each step on the model and, if there is one, on a store, and compares."""
+
+    def __init__(self, bench: Bench | None, rules: frozenset[str] = RULES) -> None:
+        self.bench = bench
+        self.model = Model(rules)
+        self.known: dict[str, dict[int, str]] = {worker: {} for worker in WORKERS}  # what it has heard of: token → id
+        self.claims: dict[int, Claim] = {}  # all claims the store has given, heard or not
+        self.seen: set[str] = set()  # queues that have had jobs
+        self.old: dict[str, list[tuple[str, int]]] = {worker: [] for worker in WORKERS}  # claims that have ended
+        if bench is not None:
+            bench.clock.now = self.model.clock
+
+    def step(self, name: str, *values: Any) -> None:
+        if name in ("cancel", "delete", "retry"):
+            self.act(name, self.choose(name, *values))
+        else:
+            getattr(self, name)(*values)
+        self.model.begin()
+        self.model.sound()
+        self.compare()
+
+    def compare(self) -> None:
+        if self.bench is None:
+            return
+        page = self.bench.inspect.jobs(Filter(), 1000, None)
+        assert {j.id: (j.queue, j.lane, j.state, j.attempt, j.worker, j.token, j.mark) for j in page} == self.model.picture()
+        states = Counter(self.model.state(job) for job in self.model.jobs.values())
+        assert {state: n for state, n in self.bench.inspect.counts().items() if n} == dict(states)
+        totals = self.bench.inspect.totals()
+        names = ("enqueued", "processed", "failed", "retried", "dead")
+        assert {name: totals[name] for name in names} == {name: self.model.totals[name] for name in names}
+
+    def tick(self, by: int) -> None:
+        self.model.tick(by)
+        if self.bench is not None:
+            self.bench.clock.now += by
+
+    def push(self, jobs: list[tuple[int, str, str | None, int, int]]) -> None:
+        made = [(f"j{n}", queue, lane, 0 if lane else priority, delay) for n, queue, lane, priority, delay in jobs]
+        answers = [self.model.push(*job) for job in made]
+        self.seen |= {job[1] for job, is_new in zip(made, answers, strict=True) if is_new}
+        if self.bench is not None:
+            pushed = [Job(id_, "t", queue, b"[[],{}]", lane, priority, delay) for id_, queue, lane, priority, delay in made]
+            assert self.bench.store.push(pushed) == answers
+
+    def exchange(
+        self, worker: str, ended: list[tuple[int, str, int]], wants: list[tuple[str, int]], limit: int, fate: str
+    ) -> None:
+        settled: list[tuple[str, int, str, int]] = []
+        for number, outcome, after in ended:
+            known = [token for token in self.known[worker] if token not in {token for _, token, _, _ in settled}]
+            if known:
+                token = known[number % len(known)]
+                settled.append((self.known[worker][token], token, outcome, after))
+        if fate != "request lost":
+            refused, claims = self.both(worker, settled, wants, limit)
+            if fate == "heard":
+                self.hear(worker, settled, claims)
+                return
+        # No answer: what the worker never heard of goes back, then it settles again; what is refused was settled before.
+        keep = set(self.known[worker])
+        answer = self.model.give_back(worker, keep)
+        if self.bench is not None:
+            assert sorted(self.bench.store.give_back(worker, keep)) == answer
+        refused, claims = self.both(worker, settled, [], 0)
+        assert fate == "request lost" or len(refused) == len(settled), "settled twice"
+        self.hear(worker, settled, claims)
+
+    def both(
+        self, worker: str, settled: list[tuple[str, int, str, int]], wants: list[tuple[str, int]], limit: int
+    ) -> tuple[list[str], list[tuple[str, int, int]]]:
+        self.model.begin()
+        refused = [id_ for id_, token, outcome, after in settled if not self.model.settle(worker, id_, token, outcome, after)]
+        claims = self.model.claim(worker, wants, limit)
+        if self.bench is not None:
+            given = [Settled(self.claims[token], outcome_of(outcome, after)) for _, token, outcome, after in settled]
+            answer = self.bench.store.exchange(worker, given, [Want(*want) for want in wants], limit)
+            assert answer.refused == refused
+            assert [(c.job.id, c.token, c.attempt) for c in answer.claims] == claims
+            self.claims |= {claim.token: claim for claim in answer.claims}
+            self.check_rest(answer.more, answer.next_due, answer.loads, wants)
+        return refused, claims
+
+    def check_rest(self, more: bool, next_due: int | None, loads: dict[str, int], wants: list[tuple[str, int]]) -> None:
+        wanted = {queue for queue, _ in wants} - self.model.paused
+        jobs = [j for j in self.model.jobs.values() if j.queue in wanted and j.where == "waiting"]
+        ready = Counter(j.queue for j in self.model.jobs.values() if j.where == "waiting" and j.due <= self.model.now)
+        assert more == any(j.due <= self.model.now for j in jobs)
+        assert next_due == (None if more or not jobs else min(j.due for j in jobs) - self.model.now)
+        assert {queue: n for queue, n in loads.items() if n} == {q: n for q, n in ready.items() if q not in self.model.paused}
+
+    def hear(self, worker: str, settled: list[tuple[str, int, str, int]], claims: list[tuple[str, int, int]]) -> None:
+        for id_, token, _, _ in settled:
+            del self.known[worker][token]
+            self.old[worker].append((id_, token))
+        for id_, token, _ in claims:
+            self.known[worker][token] = id_
+
+    def stale(self, worker: str, number: int, outcome: str) -> None:
+        """Somebody settles a claim that has ended, or one of another worker."""
+        pool = self.old[worker] + [(id_, t) for other in WORKERS if other != worker for t, id_ in self.known[other].items()]
+        if pool:
+            id_, token = pool[number % len(pool)]
+            refused, _ = self.both(worker, [(id_, token, outcome, 0)], [], 0)
+            assert refused == [id_]
+
+    def give_back(self, worker: str, keep: set[int]) -> None:
+        tokens = list(self.known[worker])
+        kept = {tokens[n % len(tokens)] for n in keep} if tokens else set()
+        answer = self.model.give_back(worker, kept)
+        if self.bench is not None:
+            assert sorted(self.bench.store.give_back(worker, kept)) == answer
+        self.forget(worker, kept)
+
+    def recover(self, worker: str) -> None:
+        answer = self.model.give_back(worker)
+        if self.bench is not None:
+            assert sorted(self.bench.store.recover(worker, "killed")) == answer
+        self.forget(worker, set())
+
+    def forget(self, worker: str, kept: set[int]) -> None:
+        self.old[worker] += [(id_, token) for token, id_ in self.known[worker].items() if token not in kept]
+        self.known[worker] = {token: known for token, known in self.known[worker].items() if token in kept}
+
+    def choose(self, name: str, number: int) -> str:
+        """Mostly somebody for whom the action means something."""
+        jobs = self.model.jobs.values()
+        fit = [j.id for j in jobs if name != "retry" or j.where == "dead" or j.failed]
+        return fit[number % len(fit)] if fit and number < 28 else f"j{number}"
+
+    def act(self, name: str, id_: str) -> None:
+        answer = self.model.retry(id_) if name == "retry" else self.model.cancel(id_, name)
+        if self.bench is None:
+            return
+        act = getattr(self.bench.inspect, name)
+        if answer is None:
+            with pytest.raises(UnknownJob):
+                act(id_)
+        else:
+            assert act(id_) is answer
+
+    def pause(self, queue: str) -> None:
+        self.switch(queue, paused=True)
+
+    def resume(self, queue: str) -> None:
+        self.switch(queue, paused=False)
+
+    def switch(self, queue: str, *, paused: bool) -> None:
+        if queue not in self.seen:
+            return
+        (self.model.paused.add if paused else self.model.paused.discard)(queue)
+        if self.bench is not None:
+            self.bench.inspect.pause(queue, paused)
+
+    def end(self) -> None:
+        """Workers that live settle what they know; the rest must drain."""
+        for worker in WORKERS:
+            everything = [(id_, token, "done", 0) for token, id_ in self.known[worker].items()]
+            self.both(worker, everything, [], 0)
+        for queue in sorted(self.model.paused):
+            self.switch(queue, paused=False)
+        if self.bench is not None:
+            self.drain(self.bench)
+        self.model.end(WORKERS, QUEUES)
+
+    def drain(self, bench: Bench) -> None:
+        model_jobs = {id_ for id_, job in self.model.jobs.items() if job.where != "dead"}
+        done: list[str] = []
+        for _ in range(3 * len(model_jobs) + 3):
+            bench.clock.advance(100)
+            answer = bench.store.exchange("ann", [], [Want(queue, 3) for queue in QUEUES], 9)
+            done += [claim.job.id for claim in answer.claims]
+            bench.store.exchange("ann", [Settled(claim, Done()) for claim in answer.claims], [], 0)
+        assert sorted(done) == sorted(model_jobs), "not everything drained, exactly once"
+        assert sum(bench.inspect.counts().values()) == bench.inspect.counts()["dead"]
+
+
+def play(moves: list[Any], bench: Bench | None, rules: frozenset[str] = RULES) -> None:
+    game = Play(bench, rules)
+    for move in moves:
+        game.step(*move)
+    game.end()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", STORES)
+def test_the_store_answers_as_the_model_does(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    # In memory a step costs a tenth of a millisecond: most examples run there.
+    examples = (500 if name.endswith("memory") else 60) * (20 if SOAK else 1)
+
+    @settings(max_examples=examples)
+    @given(steps)
+    def run(moves: list[Any]) -> None:
+        folder: Path = tmp_path_factory.mktemp("model")
+        bench = STORES[name](folder, Clock())
+        try:
+            play(moves, bench)
+        finally:
+            bench.store.close()
+
+    run()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("rule", sorted(RULES))
+def test_without_a_rule_the_invariants_break(rule: str) -> None:
+    def breaks(moves: list[Any]) -> bool:
+        try:
+            play(moves, None, RULES - {rule})
+        except AssertionError:
+            return True
+        return False
+
+    # The shortest sequence that shows why the rule is there.
+    moves = find(steps, breaks, settings=settings(max_examples=20_000, derandomize=True, phases=[Phase.generate]))
+    play_with_all_rules(moves)
+
+
+def play_with_all_rules(moves: list[Any]) -> None:
+    """The same sequence is fine when every rule is in force."""
+    play(moves, None)

@@ -1,0 +1,73 @@
+"""What type checkers accept, and what they infer. `test_typing.py` runs both over it; nobody imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+from laneway import App, JobHandle, Retry
+from laneway.task import Bound
+
+app = App("sqlite://", imports=["shop.mail"])
+
+
+@app.task
+def add(a: int, b: int = 2, *, note: str = "") -> int:
+    return a + b
+
+
+@app.task(name="charge", queue="billing", lane="customer_id", retry=Retry(times=5), keep_result=3600)
+async def charge(customer_id: int, cents: int) -> str:
+    return f"{customer_id}: {cents}"
+
+
+@app.task(priority=10)
+def tags(*names: str, **values: int) -> None: ...
+
+
+@app.task
+async def ping() -> None: ...
+
+
+# a plain call just runs it
+assert_type(add(1), int)
+assert_type(add(1, b=2, note="x"), int)
+assert_type(charge(1, 2), Coroutine[Any, Any, str])
+assert_type(ping(), Coroutine[Any, Any, None])
+
+# enqueue takes the task's parameters; the handle is of the job's result
+assert_type(add.enqueue(1), JobHandle[int])
+assert_type(add.enqueue(1, 2, note="x"), JobHandle[int])
+assert_type(add.enqueue(a=1, b=2), JobHandle[int])
+assert_type(charge.enqueue(1, cents=2), JobHandle[str])
+assert_type(tags.enqueue("a", "b", c=1), JobHandle[None])
+assert_type(ping.enqueue(), JobHandle[None])
+assert_type(add.enqueue(1).result(timeout=1.5), int)
+assert_type(charge.enqueue(1, 2).result(), str)
+assert_type(add.enqueue(1).created, bool)
+assert_type(add.enqueue(1).cancel(), bool)
+
+
+async def from_an_event_loop() -> None:
+    assert_type(await add.aenqueue(1), JobHandle[int])
+    assert_type(await charge.using(run_after=60).aenqueue(1, 2), JobHandle[str])
+    assert_type(await charge(1, 2), str)
+
+
+# options
+assert_type(add.using(run_after=60).enqueue(1), JobHandle[int])
+assert_type(add.using(run_after=timedelta(minutes=1)).using(queue="vip").enqueue(1, note="x"), JobHandle[int])
+assert_type(charge.using(run_after=datetime.now(UTC)).enqueue(1, 2), JobHandle[str])
+add.using(queue="vip", priority=10, retry=Retry(times=0, backoff=1.5), id="mail-42").enqueue(42)
+add.using(lane="user-42").enqueue(42)
+add.using(lane=42).enqueue(42)
+
+# many
+assert_type(add.bind(1, note="x"), Bound)
+assert_type(add.enqueue_many([(1,), (2, 3)], chunk=10), int)
+assert_type(add.using(queue="vip").enqueue_many((n,) for n in range(3)), int)
+assert_type(app.enqueue_many([add.bind(1), charge.using(run_after=1).bind(1, 2)]), int)
+
+# by name
+assert_type(app.enqueue("shop.mail.send", 42, check=False), JobHandle[Any])

@@ -81,6 +81,7 @@ class Play:
         self.old: dict[str, list[tuple[str, int]]] = {worker: [] for worker in WORKERS}  # claims that have ended
         if bench is not None:
             bench.clock.now = self.model.clock
+            bench.inspect.counts()  # both have seen this time
 
     def step(self, name: str, *values: Any) -> None:
         if name in ("cancel", "delete", "retry"):

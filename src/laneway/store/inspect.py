@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from laneway.codec import open_body
+from laneway.codec import Envelope, open_body
 from laneway.errors import GarbageError
 from laneway.instant import as_datetime
 from laneway.job import State
@@ -44,20 +44,20 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     @property
     def args(self) -> list[Any] | None:
         """The positional arguments as plain JSON values; None if the body is garbage."""
-        return cast("list[Any] | None", self._part(0))
+        envelope = self._open()
+        return None if envelope is None else [msgspec.json.decode(value) for value in envelope.args]
 
     @property
     def kwargs(self) -> dict[str, Any] | None:
         """The keyword arguments as plain JSON values; None if the body is garbage."""
-        return cast("dict[str, Any] | None", self._part(1))
+        envelope = self._open()
+        return None if envelope is None else {name: msgspec.json.decode(value) for name, value in envelope.kwargs.items()}
 
-    def _part(self, index: int) -> Any:
+    def _open(self) -> Envelope | None:
         try:
-            envelope = open_body(self.body)
+            return open_body(self.body)
         except GarbageError:
             return None
-        parts: tuple[Raw, Raw] = (envelope.args, envelope.kwargs)
-        return msgspec.json.decode(parts[index])
 
 
 class Run(Struct, frozen=True, array_like=True):

@@ -15,8 +15,9 @@ from laneway.errors import GarbageError
 from laneway.job import Claim, Job
 from laneway.outcome import ErrorInfo
 from laneway.store.contract import Want
+from laneway.store.sqlite.books import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED, Queue, ranks
 from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.turn import BEFORE_ALL, BLOCKED, READY, RETRYING, RUNNING, SCHEDULED, Queue, Turn
+from laneway.store.sqlite.turn import Turn
 
 __all__ = ["claim", "next_due"]
 
@@ -28,9 +29,9 @@ def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Cl
     """Claim up to `limit` jobs, step by step."""
     walk = _Walk(turn, worker)
     for want in wants:
-        queue = turn.queue(want.queue)
+        queue = turn.queues.get(want.queue)
         most = min(want.most, limit - len(walk.claims))
-        if most > 0 and queue.counts[READY] and not queue.paused:
+        if queue is not None and not queue.paused and queue.counts[READY] and most > 0:
             walk.queue(queue, most)
     return walk.claims
 
@@ -39,14 +40,12 @@ def next_due(turn: Turn, wants: Sequence[Want]) -> int | None:
     """Return how long it is until the next job of the wanted queues is due, microseconds."""
     first: int | None = None
     for name in {want.queue for want in wants}:
-        queue = turn.queue(name)
-        if queue.paused or not (queue.counts[SCHEDULED] or queue.counts[RETRYING]):
+        queue = turn.queues.get(name)
+        if queue is None or queue.paused or not (queue.counts[SCHEDULED] or queue.counts[RETRYING]):
             continue
-        rank = turn.next_rank(queue, BEFORE_ALL)
-        while rank is not None:
+        for rank in ranks(turn.execute, name):
             due: int = turn.execute(SQL["first_due"], (name, rank)).fetchone()[0]
             first = due if first is None else min(first, due)
-            rank = turn.next_rank(queue, rank)
     return None if first is None else max(first - turn.now, 0)
 
 
@@ -62,17 +61,19 @@ class _Walk:
     def queue(self, queue: Queue, most: int) -> None:
         """Claim up to `most` jobs of a queue."""
         most += len(self.claims)
-        rank = self._turn.next_rank(queue, BEFORE_ALL)
-        while rank is not None and len(self.claims) < most and queue.counts[READY] and self._parked < MOST_PARKED:
-            if not self._portion(queue, rank, most):
-                rank = self._turn.next_rank(queue, rank)
+        for rank in ranks(self._turn.execute, queue.name):
+            while len(self.claims) < most and self._parked < MOST_PARKED and self._portion(queue, rank, most):
+                pass
+            if len(self.claims) == most or self._parked == MOST_PARKED or not queue.counts[READY]:
+                break
 
     def _portion(self, queue: Queue, rank: int, most: int) -> bool:
         """Walk some of the due jobs of a rank; False at its end."""
         # Where many are parked, portions grow, so that a long lane in front is passed over quickly.
         size = min(most - len(self.claims) + 2 * self._parked, MOST_PARKED)
         rows = self._read(queue.name, rank, size)
-        claimed: list[tuple[str, int, int, int]] = []
+        claimed: list[tuple[str, int, int]] = []
+        in_lanes: list[tuple[str, int, int]] = []
         parked: list[tuple[int]] = []
         taken: set[str] = set()  # lanes taken in this portion
         for row in rows:
@@ -89,26 +90,34 @@ class _Walk:
                 job = Job(id_, task, queue.name, body, lane, -rank)
             except GarbageError as error:
                 # Its lane goes on with another holder than these rows know of: read them again.
-                self._write(queue, claimed, parked)
+                self._write(queue, claimed, in_lanes, parked)
                 self._set_aside(seq, error)
                 return True
-            self._turn.token += 1
-            claimed.append((self._worker, self._turn.token, int(lane is not None), seq))
-            self.claims.append(Claim(job, self._turn.token, attempt + 1, enqueued, due))
-        self._write(queue, claimed, parked)
+            self._turn.books.token += 1
+            (claimed if lane is None else in_lanes).append((self._worker, self._turn.books.token, seq))
+            self.claims.append(Claim(job, self._turn.books.token, attempt + 1, enqueued, due))
+        self._write(queue, claimed, in_lanes, parked)
         return len(rows) == size
 
     def _read(self, queue: str, rank: int, size: int) -> list[Any]:
         return self._turn.execute(SQL["walk"], (queue, rank, self._turn.now, size)).fetchall()
 
-    def _write(self, queue: Queue, claimed: list[tuple[str, int, int, int]], parked: list[tuple[int]]) -> None:
+    def _write(
+        self,
+        queue: Queue,
+        claimed: list[tuple[str, int, int]],
+        in_lanes: list[tuple[str, int, int]],
+        parked: list[tuple[int]],
+    ) -> None:
         if parked:
             self._turn.executemany(SQL["park"], parked)
             queue.move(READY, BLOCKED, len(parked))
             self._parked += len(parked)
         if claimed:
             self._turn.executemany(SQL["claim"], claimed)
-            queue.move(READY, RUNNING, len(claimed))
+        if in_lanes:
+            self._turn.executemany(SQL["claim_lane"], in_lanes)
+        queue.move(READY, RUNNING, len(claimed) + len(in_lanes))
 
     def _set_aside(self, seq: int, error: GarbageError) -> None:
         row = self._turn.find("find_seq", seq)

@@ -223,6 +223,7 @@ class Database:
         connection = sqlite3.connect(target, timeout=self.timeout, isolation_level=None, check_same_thread=False)
         connection.execute(f"pragma synchronous = {self._synchronous}")
         connection.execute("pragma cache_size = -8000")
+        connection.execute("pragma wal_autocheckpoint = 4000")  # 16 MB: a checkpoint waits for the disk
         return connection
 
 

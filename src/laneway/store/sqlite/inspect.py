@@ -11,9 +11,10 @@ from laneway.errors import NotFound, UnknownJob, UnknownQueue, did_you_mean
 from laneway.instant import as_datetime
 from laneway.job import STATES, State
 from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, StoredResult
+from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Books, decode, ripen
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.store import SQLiteStore
-from laneway.store.sqlite.turn import BLOCKED, DEAD, READY, RUNNING, Queue, Row, Turn, read_errors, ripen
+from laneway.store.sqlite.turn import KEEP_RUNS, Row, Turn, read_errors
 
 __all__ = ["SQLiteInspect"]
 
@@ -49,11 +50,11 @@ class SQLiteInspect:
     def queues(self) -> list[QueueInfo]:
         """List the queues by name, with counts as of now."""
         with self._store.database.reading() as connection:
-            now = self._now(connection)
-            queues = [Queue(*row) for row in connection.execute(SQL["queue_read"]).fetchall()]
-            for queue in queues:
-                ripen(connection.execute, queue, now)
-        return [QueueInfo(q.name, bool(q.paused), dict(zip(STATES, q.counts, strict=True))) for q in queues]
+            books = self._books(connection)
+            for queue in books.queues:
+                ripen(connection.execute, queue, books.now)
+        queues = sorted(books.queues, key=lambda queue: queue.name)
+        return [QueueInfo(queue.name, queue.paused, dict(zip(STATES, queue.counts, strict=True))) for queue in queues]
 
     def jobs(self, which: Filter, limit: int, after: str | None) -> Page:
         """List jobs by arrival."""
@@ -63,7 +64,7 @@ class SQLiteInspect:
         conditions += [f"{name} = :{name}" for name in ("queue", "task", "lane") if getattr(which, name) is not None]
         statement = f"select {_COLUMNS} from laneway_job where {' and '.join(conditions)} order by seq limit :limit"  # noqa: S608 - our own words
         with self._store.database.reading() as connection:
-            now = self._now(connection)
+            now = self._books(connection).now
             values = {
                 "after": _position(connection, after), "now": now, "limit": limit + 1,
                 "queue": which.queue, "task": which.task, "lane": which.lane,
@@ -77,14 +78,14 @@ class SQLiteInspect:
     def job(self, id: str) -> JobInfo | None:  # noqa: A002
         """Return a job that is in the store."""
         with self._store.database.reading() as connection:
-            now = self._now(connection)
+            now = self._books(connection).now
             row = connection.execute(f"select {_COLUMNS} from laneway_job where id = ?", (id,)).fetchone()  # noqa: S608
         return _info(row, now) if row else None
 
     def result(self, id: str) -> StoredResult:  # noqa: A002
         """Say how a job stands."""
         with self._store.database.reading() as connection:
-            now = self._now(connection)
+            now = self._books(connection).now
             row = connection.execute(SQL["find"], (id,)).fetchone()
             if row:
                 job = Row(*row)
@@ -101,24 +102,25 @@ class SQLiteInspect:
     def totals(self) -> dict[str, int]:
         """Return the counters since the store began."""
         with self._store.database.reading() as connection:
-            meta = connection.execute(SQL["meta_read"]).fetchone()
+            books = self._books(connection)
             counted: dict[str, int] = dict(connection.execute(SQL["count_read"]).fetchall())
         names = ("enqueued", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
-        return {**counted, **dict(zip(names, meta[3:11], strict=True))}
+        return {**counted, **{name: getattr(books, name) for name in names}}
 
     def recent(self, limit: int) -> list[Run]:
         """Return the last runs, newest first."""
         with self._store.database.reading() as connection:
-            return self._recent(connection)[: min(limit, 1000)]
+            return self._recent(connection)[:limit]
 
     @staticmethod
     def _recent(connection: sqlite3.Connection) -> list[Run]:
         portions = connection.execute(SQL["recent_read"]).fetchall()
-        return [run for (runs,) in portions for run in reversed(_runs.decode(runs))]
+        return [run for (runs,) in portions for run in reversed(_runs.decode(runs))][:KEEP_RUNS]
 
-    def _now(self, connection: sqlite3.Connection) -> int:
-        seen: int = connection.execute(SQL["meta_read"]).fetchone()[0]
-        return max(self._store.clock(), seen)
+    def _books(self, connection: sqlite3.Connection) -> Books:
+        books = decode(connection.execute(SQL["books_read"]).fetchone()[0])
+        books.now = max(books.now, self._store.clock())
+        return books
 
     # -- acting ----------------------------------------------------------------------------------------------
 
@@ -128,8 +130,8 @@ class SQLiteInspect:
             row = _found(turn, id)
             queue = turn.queue(row.queue)
             if row.state == 4:
-                turn.seq += 1
-                turn.execute(SQL["replay"], (turn.seq, turn.now, turn.now, row.seq))
+                turn.books.seq += 1
+                turn.execute(SQL["replay"], (turn.books.seq, turn.now, turn.now, row.seq))
                 queue.move(DEAD, READY)
             elif row.state < 2 and row.due > turn.now and (row.holds or row.state == 1):
                 # It has run: it keeps its place and its lane, only the wait is over.
@@ -166,11 +168,11 @@ class SQLiteInspect:
     def pause(self, queue: str, paused: bool) -> None:
         """Stop or resume claims from a queue."""
         with self._store.turn() as turn:
-            known = turn.all_queues()
+            known = turn.queues
             if queue not in known:
                 raise UnknownQueue(f'no queue "{queue}" is in {self._store.database}.{did_you_mean(queue, known)}', queue=queue)
-            known[queue].paused = int(paused)
-            known[queue].changed = True
+            known[queue].paused = paused
+            turn.changed = True
         self._store.bell.ring()
 
     def tell(self, worker: str, command: str) -> bool:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable
 
 from laneway.errors import SchemaError
+from laneway.store.sqlite.books import Books, encode
 from laneway.store.sqlite.sql import SQL
 
 __all__ = ["VERSION", "ensure", "migrate"]
@@ -60,7 +61,7 @@ def _create(connection: sqlite3.Connection) -> None:
     for statement in SQL["schema"].split(";"):
         if statement.strip():
             connection.execute(statement)
-    connection.execute("insert into laneway_meta values (1, ?, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)", (VERSION,))
+    connection.execute("insert into laneway_meta values (1, ?, ?)", (VERSION, encode(Books())))
 
 
 def _version(connection: sqlite3.Connection, name: str) -> int | None:

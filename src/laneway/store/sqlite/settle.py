@@ -10,36 +10,64 @@ from collections.abc import Sequence
 
 from laneway.outcome import Cancelled, Dead, Done, Outcome, Retrying, Settled, Snoozed
 from laneway.store.inspect import Run
+from laneway.store.sqlite.books import RUNNING
 from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.turn import RUNNING, Row, Turn
+from laneway.store.sqlite.turn import Row, Turn
 
 __all__ = ["settle"]
+
+#: From so many on, settling them together is worth its two extra statements.
+FEW = 8
 
 
 def settle(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
     """Write outcomes; return the ids of claims that `worker` does not hold."""
+    done = [item for item in settled if type(item.outcome) is Done]
+    if len(done) < FEW or not _all_done(turn, worker, done):
+        return _one_by_one(turn, worker, settled)
+    if len(done) == len(settled):
+        return []
+    return _one_by_one(turn, worker, [item for item in settled if type(item.outcome) is not Done])
+
+
+def _all_done(turn: Turn, worker: str, done: list[Settled]) -> bool:
+    """Settle many successes in one statement; if any of them is not held, change nothing and say False."""
+    turn.execute("savepoint done")
+    claims = [(item.claim.job.id, item.claim.token, worker) for item in done]
+    if turn.executemany(SQL["done"], claims).rowcount != len(claims):
+        turn.execute("rollback to done")
+        return False
+    turn.execute("release done")
+    for item in done:
+        _done(turn, item)
+    return True
+
+
+def _one_by_one(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
     refused: list[str] = []
     for item in settled:
         claim = item.claim
         if type(item.outcome) is Done and turn.execute(SQL["done"], (claim.job.id, claim.token, worker)).rowcount:
-            _done(turn, item, item.outcome)
+            _done(turn, item)
             continue
         row = turn.find("held", claim.job.id, claim.token, worker)
         if row is None:
             refused.append(claim.job.id)
         else:
             _settle(turn, item, row)
-    turn.refused += len(refused)
+    if refused:
+        turn.books.refused += len(refused)
+        turn.changed = True
     return refused
 
 
-def _done(turn: Turn, item: Settled, outcome: Done) -> None:
+def _done(turn: Turn, item: Settled) -> None:
     """The usual end, without reading the row: it is deleted, and all that is needed is in the claim."""
-    job = item.claim.job
+    job, outcome = item.claim.job, item.outcome
     turn.queue(job.queue).move(RUNNING, None)
     if job.lane is not None:
         turn.let_out(job.queue, job.lane)
-    turn.processed += 1
+    turn.books.processed += 1
     turn.runs.append(
         Run(
             job.id,
@@ -52,7 +80,7 @@ def _done(turn: Turn, item: Settled, outcome: Done) -> None:
             Done.name,
         )
     )
-    if outcome.result is not None and outcome.keep > 0:
+    if isinstance(outcome, Done) and outcome.result is not None and outcome.keep > 0:
         turn.execute(SQL["result_trim"], (turn.now,))
         turn.execute(SQL["result_add"], (job.id, turn.now + outcome.keep, outcome.result))
 
@@ -65,7 +93,7 @@ def _settle(turn: Turn, item: Settled, row: Row) -> None:
             # It was to be cancelled, and was done all the same.
             turn.execute(SQL["mark"], (None, row.seq))
             turn.execute(SQL["done"], (row.id, row.token, row.worker))
-            _done(turn, item, outcome)
+            _done(turn, item)
         case Cancelled():
             turn.leave(row, RUNNING, outcome.name, item.started, item.finished)
         case Snoozed():
@@ -73,12 +101,12 @@ def _settle(turn: Turn, item: Settled, row: Row) -> None:
         case Retrying():
             errors = row.errors_with(outcome.error, turn.now)
             turn.wait_again(row, turn.now + outcome.after, failed=True, attempt=row.attempt + 1, errors=errors)
-            turn.failed += 1
-            turn.retried += 1
+            turn.books.failed += 1
+            turn.books.retried += 1
             _remember(turn, item, row)
         case Dead():
             turn.die(row, RUNNING, outcome.error)
-            turn.failed += 1
+            turn.books.failed += 1
             _remember(turn, item, row)
 
 

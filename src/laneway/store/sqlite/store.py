@@ -21,11 +21,12 @@ from laneway.outcome import ErrorInfo, Settled
 from laneway.store.contract import Exchange, Heard, Slot, Want, WorkerInfo
 from laneway.store.sqlite import schema
 from laneway.store.sqlite.bell import Bell
+from laneway.store.sqlite.books import DEAD, READY, SCHEDULED
 from laneway.store.sqlite.claim import claim, next_due
 from laneway.store.sqlite.database import Database
 from laneway.store.sqlite.settle import settle
 from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.turn import DEAD, READY, SCHEDULED, Row, Turn
+from laneway.store.sqlite.turn import Row, Turn
 
 __all__ = ["SQLiteStore"]
 
@@ -76,15 +77,13 @@ class SQLiteStore:
         with self.turn() as turn:
             if slot is not None and not turn.execute(SQL["slot_advance"], (slot.schedule, slot.at)).rowcount:
                 return [False] * len(jobs)
-            before, now = turn.seq, turn.now
-            for name in {job.queue for job in jobs}:
-                turn.queue(name)
+            before, now = turn.books.seq, turn.now
             rows: list[PushedRow] = [
                 (before + n, job.id, job.queue, job.task, job.lane, -job.priority, due, due, now, job.body)
                 for n, job in enumerate(jobs, 1)
                 for due in (max(job.at, now + job.delay),)
             ]
-            turn.seq += len(rows)
+            turn.books.seq += len(rows)
             created = [True] * len(rows)
             if turn.executemany(SQL["push"], rows).rowcount != len(rows):
                 inside = {seq for (seq,) in turn.execute(SQL["pushed"], (before,))}
@@ -101,8 +100,7 @@ class SQLiteStore:
         with self.turn() as turn:
             refused = settle(turn, worker, settled) if settled else []
             claims = claim(turn, worker, wants, limit) if limit > 0 else []
-            queues = turn.all_queues()
-            loads = {queue.name: queue.counts[READY] for queue in queues.values() if not queue.paused}
+            loads = {queue.name: queue.counts[READY] for queue in turn.books.queues if not queue.paused}
             more = any(loads.get(want.queue) for want in wants)
             due_in = None if more else next_due(turn, wants)
             self._trim_dead(turn)
@@ -150,7 +148,7 @@ class SQLiteStore:
             rows = _running(turn, worker)
             for row in rows:
                 turn.hand_back(row, ErrorInfo(kind="worker lost", message=cause))
-            turn.recovered += len(rows)
+            turn.books.recovered += len(rows)
             turn.execute(SQL["forget"], (worker,))
         if turn.ring:
             self.bell.ring()
@@ -158,7 +156,7 @@ class SQLiteStore:
 
     def _trim_dead(self, turn: Turn) -> None:
         """Forget the oldest dead jobs beyond the limits."""
-        dead = sum(queue.counts[DEAD] for queue in turn.all_queues().values())
+        dead = sum(queue.counts[DEAD] for queue in turn.books.queues)
         if not dead:
             return
         too_many = dead - self.dead_max
@@ -207,10 +205,10 @@ def _running(turn: Turn, worker: str) -> list[Row]:
 
 def _count(turn: Turn, rows: list[PushedRow]) -> None:
     """Count new jobs, and decide whether somebody must be woken for them."""
-    turn.enqueued += len(rows)
+    turn.books.enqueued += len(rows)
     first: dict[tuple[str, int], int] = {}  # the earliest of those that are due later, by queue and rank
     for _, _, name, _, _, rank, _, due, _, _ in rows:
-        queue = turn.queues[name]
+        queue = turn.queue(name)
         if due <= queue.ripe:
             # While something else is ready, workers have been rung for it and look by themselves.
             turn.ring = turn.ring or not queue.counts[READY]

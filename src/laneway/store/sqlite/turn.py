@@ -1,11 +1,4 @@
-"""A turn: one write transaction and its book-keeping.
-
-What a transaction counts (sequence numbers, tokens, totals, jobs by state) is read once when it begins, kept in memory, and
-written back once before it commits: the write lock makes that safe, and a thousand jobs cost no more than one.
-
-Jobs become due by time alone, with nobody writing anything. So a queue's counts hold as of its `ripe` time; who touches the
-queue first counts what has become due since, which is each job once in its life.
-"""
+"""A turn: one write transaction and its book-keeping."""
 
 from __future__ import annotations
 
@@ -19,65 +12,19 @@ from msgspec import Struct
 
 from laneway.outcome import ErrorInfo
 from laneway.store.inspect import Run
+from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Queue, decode, encode, ripen
 from laneway.store.sqlite.database import Database
 from laneway.store.sqlite.sql import SQL
 
-__all__ = [
-    "BEFORE_ALL",
-    "BLOCKED",
-    "DEAD",
-    "READY",
-    "RETRYING",
-    "RUNNING",
-    "SCHEDULED",
-    "Queue",
-    "Row",
-    "Turn",
-    "read_errors",
-    "ripen",
-]
+__all__ = ["KEEP_RUNS", "Row", "Turn", "read_errors"]
 
-#: Where a queue counts its jobs.
-SCHEDULED, READY, RETRYING, BLOCKED, RUNNING, DEAD = range(6)
-
-#: How many finished runs stay readable.
+#: How many finished runs stay readable; older ones are removed this many at a time.
 KEEP_RUNS = 1000
+TRIM_RUNS = 100
 #: How many errors a job remembers.
 KEEP_ERRORS = 10
 
-#: A rank before every priority.
-BEFORE_ALL = -1000
-
-Execute = Callable[[str, tuple[Any, ...]], sqlite3.Cursor]
-
 _errors = msgspec.json.Decoder(list[ErrorInfo])
-
-
-class Queue:
-    """A queue and its counts as this turn sees them."""
-
-    __slots__ = ("changed", "counts", "name", "paused", "ripe")
-
-    def __init__(self, name: str, paused: int = 0, ripe: int = 0, *counts: int) -> None:
-        self.name = name
-        self.paused = paused
-        self.ripe = ripe
-        self.counts = list(counts) or [0] * 6
-        self.changed = False
-
-    def move(self, before: int | None, after: int | None, number: int = 1) -> None:
-        """Count jobs out of one state and into another; None is outside the store."""
-        if before is not None:
-            self.counts[before] -= number
-        if after is not None:
-            self.counts[after] += number
-        self.changed = True
-
-    def waiting(self, due: int, failed: bool) -> int:
-        """Say as what a waiting job counts."""
-        if due <= self.ripe:
-            return READY
-        return RETRYING if failed else SCHEDULED
 
 
 class Row(Struct, frozen=True):
@@ -114,27 +61,6 @@ def read_errors(errors: bytes | None) -> list[ErrorInfo]:
         return [ErrorInfo(kind="garbage", message=f"the stored errors cannot be read: {trouble}")]
 
 
-def ripen(execute: Execute, queue: Queue, now: int) -> None:
-    """Bring a queue's counts up to a time."""
-    if queue.ripe >= now:
-        return
-    if queue.counts[SCHEDULED] or queue.counts[RETRYING]:
-        rank = next_rank(execute, queue, BEFORE_ALL)
-        while rank is not None:
-            due, failed = execute(SQL["ripen"], (queue.name, rank, queue.ripe, now)).fetchone()
-            if due:
-                queue.move(RETRYING, READY, failed)
-                queue.move(SCHEDULED, READY, due - failed)
-            rank = next_rank(execute, queue, rank)
-    queue.ripe = now
-
-
-def next_rank(execute: Execute, queue: Queue, rank: int) -> int | None:
-    """Return the next priority in use among a queue's waiting jobs."""
-    found: int | None = execute(SQL["next_rank"], (queue.name, rank)).fetchone()[0]
-    return found
-
-
 class Turn:
     """`with Turn(database, clock) as turn:` is one atomic step of the store."""
 
@@ -154,14 +80,15 @@ class Turn:
     def _begin(self) -> None:
         self.execute = self.connection.execute
         self.executemany = self.connection.executemany
-        meta = self.execute(SQL["meta_read"]).fetchone()
-        (now, self.seq, self.token, self.enqueued, self.processed, self.failed,
-         self.retried, self.dead, self.cancelled, self.recovered, self.refused, self._runs) = meta  # fmt: skip
-        self._meta = meta
-        self.now = max(now, self._clock())
-        self.queues: dict[str, Queue] = {}
+        self.books = decode(self.execute(SQL["books_read"], ()).fetchone()[0])
+        self.now = self.books.now = max(self.books.now, self._clock())
+        self.queues = {queue.name: queue for queue in self.books.queues}
+        self._changes = self.connection.total_changes
+        self.changed = False  # the books changed, though no row did
+        for queue in self.books.queues:
+            if ripen(self.execute, queue, self.now):
+                self.changed = True
         self.runs: list[Run] = []
-        self._changes_before = self.connection.total_changes
         self.ring = False  # something may be claimable that was not before
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -175,38 +102,21 @@ class Turn:
 
     def _write_back(self) -> None:
         if self.runs:
-            self._runs += len(self.runs)
-            self.execute(SQL["recent_add"], (self._runs, msgspec.json.encode(self.runs)))
-            self.execute(SQL["recent_trim"], (self._runs - KEEP_RUNS,))
-        for queue in self.queues.values():
-            if queue.changed:
-                self.execute(SQL["queue_write"], (queue.name, queue.paused, queue.ripe, *queue.counts))
-        counted = (self.seq, self.token, self.enqueued, self.processed, self.failed,
-                   self.retried, self.dead, self.cancelled, self.recovered, self.refused, self._runs)  # fmt: skip
+            before, self.books.runs = self.books.runs, self.books.runs + len(self.runs)
+            self.execute(SQL["recent_add"], (self.books.runs, encode(self.runs)))
+            if before // TRIM_RUNS != self.books.runs // TRIM_RUNS:
+                self.execute(SQL["recent_trim"], (self.books.runs - KEEP_RUNS,))
         # A turn that changed nothing writes nothing: an idle worker costs no disk and rings no bell.
-        if self.connection.total_changes != self._changes_before or counted != self._meta[1:]:
-            self.execute(SQL["meta_write"], (self.now, *counted))
+        if self.changed or self.connection.total_changes != self._changes:
+            self.execute(SQL["books_write"], (encode(self.books),))
 
     def queue(self, name: str) -> Queue:
-        """Return a queue with counts as of now. Ask before changing its jobs: it counts what has become due by then."""
+        """Return a queue with counts as of now, a new one if it has never had a job."""
         queue = self.queues.get(name)
         if queue is None:
-            row = self.execute(SQL["queue_find"], (name,)).fetchone()
-            queue = self.queues[name] = Queue(*row) if row else Queue(name)
-            ripen(self.execute, queue, self.now)
+            queue = self.queues[name] = Queue(name, ripe=self.now)
+            self.books.queues.append(queue)
         return queue
-
-    def all_queues(self) -> dict[str, Queue]:
-        """Return every queue with counts as of now."""
-        for row in self.execute(SQL["queue_read"]).fetchall():
-            if row[0] not in self.queues:
-                queue = self.queues[row[0]] = Queue(*row)
-                ripen(self.execute, queue, self.now)
-        return self.queues
-
-    def next_rank(self, queue: Queue, rank: int) -> int | None:
-        """Return the next priority in use among a queue's waiting jobs."""
-        return next_rank(self.execute, queue, rank)
 
     def find(self, statement: str, *values: Any) -> Row | None:
         """Return the one row of a statement, if there is one."""
@@ -222,14 +132,14 @@ class Turn:
         if row.holds:
             self.let_out(row.queue, row.lane)
         if outcome is not None:
-            self.cancelled += outcome == "cancelled"
+            self.books.cancelled += outcome == "cancelled"
             self.runs.append(Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome))
 
     def die(self, row: Row, before: int, error: ErrorInfo) -> None:
         """A job gives up: it is kept, and its lane goes on."""
         self.queue(row.queue).move(before, DEAD)
         self.execute(SQL["die"], (self.now, row.attempt + 1, row.errors_with(error, self.now), row.seq))
-        self.dead += 1
+        self.books.dead += 1
         if row.holds:
             self.let_out(row.queue, row.lane)
 

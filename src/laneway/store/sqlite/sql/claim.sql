@@ -1,3 +1,3 @@
--- claim.sql: a job is a worker's; in a lane it holds that from now on.
--- takes worker, token, 1 if it has a lane, seq
-update laneway_job set state = 3, worker = ?, token = ?, holds = ? where seq = ?
+-- claim.sql: a job without a lane is a worker's.
+-- takes worker, token, seq
+update laneway_job set state = 3, worker = ?, token = ? where seq = ?

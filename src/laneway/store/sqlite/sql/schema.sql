@@ -1,35 +1,11 @@
 -- schema.sql: all tables of version 1.
 
--- One row: what the whole store counts.
+-- One row. All that is counted stands in one place, so that a step of the store writes one page for it.
 create table laneway_meta (
-    only_row  integer primary key check (only_row = 1),
-    version   integer not null,
-    now       integer not null,            -- the highest time seen, microseconds: the store's now never goes back
-    seq       integer not null,            -- the last sequence number given to a place
-    token     integer not null,            -- the last token given to a claim
-    enqueued  integer not null,
-    processed integer not null,
-    failed    integer not null,
-    retried   integer not null,
-    dead      integer not null,
-    cancelled integer not null,
-    recovered integer not null,
-    refused   integer not null,
-    runs      integer not null             -- finished runs, the number of the last one in laneway_recent
+    only_row integer primary key check (only_row = 1),
+    version  integer not null,
+    books    blob not null                 -- as JSON, see books.py
 ) strict;
-
--- One row a queue, with its jobs counted by state, so that nobody ever counts jobs.
-create table laneway_queue (
-    name      text primary key,
-    paused    integer not null default 0,
-    ripe      integer not null default 0,  -- jobs due up to here are counted as ready, later ones as scheduled or retrying
-    scheduled integer not null default 0,
-    ready     integer not null default 0,
-    retrying  integer not null default 0,
-    blocked   integer not null default 0,
-    running   integer not null default 0,
-    dead      integer not null default 0
-) strict, without rowid;
 
 create table laneway_job (
     seq      integer primary key,          -- second half of the place; a replay takes a new one
@@ -53,7 +29,7 @@ create table laneway_job (
 
 create index laneway_due on laneway_job (queue, rank, due, place, seq) where state < 2;
 create index laneway_parked on laneway_job (queue, lane, place, seq) where state = 2;
-create index laneway_running on laneway_job (worker) where state = 3;
+create index laneway_running on laneway_job (token) where state = 3;
 create index laneway_dead on laneway_job (due, seq) where state = 4;
 -- A lane has one holder: the database itself refuses a second.
 create unique index laneway_holder on laneway_job (queue, lane) where holds = 1;

@@ -1,0 +1,3 @@
+-- books_read.sql: what the store counts.
+-- returns books
+select books from laneway_meta

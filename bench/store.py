@@ -168,8 +168,6 @@ def _hot_exchanger(path: Path, stop: Event, counted: Callable[[int], None]) -> N
     claims: list[Claim] = []
     number = 0
     while not stop.is_set():
-        if number % 5_000 < 100:
-            fill(store, 5_000)
         claims = store.exchange(str(id(store)), [Settled(c, DONE, 1, 2) for c in claims], EVERYTHING, 100).claims
         number += len(claims)
     store.close()
@@ -196,13 +194,16 @@ def latency(where: Path) -> None:
 
     idle = measure(0.001, 2_000)
     table.row("idle", percentile(idle, 0.5), percentile(idle, 0.99), max(idle))
+    backlog = SQLiteStore(path)
+    fill(backlog, 1_000_000)  # enough that the two never run dry
+    backlog.close()
     context = multiprocessing.get_context("spawn")
     stop, counts = context.Event(), context.SimpleQueue()
     hot = [context.Process(target=_hot_exchanger, args=(path, stop, counts.put)) for _ in range(2)]
     for process in hot:
         process.start()
     time.sleep(1)
-    busy = measure(0.002, 2_000)
+    busy = measure(0.0005, 2_000)
     stop.set()
     for process in hot:
         process.join()
@@ -230,9 +231,7 @@ def wake(where: Path) -> None:
             store.push(jobs(1))
             spent.append((woken.get() - start) * 1000)
         done.set()
-        store.push(jobs(1))
-        while (idle := woken.get()) > 100:  # the time of one more wake-up, then the percentage
-            pass
+        idle = woken.get()
         waiter.join()
         store.close()
         table.row(name, percentile(spent, 0.5), percentile(spent, 0.99), idle)
@@ -246,13 +245,15 @@ def _waiter(path: Path, deaf: bool, woken: multiprocessing.queues.SimpleQueue[fl
         drain(store, 100)
     woken.put(0.0)
     while not done.is_set():
-        if store.wait(1):
-            woken.put(time.perf_counter())
-            drain(store, 100)
+        store.wait(0.2)
+        now = time.perf_counter()
+        if drain(store, 100):
+            woken.put(now)
     while store.wait(0.1):
         drain(store, 100)
     before, start = time.process_time(), time.perf_counter()
-    store.wait(3)
+    while (left := start + 3 - time.perf_counter()) > 0:
+        store.wait(left)
     woken.put(100 * (time.process_time() - before) / (time.perf_counter() - start))
     store.close()
 

@@ -39,6 +39,8 @@ _envelope = msgspec.json.Decoder(Envelope)
 def open_body(body: bytes) -> Envelope:
     """Open a job's body, or raise GarbageError that says why it is none."""
     try:
+        if not body.isascii():
+            body.decode()  # what is inside strings is only read when the arguments are
         return _envelope.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise GarbageError(f"this body is no job's: {error}") from None

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from laneway.codec import Envelope, open_body
+from laneway.codec import open_body
 from laneway.errors import GarbageError
 from laneway.instant import as_datetime
 from laneway.job import State
@@ -44,19 +44,19 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     @property
     def args(self) -> list[Any] | None:
         """The positional arguments as plain JSON values; None if the body is garbage."""
-        envelope = self._open()
-        return None if envelope is None else [msgspec.json.decode(value) for value in envelope.args]
+        return None if (call := self._call()) is None else call[0]
 
     @property
     def kwargs(self) -> dict[str, Any] | None:
         """The keyword arguments as plain JSON values; None if the body is garbage."""
-        envelope = self._open()
-        return None if envelope is None else {name: msgspec.json.decode(value) for name, value in envelope.kwargs.items()}
+        return None if (call := self._call()) is None else call[1]
 
-    def _open(self) -> Envelope | None:
+    def _call(self) -> tuple[list[Any], dict[str, Any]] | None:
         try:
-            return open_body(self.body)
-        except GarbageError:
+            envelope = open_body(self.body)
+            read = msgspec.json.decode
+            return [read(value) for value in envelope.args], {name: read(value) for name, value in envelope.kwargs.items()}
+        except (GarbageError, msgspec.MsgspecError, RecursionError):
             return None
 
 

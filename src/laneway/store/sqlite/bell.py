@@ -54,11 +54,13 @@ class Bell:
         ear.setblocking(False)
         name = f"{os.getpid()}-{new_id()}{_SUFFIX}"
         try:
+            self._folder.mkdir(exist_ok=True)
             with self._address(name) as address:
                 ear.bind(address)
-        except OSError:  # a file system without sockets: poll
+        except OSError as error:
             ear.close()
-            self._deaf = True
+            # Without a place for the folder the store itself will say so; a file system without sockets is polled.
+            self._deaf = not isinstance(error, FileNotFoundError)
             return
         self._ear, self._name = ear, name
 

@@ -1,0 +1,571 @@
+"""What only the SQLite store has: a file, its lock, its bell, its versions, and what can go wrong with them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from laneway import App
+from laneway.errors import (
+    ConfigError,
+    SchemaError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from laneway.job import Claim, Job, new_id
+from laneway.outcome import Done, ErrorInfo, Retrying, Settled
+from laneway.store.contract import Want
+from laneway.store.inspect import Filter
+from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
+from laneway.store.sqlite.lock import FairLock, FileLock
+
+WANT = [Want("default", 100)]
+
+
+def job(id_: str | None = None, lane: str | None = None, body: bytes = b"[[1],{}]") -> Job:
+    return Job(id_ or new_id(), "app.task", "default", body, lane)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def opened(path: Path) -> Iterator[Callable[..., SQLiteStore]]:
+    """Open stores on the same file; they are closed at the end."""
+    stores: list[SQLiteStore] = []
+
+    def open_one(**options: float) -> SQLiteStore:
+        stores.append(SQLiteStore(path, **options))  # type: ignore[arg-type]
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(opened: Callable[..., SQLiteStore]) -> SQLiteStore:
+    return opened()
+
+
+def run_python(code: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(code), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def sql(path: Path, statement: str, *values: object) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(path)
+    try:
+        with connection:
+            return connection.execute(statement, values).fetchall()
+    finally:
+        connection.close()
+
+
+# -- garbage -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"\xff\x00garbage", b"null", b"[]", b"[[],[]]", b"[1,{}]", b"[[],{},{}", b"[" * 100_000, b'{"a":1}', b'[["\xff"],{}]'],
+    ids=lambda raw: repr(raw[:12]),
+)
+def test_garbage_comes_out_as_a_dead_job_with_its_raw_bytes(store: SQLiteStore, path: Path, garbage: bytes) -> None:
+    store.push([job("before"), job("bad"), job("after")])
+    sql(path, "update laneway_job set body = ? where id = 'bad'", garbage)
+
+    claims = store.exchange("w", [], WANT, 10).claims
+
+    assert [claim.job.id for claim in claims] == ["before", "after"]
+    dead = SQLiteInspect(store).job("bad")
+    assert dead is not None
+    assert (dead.state, dead.body, dead.args, dead.errors[0].kind) == ("dead", garbage, None, "garbage")
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_garbage_in_a_lane_does_not_stop_the_lane(store: SQLiteStore, path: Path, holds: bool) -> None:
+    store.push([job(f"x{n}", lane="x") for n in range(3)])
+    if holds:
+        claims = store.exchange("w", [], WANT, 1).claims
+        store.exchange("w", [Settled(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0)
+    sql(path, "update laneway_job set body = x'00' where id = 'x0'")
+
+    assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["x1"]
+    assert SQLiteInspect(store).counts() == {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 1, "running": 1, "dead": 1}
+
+
+def test_text_that_is_none_harms_only_its_own_job(store: SQLiteStore, path: Path) -> None:
+    store.push([job("a"), job("b"), job("c")])
+    sql(path, "update laneway_job set task = cast(x'ff41' as text) where id = 'b'")
+    sql(path, "update laneway_job set id = cast(x'ff43' as text) where id = 'c'")
+
+    claims = store.exchange("w", [], WANT, 10).claims
+
+    assert [claim.job.task for claim in claims] == ["app.task", "\ufffdA", "app.task"]
+    assert [found.id for found in SQLiteInspect(store).jobs(Filter(), 10, None)] == ["a", "b", "\ufffdC"]
+    assert len(store.give_back("w")) == 3
+
+
+def test_errors_that_cannot_be_read_are_no_reason_to_fail(store: SQLiteStore, path: Path) -> None:
+    store.push([job("a")])
+    sql(path, "update laneway_job set errors = x'ff'")
+
+    found = SQLiteInspect(store).job("a")
+
+    assert found is not None
+    assert found.errors[0].kind == "garbage"
+
+
+def test_books_that_cannot_be_read_are_said_to_be_damaged(store: SQLiteStore, path: Path) -> None:
+    store.push([job("a")])
+    sql(path, "update laneway_meta set books = x'ff'")
+
+    with pytest.raises(StoreCorrupt, match="books"):
+        store.push([job("b")])
+
+
+# -- a file that does not work -------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_one_clear_error_and_nothing_is_half_written(store: SQLiteStore) -> None:
+    inspect = SQLiteInspect(store)
+    store.push([job("first")])
+    with store.database.writing as connection:
+        pages = connection.execute("pragma page_count").fetchone()[0]
+    with store.database.writing as connection:
+        connection.execute(f"pragma max_page_count = {pages + 5}")
+
+    with pytest.raises(StoreFull, match="make room on the disk"):
+        store.push([job(body=b'[["' + b"x" * 500 + b'"],{}]') for _ in range(1000)])
+
+    assert (inspect.counts()["ready"], inspect.totals()["enqueued"]) == (1, 1)
+    claims = store.exchange("w", [], WANT, 10).claims
+    assert [claim.job.id for claim in claims] == ["first"]
+    assert store.exchange("w", [Settled(claims[0], Done())], [], 0).refused == []
+    with store.database.writing as connection:
+        connection.execute("pragma max_page_count = 1000000")
+    assert store.push([job(), job()]) == [True, True]
+
+
+def test_a_corrupt_file_is_one_clear_error_and_stays_as_it_was(path: Path) -> None:
+    path.write_bytes(b"this is no database, but a letter to my mother" * 100)
+    before = path.read_bytes()
+    app = App(f"sqlite:///{path}")
+
+    with pytest.raises(StoreCorrupt, match="restore a backup") as caught:
+        app.enqueue("app.task", 1)
+
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
+    app.close()
+
+
+def test_a_page_that_was_damaged_is_one_clear_error(path: Path, opened: Callable[..., SQLiteStore]) -> None:
+    store = opened()
+    store.push([job() for _ in range(2000)])
+    store.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xee" * (size - 8192))
+
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        opened().exchange("w", [], WANT, 10)
+
+
+def test_a_read_only_file_is_one_clear_error(path: Path, opened: Callable[..., SQLiteStore]) -> None:
+    store = opened()
+    store.push([job("first")])
+    store.close()
+    shutil.rmtree(path.with_name("jobs.db-sync"))
+    path.chmod(0o444)
+    for folder in (path.parent, *path.parent.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | stat.S_IROTH | stat.S_IXOTH)
+    path.parent.chmod(0o555)
+    code = """
+        import os, sys
+        from laneway import App
+        from laneway.errors import StoreReadOnly
+        App("sqlite://").enqueue("app.task")  # everything is imported while we may still read where Python is
+        if os.getuid() == 0:
+            os.setuid(65534)  # root may write anywhere
+        try:
+            App(f"sqlite:///{sys.argv[1]}").enqueue("app.task", 1)
+        except StoreReadOnly as error:
+            print(error)
+    """
+
+    done = run_python(code, str(path))
+
+    path.parent.chmod(0o755)
+    assert "write access" in done.stdout, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert SQLiteInspect(store).counts()["ready"] == 1
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        SQLiteStore(tmp_path / "nowhere" / "jobs.db").push([job()])
+
+
+def test_a_writer_that_is_frozen_is_named_by_its_pid(path: Path, opened: Callable[..., SQLiteStore]) -> None:
+    store = opened(timeout=0.2)
+    store.push([job("first")])
+    code = """
+        import os, signal, sys
+        from pathlib import Path
+        from laneway.store.sqlite import SQLiteStore
+        store = SQLiteStore(Path(sys.argv[1]))
+        with store.database.writing:
+            print("in", flush=True)
+            sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        writer.send_signal(signal.SIGSTOP)
+
+        with pytest.raises(StoreBusy, match=f"process {writer.pid}") as caught:
+            store.push([job()])
+
+        assert caught.value.pid == writer.pid  # type: ignore[attr-defined]
+        writer.kill()
+    assert store.push([job()]) == [True]
+
+
+# -- versions ------------------------------------------------------------------------------------------------
+
+
+def test_a_newer_version_needs_a_newer_laneway(store: SQLiteStore, path: Path, opened: Callable[..., SQLiteStore]) -> None:
+    store.push([job()])
+    sql(path, "update laneway_meta set version = 99")
+
+    for act in (lambda: opened().push([job()]), lambda: opened().migrate()):
+        with pytest.raises(SchemaError, match="version 99.*upgrade Laneway"):
+            act()
+    assert sql(path, "select version from laneway_meta") == [(99,)]
+
+
+def test_an_older_version_waits_for_migrate(
+    store: SQLiteStore, path: Path, opened: Callable[..., SQLiteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.push([job("a")])
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setitem(schema.MIGRATIONS, 1, lambda connection: connection.execute("create table laneway_new (x)"))
+    newer = opened()
+
+    with pytest.raises(SchemaError, match="migrate"):
+        newer.push([job("b")])
+    newer.migrate()
+
+    assert newer.push([job("b")]) == [True]
+    assert sql(path, "select count(*) from laneway_new") == [(0,)]
+    newer.migrate()  # once more does nothing
+
+
+def test_a_migration_that_fails_changes_nothing(
+    store: SQLiteStore, path: Path, opened: Callable[..., SQLiteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(connection: sqlite3.Connection) -> None:
+        connection.execute("create table laneway_new (x)")
+        connection.execute("nonsense")
+
+    store.push([job("a")])
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setitem(schema.MIGRATIONS, 1, half)
+
+    with pytest.raises(StoreError, match="nonsense"):
+        opened().migrate()
+
+    assert sql(path, "select version from laneway_meta") == [(1,)]
+    assert sql(path, "select count(*) from sqlite_schema where name = 'laneway_new'") == [(0,)]
+
+
+def test_a_database_of_the_users_own_is_left_alone(path: Path, store: SQLiteStore) -> None:
+    sql(path, "create table customers (id integer)")
+    store.push([job()])
+    assert sql(path, "select count(*) from customers") == [(0,)]
+
+
+def test_somebody_elses_table_of_our_name_is_not_touched(path: Path, store: SQLiteStore) -> None:
+    sql(path, "create table laneway_meta (x integer)")
+    with pytest.raises(SchemaError, match="another file"):
+        store.push([job()])
+
+
+def test_durability_is_a_setting(path: Path) -> None:
+    for text, level in (("", 1), ("?synchronous=full", 2)):
+        app = App(f"sqlite:///{path}{text}")
+        with app.store.database.writing as connection:  # type: ignore[attr-defined]
+            assert connection.execute("pragma synchronous").fetchone() == (level,)
+            assert connection.execute("pragma journal_mode").fetchone() == ("wal",)
+        app.close()
+    with pytest.raises(ConfigError, match="synchronous=off"):
+        App(f"sqlite:///{path}?synchronous=off").enqueue("app.task")
+
+
+# -- processes and threads -----------------------------------------------------------------------------------
+
+
+def _exchange_all(path: Path, name: str, start: threading.Barrier, done: multiprocessing.Queue[tuple[str, list[str]]]) -> None:
+    store = SQLiteStore(path)
+    mine: list[str] = []
+    claims: list[Claim] = []
+    start.wait()
+    while True:
+        claims = store.exchange(name, [Settled(claim, Done()) for claim in claims], WANT, 10).claims
+        if not claims:
+            break
+        mine += [claim.job.id for claim in claims]
+    store.close()
+    done.put((name, mine))
+
+
+def test_two_processes_share_the_work_and_nothing_is_lost_or_doubled(store: SQLiteStore, path: Path) -> None:
+    pushed = [job(lane=f"lane-{n}" if n % 3 == 0 else None) for n in range(20_000)]
+    store.push(pushed)
+    context = multiprocessing.get_context("spawn")
+    start, done = context.Barrier(2), context.Queue()
+    workers = [context.Process(target=_exchange_all, args=(path, name, start, done)) for name in ("ann", "bob")]
+    for worker in workers:
+        worker.start()
+    shares = dict([done.get(timeout=60), done.get(timeout=60)])
+    for worker in workers:
+        worker.join(10)
+
+    assert Counter(shares["ann"] + shares["bob"]) == Counter(job.id for job in pushed)
+    fewer, more = sorted(len(share) for share in shares.values())
+    assert more <= 2 * fewer
+    assert sum(SQLiteInspect(store).counts().values()) == 0
+
+
+def test_threads_push_together(store: SQLiteStore) -> None:
+    def push() -> None:
+        for _ in range(200):
+            store.push([job()])
+
+    threads = [threading.Thread(target=push) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert SQLiteInspect(store).counts()["ready"] == 1600
+
+
+def test_a_process_killed_in_the_middle_of_a_write_leaves_no_trace(store: SQLiteStore, path: Path) -> None:
+    store.push([job("a")])
+    code = """
+        import os, sys
+        from pathlib import Path
+        from laneway.job import Job
+        from laneway.store.sqlite import SQLiteStore
+        from laneway.store.sqlite.sql import SQL
+        store = SQLiteStore(Path(sys.argv[1]))
+        with store.turn() as turn:
+            turn.execute(SQL["remove"], (1,))
+            os.kill(os.getpid(), 9)
+    """
+    assert run_python(code, str(path)).returncode == -9
+
+    assert store.push([job("b")]) == [True]
+    assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["a", "b"]
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """Run something in a forked child and return what it returned, as text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, str(work()).encode())
+        except BaseException as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def test_a_forked_child_uses_connections_of_its_own(store: SQLiteStore) -> None:
+    store.push([job("parent")])
+    store.wait(0)
+
+    assert in_child(lambda: store.push([job("child")])) == "[True]"
+    with store.database.writing:  # a child forked while we write does not keep the lock when we let go
+        assert "StoreBusy" in in_child(lambda: (setattr(store.database, "timeout", 0.1), store.push([job()])))
+
+    assert store.push([job("again")]) == [True]
+    assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["parent", "child", "again"]
+
+
+def test_memory_does_not_go_along_with_a_fork() -> None:
+    store = SQLiteStore()
+    store.push([job()])
+
+    assert "use a file" in in_child(lambda: store.push([job()]))
+    store.close()
+
+
+# -- lock and bell -------------------------------------------------------------------------------------------
+
+
+def test_threads_get_the_lock_in_the_order_of_asking() -> None:
+    lock = FairLock()
+    assert lock.acquire(1)
+    order: list[int] = []
+
+    def take(number: int) -> None:
+        assert lock.acquire(10)
+        order.append(number)
+        lock.release()
+
+    threads = [threading.Thread(target=take, args=(n,)) for n in range(5)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        while len(lock._line) <= number:
+            time.sleep(0.001)
+    lock.release()
+    for thread in threads:
+        thread.join()
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_who_waited_too_long_leaves_the_line() -> None:
+    lock = FairLock()
+    assert lock.acquire(1)
+    assert not lock.acquire(0.01)
+    lock.release()
+    assert lock.acquire(1)
+    lock.release()
+
+
+def test_who_has_just_written_stands_behind_who_waits(tmp_path: Path) -> None:
+    first, second = FileLock(tmp_path), FileLock(tmp_path)
+    assert first.acquire(1)
+    order: list[str] = []
+
+    def wait() -> None:
+        assert second.acquire(10)
+        order.append("second")
+        second.release()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not _is_locked(tmp_path / "turn"):
+        time.sleep(0.001)
+    first.release()
+    assert first.acquire(10)  # at once: but the other one is next
+    order.append("first")
+    first.release()
+    thread.join()
+
+    assert order == ["second", "first"]
+    first.close()
+    second.close()
+
+
+def _is_locked(path: Path) -> bool:
+    return f":{path.stat().st_ino} " in Path("/proc/locks").read_text(encoding="ascii") if path.exists() else False
+
+
+def bells(path: Path) -> list[str]:
+    return [name for name in os.listdir(path.with_name("jobs.db-sync")) if name.endswith(".bell")]
+
+
+def test_a_store_that_only_enqueues_does_not_listen(store: SQLiteStore, path: Path) -> None:
+    store.push([job()])
+    assert bells(path) == []
+    store.exchange("w", [], WANT, 1)
+    assert len(bells(path)) == 1
+    store.close()
+    assert bells(path) == []
+
+
+def test_the_bell_of_the_dead_is_removed(store: SQLiteStore, path: Path) -> None:
+    code = """
+        import os, sys
+        from pathlib import Path
+        from laneway.store.sqlite import SQLiteStore
+        store = SQLiteStore(Path(sys.argv[1]))
+        store.push([])
+        store.bell.listen()
+        os.kill(os.getpid(), 9)
+    """
+    run_python(code, str(path))
+    assert len(bells(path)) == 1
+
+    store.push([job()])
+
+    assert bells(path) == []
+
+
+@pytest.mark.parametrize("how", ["bell", "a long path", "polling", "another process"])
+def test_a_push_wakes_who_waits(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / ("deep" * 30 if how == "a long path" else "here")
+    folder.mkdir()
+    path = folder / "jobs.db"
+    waiter, pusher = SQLiteStore(path), SQLiteStore(path)
+    waiter.bell._deaf = how == "polling"
+    waiter.exchange("w", [], WANT, 1)
+    while waiter.wait(0.01):
+        pass
+    woken = threading.Event()
+    thread = threading.Thread(target=lambda: waiter.wait(30) and woken.set())
+    thread.start()
+
+    if how == "another process":
+        run_python("import sys; from laneway import App; App(f'sqlite:///{sys.argv[1]}').enqueue('t')", str(path))
+    else:
+        pusher.push([job()])
+
+    thread.join(10)
+    assert woken.is_set()
+    assert (waiter.bell._ear is None) == (how == "polling")
+    waiter.close()
+    pusher.close()
+
+
+def test_a_full_bell_does_not_hold_up_who_rings(store: SQLiteStore, opened: Callable[..., SQLiteStore]) -> None:
+    listener = opened()
+    listener.exchange("w", [], WANT, 0)
+    for _ in range(2000):
+        store.bell.ring()
+    assert listener.wait(1)
+
+
+def test_a_wait_costs_nothing_and_an_idle_exchange_writes_nothing(store: SQLiteStore, path: Path) -> None:
+    store.push([job("a")])
+    store.exchange("w", [], WANT, 1)
+    other = sqlite3.connect(path)
+    before = other.execute("pragma data_version").fetchone()
+
+    for _ in range(3):
+        assert store.exchange("w", [], WANT, 1).claims == []
+
+    assert other.execute("pragma data_version").fetchone() == before
+    other.close()

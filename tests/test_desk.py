@@ -22,7 +22,6 @@ import msgspec
 import pytest
 
 from laneway import App, JobHandle, LanewayError, Retry
-from laneway.codec import open_body
 from laneway.enqueue import Draft
 from laneway.errors import (
     BadArguments,
@@ -47,6 +46,7 @@ from laneway.store.contract import Slot, Want
 from laneway.task import Bound, Task
 
 ERROR = ErrorInfo("ValueError", "no such user")
+Send = Task[..., int, int]
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def app() -> Iterator[App]:
 
 
 @pytest.fixture
-def send(app: App) -> Task[[int, str], int, int]:
+def send(app: App) -> Send:
     @app.task(name="send")
     def send(user: int, template: str = "welcome") -> int:
         return user
 
-    return send  # type: ignore[return-value] - its second parameter has a default, which a plain list of types cannot say
+    return send
 
 
 def stored(app: App, handle: JobHandle[Any]) -> Any:
@@ -83,6 +83,10 @@ def settle(app: App, outcome: Outcome, queue: str = "default") -> Claim:
     return claimed
 
 
+def body(job: Any) -> Any:
+    return msgspec.json.decode(job.body)
+
+
 class Pushes:
     """Watches what reaches the store's push, call by call."""
 
@@ -99,7 +103,7 @@ class Pushes:
 
     @property
     def first_arguments(self) -> list[list[Any]]:
-        return [[msgspec.json.decode(open_body(job.body).args)[0] for job in jobs] for jobs in self.calls]
+        return [[body(job)[0][0] for job in jobs] for jobs in self.calls]
 
 
 @pytest.fixture
@@ -145,7 +149,7 @@ def test_a_bare_task_has_the_defaults(app: App) -> None:
 
     assert send.name == f"{__name__}.test_a_bare_task_has_the_defaults.send"
     assert (send.queue, send.lane, send.priority, send.retry, send.keep_result) == ("default", None, 0, Retry(), None)
-    assert (send.__name__, send.__doc__, send.is_async) == ("send", "Send a mail.", False)
+    assert (vars(send)["__name__"], send.__doc__, send.is_async) == ("send", "Send a mail.", False)
     assert dict(app.tasks) == {send.name: send}
 
 
@@ -284,16 +288,13 @@ class CallMe:
     ids=lambda thing: type(thing).__name__ + getattr(thing, "__name__", ""),
 )
 def test_what_is_no_plain_function_cannot_be_a_task(app: App, thing: Any) -> None:
-    with pytest.raises(DeclarationError, match="function|yields"):
+    with pytest.raises(DeclarationError, match=r"function|yields"):
         app.task(thing)
 
 
-def test_a_task_is_not_declared_twice_by_way_of_another_app(app: App, send: Task[[int, str], int, int]) -> None:
-    other = App("sqlite://")
-    with contextlib.suppress(DeclarationError):
-        again = other.task(send)
-        assert again.app is other
-        assert again(5) == 5
+def test_a_task_is_not_declared_again_as_a_function(send: Send) -> None:
+    with pytest.raises(DeclarationError, match="send"):
+        App("sqlite://").task(send)
 
 
 def test_attributes_of_a_function_do_not_change_its_policy(app: App) -> None:
@@ -341,7 +342,7 @@ def test_a_module_that_is_loaded_again_declares_its_tasks_anew(app: App, write_m
 # -- enqueueing one ----------------------------------------------------------------------------------------------
 
 
-def test_an_enqueued_job_is_in_the_store_as_it_was_called(app: App, send: Task[[int, str], int, int]) -> None:
+def test_an_enqueued_job_is_in_the_store_as_it_was_called(app: App, send: Send) -> None:
     handle = send.enqueue(42, template="bye")
     job = stored(app, handle)
     assert (handle.task, handle.created, handle.state()) == ("send", True, "ready")
@@ -350,9 +351,9 @@ def test_an_enqueued_job_is_in_the_store_as_it_was_called(app: App, send: Task[[
     )  # fmt: skip
 
 
-def test_a_bad_call_stores_nothing(app: App, send: Task[[int, str], int, int], pushes: Pushes) -> None:
-    with pytest.raises(BadArguments, match='send.*argument "user": Expected `int`, got `str`'):
-        send.enqueue("42")  # type: ignore[arg-type]
+def test_a_bad_call_stores_nothing(app: App, send: Send, pushes: Pushes) -> None:
+    with pytest.raises(BadArguments, match=r'send.*argument "user": Expected `int`, got `str`'):
+        send.enqueue("42")
     assert pushes.calls == []
 
 
@@ -368,29 +369,29 @@ def test_a_bad_call_stores_nothing(app: App, send: Task[[int, str], int, int], p
     ],
     ids=str,
 )
-def test_run_after_is_seconds_a_timedelta_or_a_moment(send: Task[[int, str], int, int], when: Any, state: str) -> None:
-    assert send.using(run_after=when).enqueue(1, "a").state() == state
+def test_run_after_is_seconds_a_timedelta_or_a_moment(send: Send, when: Any, state: str) -> None:
+    assert send.using(run_after=when).enqueue(1).state() == state
 
 
-def test_run_after_a_moment_is_due_at_that_moment(app: App, send: Task[[int, str], int, int]) -> None:
+def test_run_after_a_moment_is_due_at_that_moment(app: App, send: Send) -> None:
     moment = datetime.now(UTC) + timedelta(days=3)
-    assert stored(app, send.using(run_after=moment).enqueue(1, "a")).due_at == moment
+    assert stored(app, send.using(run_after=moment).enqueue(1)).due_at == moment
 
 
-def test_every_option_reaches_the_store(app: App, send: Task[[int, str], int, int]) -> None:
+def test_every_option_reaches_the_store(app: App, send: Send) -> None:
     using = send.using(queue="vip", priority=10, retry=Retry(times=0, backoff=2), id="mail-42")
-    job = stored(app, using.enqueue(42, "a"))
+    job = stored(app, using.enqueue(42))
     assert (job.id, job.queue, job.priority) == ("mail-42", "vip", 10)
-    assert msgspec.json.decode(open_body(job.body).options) == {"retry": [0, 2]}
-    assert stored(app, send.using(lane="user-42").enqueue(42, "a")).lane == "user-42"
-    assert stored(app, send.using(lane=42).enqueue(42, "a")).lane == "42"
+    assert body(job)[2] == {"retry": [0, 2]}
+    assert stored(app, send.using(lane="user-42").enqueue(42)).lane == "user-42"
+    assert stored(app, send.using(lane=42).enqueue(42)).lane == "42"
 
 
-def test_options_chain_and_the_later_one_counts(app: App, send: Task[[int, str], int, int]) -> None:
+def test_options_chain_and_the_later_one_counts(app: App, send: Send) -> None:
     base = send.using(queue="vip", priority=3)
-    assert (stored(app, base.using(queue="slow").enqueue(1, "a")).queue, base.enqueue(1, "a").state()) == ("slow", "ready")
-    assert stored(app, base.using(priority=-5).enqueue(1, "a")).priority == -5
-    assert stored(app, send.enqueue(1, "a")).queue == "default"
+    assert (stored(app, base.using(queue="slow").enqueue(1)).queue, base.enqueue(1).state()) == ("slow", "ready")
+    assert stored(app, base.using(priority=-5).enqueue(1)).priority == -5
+    assert stored(app, send.enqueue(1)).queue == "default"
 
 
 @pytest.mark.parametrize(
@@ -421,9 +422,7 @@ def test_options_chain_and_the_later_one_counts(app: App, send: Task[[int, str],
     ],
     ids=lambda part: str(part)[:60],
 )
-def test_a_wrong_option_of_using_is_refused_where_it_is_written(
-    send: Task[[int, str], int, int], options: dict[str, Any], words: str
-) -> None:
+def test_a_wrong_option_of_using_is_refused_where_it_is_written(send: Send, options: dict[str, Any], words: str) -> None:
     with pytest.raises(BadOption, match=words):
         send.using(**options)
 
@@ -435,25 +434,26 @@ def test_a_lane_and_a_priority_exclude_each_other_however_they_come_together(app
     @app.task(priority=5)
     def first(user: int) -> None: ...
 
-    for mixed in (
+    mixtures: list[Callable[[], object]] = [
         lambda: in_lane.using(priority=1),
         lambda: first.using(lane="a"),
         lambda: first.using(queue="vip").using(lane="a"),
         lambda: first.using(priority=1).using(lane="a"),
         lambda: in_lane.using(queue="vip").using(priority=1),
-    ):
+    ]
+    for mixed in mixtures:
         with pytest.raises(BadOption, match="lane and priority together"):
             mixed()
     assert stored(app, first.using(lane="a", priority=0).enqueue(1)).lane == "a"
 
 
-def test_a_repeated_id_is_harmless_while_the_job_is_in_the_store(app: App, send: Task[[int, str], int, int]) -> None:
-    first = send.using(id="mail-42").enqueue(1, "a")
-    again = send.using(id="mail-42").enqueue(2, "b")
+def test_a_repeated_id_is_harmless_while_the_job_is_in_the_store(app: App, send: Send) -> None:
+    first = send.using(id="mail-42").enqueue(1)
+    again = send.using(id="mail-42").enqueue(2)
     assert (first.created, again.created, first == again, len({first, again})) == (True, False, True, 1)
-    assert stored(app, again).args == [1, "a"]
+    assert stored(app, again).args == [1]
     settle(app, Done())
-    assert send.using(id="mail-42").enqueue(3, "c").created
+    assert send.using(id="mail-42").enqueue(3).created
 
 
 # -- lanes by parameter ------------------------------------------------------------------------------------------
@@ -513,8 +513,8 @@ def day(app: App) -> Task[[], date, date]:
     return day
 
 
-def test_a_handle_follows_its_job_through_its_states(app: App, send: Task[[int, str], int, int]) -> None:
-    handle = send.enqueue(1, "a")
+def test_a_handle_follows_its_job_through_its_states(app: App, send: Send) -> None:
+    handle = send.enqueue(1)
     states = [handle.state()]
     (claimed,) = claim(app)
     states.append(handle.state())
@@ -527,8 +527,8 @@ def test_a_handle_follows_its_job_through_its_states(app: App, send: Task[[int, 
     assert states == ["ready", "running", "retrying", "ready", "done"]
 
 
-def test_a_handle_is_shown_with_its_task_and_id(send: Task[[int, str], int, int]) -> None:
-    assert repr(send.using(id="mail-42").enqueue(1, "a")) == "<JobHandle send mail-42>"
+def test_a_handle_is_shown_with_its_task_and_id(send: Send) -> None:
+    assert repr(send.using(id="mail-42").enqueue(1)) == "<JobHandle send mail-42>"
 
 
 def test_a_result_arrives_typed(app: App, day: Task[[], date, date]) -> None:
@@ -552,11 +552,11 @@ def test_a_result_of_none_is_a_result(app: App) -> None:
 
     handle = nothing.enqueue()
     settle(app, Done(b"null", keep=60_000_000))
-    assert handle.result(timeout=0) is None  # type: ignore[func-returns-value]
+    assert handle.result(timeout=0) is None
 
 
-def test_a_task_without_keep_result_says_so_at_once(send: Task[[int, str], int, int]) -> None:
-    handle = send.enqueue(1, "a")
+def test_a_task_without_keep_result_says_so_at_once(send: Send) -> None:
+    handle = send.enqueue(1)
     with pytest.raises(NoResult, match="send keeps no results: declare it with keep_result=SECONDS"):
         handle.result()
 
@@ -572,7 +572,7 @@ def test_a_result_that_is_not_there_in_time_is_a_timeout(day: Task[[], date, dat
 def test_a_dead_job_has_its_error_instead_of_a_result(app: App, day: Task[[], date, date]) -> None:
     handle = day.enqueue()
     settle(app, Dead(ERROR))
-    with pytest.raises(JobFailed, match="day .* is dead: ValueError: no such user") as caught:
+    with pytest.raises(JobFailed, match=r"day .* is dead: ValueError: no such user") as caught:
         handle.result()
     assert caught.value.error.message == "no such user"  # type: ignore[attr-defined]
     assert caught.value.id == handle.id  # type: ignore[attr-defined]
@@ -601,16 +601,16 @@ def test_a_result_that_is_kept_no_more_is_not_waited_for(
         handle.result()
 
 
-def test_a_running_job_is_marked_by_cancel(app: App, send: Task[[int, str], int, int]) -> None:
-    handle = send.enqueue(1, "a")
+def test_a_running_job_is_marked_by_cancel(app: App, send: Send) -> None:
+    handle = send.enqueue(1)
     claim(app)
     assert handle.cancel()
     assert (handle.state(), stored(app, handle).mark) == ("running", "cancel")
 
 
 @pytest.mark.parametrize("outcome", [Done(), Dead(ERROR), Cancelled()], ids=lambda outcome: outcome.name)
-def test_there_is_nothing_to_cancel_in_a_job_that_has_ended(app: App, send: Task[[int, str], int, int], outcome: Outcome) -> None:
-    handle = send.enqueue(1, "a")
+def test_there_is_nothing_to_cancel_in_a_job_that_has_ended(app: App, send: Send, outcome: Outcome) -> None:
+    handle = send.enqueue(1)
     settle(app, outcome)
     assert handle.cancel() is False
 
@@ -618,9 +618,9 @@ def test_there_is_nothing_to_cancel_in_a_job_that_has_ended(app: App, send: Task
 # -- enqueueing from an event loop -------------------------------------------------------------------------------
 
 
-def test_what_is_enqueued_in_one_turn_of_the_loop_is_one_push_in_order(send: Task[[int, str], int, int], pushes: Pushes) -> None:
+def test_what_is_enqueued_in_one_turn_of_the_loop_is_one_push_in_order(send: Send, pushes: Pushes) -> None:
     async def main() -> list[JobHandle[int]]:
-        return await asyncio.gather(*(send.aenqueue(n, "a") for n in range(100)))
+        return await asyncio.gather(*(send.aenqueue(n) for n in range(100)))
 
     handles = asyncio.run(main())
     assert pushes.first_arguments == [list(range(100))]
@@ -629,7 +629,7 @@ def test_what_is_enqueued_in_one_turn_of_the_loop_is_one_push_in_order(send: Tas
     assert handles[7].state() == "ready"
 
 
-def test_what_comes_while_a_push_is_under_way_gathers_for_the_next(send: Task[[int, str], int, int], pushes: Pushes) -> None:
+def test_what_comes_while_a_push_is_under_way_gathers_for_the_next(send: Send, pushes: Pushes) -> None:
     under_way, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -638,9 +638,9 @@ def test_what_comes_while_a_push_is_under_way_gathers_for_the_next(send: Task[[i
 
     async def main() -> None:
         pushes.before = hold
-        first = asyncio.ensure_future(send.aenqueue(0, "a"))
+        first = asyncio.ensure_future(send.aenqueue(0))
         await asyncio.to_thread(under_way.wait, 30)
-        rest = [asyncio.ensure_future(send.aenqueue(n, "a")) for n in range(1, 10)]
+        rest = [asyncio.ensure_future(send.aenqueue(n)) for n in range(1, 10)]
         await asyncio.sleep(0)
         go_on.set()
         await asyncio.gather(first, *rest)
@@ -649,11 +649,11 @@ def test_what_comes_while_a_push_is_under_way_gathers_for_the_next(send: Task[[i
     assert pushes.first_arguments == [[0], list(range(1, 10))]
 
 
-def test_a_bad_call_does_not_fail_its_neighbours(send: Task[[int, str], int, int], pushes: Pushes) -> None:
+def test_a_bad_call_does_not_fail_its_neighbours(send: Send, pushes: Pushes) -> None:
     calls: list[Any] = [1, "two", 3]
 
     async def main() -> list[Any]:
-        return await asyncio.gather(*(send.aenqueue(n, "a") for n in calls), return_exceptions=True)
+        return await asyncio.gather(*(send.aenqueue(n) for n in calls), return_exceptions=True)
 
     first, second, third = asyncio.run(main())
     assert first.created
@@ -662,24 +662,22 @@ def test_a_bad_call_does_not_fail_its_neighbours(send: Task[[int, str], int, int
     assert pushes.first_arguments == [[1, 3]]
 
 
-def test_an_error_of_the_store_reaches_all_callers_and_the_next_push_works(
-    send: Task[[int, str], int, int], pushes: Pushes
-) -> None:
+def test_an_error_of_the_store_reaches_all_callers_and_the_next_push_works(send: Send, pushes: Pushes) -> None:
     def fail() -> None:
         raise StoreBusy
 
     async def main() -> tuple[list[Any], JobHandle[int]]:
         pushes.before = fail
-        failed = await asyncio.gather(*(send.aenqueue(n, "a") for n in range(3)), return_exceptions=True)
+        failed = await asyncio.gather(*(send.aenqueue(n) for n in range(3)), return_exceptions=True)
         pushes.before = lambda: None
-        return failed, await send.aenqueue(4, "a")
+        return failed, await send.aenqueue(4)
 
     failed, worked = asyncio.run(main())
     assert [type(error) for error in failed] == [StoreBusy] * 3
     assert worked.state() == "ready"
 
 
-def test_cancelling_one_caller_does_not_lose_the_others(app: App, send: Task[[int, str], int, int], pushes: Pushes) -> None:
+def test_cancelling_one_caller_does_not_lose_the_others(app: App, send: Send, pushes: Pushes) -> None:
     under_way, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -688,7 +686,7 @@ def test_cancelling_one_caller_does_not_lose_the_others(app: App, send: Task[[in
 
     async def main() -> list[Any]:
         pushes.before = hold
-        callers = [asyncio.ensure_future(send.aenqueue(n, "a")) for n in range(3)]
+        callers = [asyncio.ensure_future(send.aenqueue(n)) for n in range(3)]
         await asyncio.to_thread(under_way.wait, 30)
         callers[1].cancel()
         go_on.set()
@@ -699,9 +697,9 @@ def test_cancelling_one_caller_does_not_lose_the_others(app: App, send: Task[[in
     assert (first.state(), third.state()) == ("ready", "ready")
 
 
-def test_a_caller_cancelled_before_the_push_does_not_lose_the_others(send: Task[[int, str], int, int], pushes: Pushes) -> None:
+def test_a_caller_cancelled_before_the_push_does_not_lose_the_others(send: Send, pushes: Pushes) -> None:
     async def main() -> list[Any]:
-        callers = [asyncio.ensure_future(send.aenqueue(n, "a")) for n in range(3)]
+        callers = [asyncio.ensure_future(send.aenqueue(n)) for n in range(3)]
         await asyncio.sleep(0)
         callers[0].cancel()
         return await asyncio.gather(*callers, return_exceptions=True)
@@ -711,50 +709,50 @@ def test_a_caller_cancelled_before_the_push_does_not_lose_the_others(send: Task[
     assert (second.created, third.created) == (True, True)
 
 
-def test_a_loop_without_an_executor_gets_an_error_and_does_not_hang(send: Task[[int, str], int, int]) -> None:
+def test_a_loop_without_an_executor_gets_an_error_and_does_not_hang(send: Send) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda *_: None)
         await loop.shutdown_default_executor()
-        await asyncio.wait_for(send.aenqueue(1, "a"), 2)
+        await asyncio.wait_for(send.aenqueue(1), 2)
 
     with pytest.raises(Exception, match="shutdown") as caught:
         asyncio.run(main())
     assert not isinstance(caught.value, TimeoutError)
 
 
-def test_the_app_serves_one_loop_after_another_with_all_options(app: App, send: Task[[int, str], int, int]) -> None:
+def test_the_app_serves_one_loop_after_another_with_all_options(app: App, send: Send) -> None:
     for number in range(2):
-        handle = asyncio.run(send.using(queue="vip", id=f"mail-{number}").aenqueue(number, "a"))
+        handle = asyncio.run(send.using(queue="vip", id=f"mail-{number}").aenqueue(number))
         assert (stored(app, handle).queue, handle.created) == ("vip", True)
 
 
 # -- enqueueing many ---------------------------------------------------------------------------------------------
 
 
-def test_many_calls_of_a_task_are_enqueued_in_order(app: App, send: Task[[int, str], int, int]) -> None:
+def test_many_calls_of_a_task_are_enqueued_in_order(app: App, send: Send) -> None:
     assert send.enqueue_many([(1,), (2, "bye"), (3,)]) == 3
     assert [job.args for job in app.inspect.jobs()] == [[1], [2, "bye"], [3]]
 
 
-def test_bound_calls_of_several_tasks_are_enqueued_in_order(app: App, send: Task[[int, str], int, int]) -> None:
+def test_bound_calls_of_several_tasks_are_enqueued_in_order(app: App, send: Send) -> None:
     @app.task(name="ping", queue="io")
     async def ping(*, host: str) -> None: ...
 
-    calls = [send.bind(1, "a"), ping.bind(host="a"), send.using(queue="vip").bind(2, "b")]
+    calls = [send.bind(1), ping.bind(host="a"), send.using(queue="vip").bind(2, "b")]
     assert all(isinstance(call, Bound) for call in calls)
     assert app.enqueue_many(calls) == 3
     assert [(job.task, job.queue) for job in app.inspect.jobs()] == [("send", "default"), ("ping", "io"), ("send", "vip")]
 
 
-def test_a_bound_call_can_be_enqueued_again_as_a_new_job(app: App, send: Task[[int, str], int, int]) -> None:
-    call = send.bind(1, "a")
+def test_a_bound_call_can_be_enqueued_again_as_a_new_job(app: App, send: Send) -> None:
+    call = send.bind(1)
     assert app.enqueue_many([call, call]) == 2
 
 
 @pytest.mark.parametrize("of_app", [False, True])
 def test_a_generator_is_never_more_than_a_chunk_ahead_of_the_store(
-    app: App, send: Task[[int, str], int, int], monkeypatch: pytest.MonkeyPatch, of_app: bool
+    app: App, send: Send, monkeypatch: pytest.MonkeyPatch, of_app: bool
 ) -> None:
     made = pushed = furthest = 0
 
@@ -766,42 +764,41 @@ def test_a_generator_is_never_more_than_a_chunk_ahead_of_the_store(
 
     def numbers() -> Iterator[int]:
         nonlocal made
-        for made in range(1, 100_001):
+        while made < 100_000:
+            made += 1
             yield made
 
     monkeypatch.setattr(app.store, "push", push)
     if of_app:
-        assert app.enqueue_many((send.bind(n, "a") for n in numbers()), chunk=500) == 100_000
+        assert app.enqueue_many((send.bind(n) for n in numbers()), chunk=500) == 100_000
     else:
         assert send.enqueue_many(((n,) for n in numbers()), chunk=500) == 100_000
     assert (made, pushed, furthest) == (100_000, 100_000, 500)
 
 
-def test_many_says_how_many_are_new(send: Task[[int, str], int, int], app: App) -> None:
-    calls = [send.using(id=f"mail-{n % 3}").bind(n, "a") for n in range(5)]
+def test_many_says_how_many_are_new(send: Send, app: App) -> None:
+    calls = [send.using(id=f"mail-{n % 3}").bind(n) for n in range(5)]
     assert app.enqueue_many(calls) == 3
     assert app.enqueue_many(calls) == 0
     assert app.enqueue_many([]) == 0
 
 
-def test_one_id_for_many_calls_is_refused_since_only_one_would_be_enqueued(send: Task[[int, str], int, int]) -> None:
+def test_one_id_for_many_calls_is_refused_since_only_one_would_be_enqueued(send: Send) -> None:
     with pytest.raises(LanewayError, match="id"):
         send.using(id="mail-42").enqueue_many([(1,), (2,)])
 
 
-def test_an_error_in_the_middle_of_many_says_how_many_were_accepted(app: App, send: Task[[int, str], int, int]) -> None:
+def test_an_error_in_the_middle_of_many_says_how_many_were_accepted(app: App, send: Send) -> None:
     calls: list[Any] = [(n,) for n in range(25)]
     calls[23] = ("twenty-three",)
-    with pytest.raises(BulkError, match='argument "user": Expected `int`.*20 were accepted') as caught:
+    with pytest.raises(BulkError, match=r'argument "user": Expected `int`.*20 were accepted') as caught:
         send.enqueue_many(calls, chunk=10)
     assert caught.value.accepted == 20
     assert isinstance(caught.value.__cause__, BadArguments)
     assert app.inspect.counts()["ready"] == 20
 
 
-def test_an_error_of_the_store_in_the_middle_of_many_says_how_many_were_accepted(
-    send: Task[[int, str], int, int], pushes: Pushes
-) -> None:
+def test_an_error_of_the_store_in_the_middle_of_many_says_how_many_were_accepted(send: Send, pushes: Pushes) -> None:
     def fail_the_third() -> None:
         if len(pushes.calls) == 3:
             raise StoreBusy
@@ -814,34 +811,34 @@ def test_an_error_of_the_store_in_the_middle_of_many_says_how_many_were_accepted
 
 
 @pytest.mark.parametrize("call", [5, "ab", [1, 2], None])
-def test_what_is_no_tuple_of_arguments_is_refused_with_how_to_write_one(send: Task[[int, str], int, int], call: Any) -> None:
+def test_what_is_no_tuple_of_arguments_is_refused_with_how_to_write_one(send: Send, call: Any) -> None:
     with pytest.raises(BulkError, match=r"send\.enqueue_many.*no tuple of arguments; for one argument write \(x,\)"):
         send.enqueue_many([call])
 
 
-def test_what_is_no_bound_call_is_refused_with_how_to_make_one(app: App, send: Task[[int, str], int, int]) -> None:
+def test_what_is_no_bound_call_is_refused_with_how_to_make_one(app: App, send: Send) -> None:
     for call in ((1,), send):
         with pytest.raises(BulkError, match=r"bound calls such as send_email\.bind\(42\)"):
             app.enqueue_many([call])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("chunk", [0, -1, 1.5, "10", None])
-def test_a_chunk_is_a_whole_number_from_1(send: Task[[int, str], int, int], chunk: Any) -> None:
-    with pytest.raises(BadOption, match="chunk=.*whole number from 1"):
+def test_a_chunk_is_a_whole_number_from_1(send: Send, chunk: Any) -> None:
+    with pytest.raises(BadOption, match=r"chunk=.*whole number from 1"):
         send.enqueue_many([(1,)], chunk=chunk)
 
 
 # -- enqueueing by name ------------------------------------------------------------------------------------------
 
 
-def test_a_known_name_enqueues_its_task_with_all_checks(app: App, send: Task[[int, str], int, int]) -> None:
+def test_a_known_name_enqueues_its_task_with_all_checks(app: App, send: Send) -> None:
     handle = app.enqueue("send", 42, template="bye")
     assert (handle.task, stored(app, handle).args, stored(app, handle).kwargs) == ("send", [42], {"template": "bye"})
     with pytest.raises(BadArguments, match='argument "user"'):
         app.enqueue("send", "42")
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_known(app: App, send: Task[[int, str], int, int], pushes: Pushes) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_known(app: App, send: Send, pushes: Pushes) -> None:
     with pytest.raises(UnknownTask, match=r'no task named "sned".*Did you mean "send"\?.*check=False') as caught:
         app.enqueue("sned", 42)
     assert caught.value.task == "sned"  # type: ignore[attr-defined]
@@ -849,16 +846,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_known(app: App, send: Task[
     assert pushes.calls == []
 
 
-def test_an_unknown_name_goes_unchecked_with_check_false(app: App, send: Task[[int, str], int, int]) -> None:
+def test_an_unknown_name_goes_unchecked_with_check_false(app: App, send: Send) -> None:
     handle = app.enqueue("elsewhere.task", 42, check=False, key=["a"])
     job = stored(app, handle)
-    assert (job.task, job.queue, job.args, job.kwargs, handle.created) == (
-        "elsewhere.task",
-        "default",
-        [42],
-        {"key": ["a"]},
-        True,
-    )
+    assert (job.task, job.queue, job.args, job.kwargs) == ("elsewhere.task", "default", [42], {"key": ["a"]})
 
 
 def test_an_app_without_tasks_sends_any_name(app: App) -> None:
@@ -880,11 +871,11 @@ def test_the_result_of_a_task_that_nobody_here_knows_may_not_be_kept(app: App) -
 def test_what_is_no_name_is_refused(app: App, request: pytest.FixtureRequest, with_tasks: bool, name: Any) -> None:
     if with_tasks:
         request.getfixturevalue("send")
-    with pytest.raises(LanewayError, match="no task named|no name for a task"):
+    with pytest.raises(LanewayError, match=r"no task named|no name for a task"):
         app.enqueue(name)
 
 
-def test_a_task_given_instead_of_its_name_is_answered_with_what_to_write(app: App, send: Task[[int, str], int, int]) -> None:
+def test_a_task_given_instead_of_its_name_is_answered_with_what_to_write(app: App, send: Send) -> None:
     with pytest.raises(LanewayError, match=r"\.enqueue\("):
         app.enqueue(send, 42)  # type: ignore[arg-type]
 
@@ -923,31 +914,33 @@ def diary(app: App) -> list[str]:
 AROUND = ["outer before", "inner before", "inner after", "outer after"]
 
 
-def test_middlewares_run_around_every_enqueue(app: App, send: Task[[int, str], int, int], diary: list[str]) -> None:
-    for enqueue in (
-        lambda: send.enqueue(1, "a"),
-        lambda: send.using(queue="vip").enqueue(1, "a"),
-        lambda: asyncio.run(send.aenqueue(1, "a")),
+def test_middlewares_run_around_every_enqueue(app: App, send: Send, diary: list[str]) -> None:
+    ways: list[Callable[[], object]] = [
+        lambda: send.enqueue(1),
+        lambda: send.using(queue="vip").enqueue(1),
+        lambda: asyncio.run(send.aenqueue(1)),
         lambda: send.enqueue_many([(1,)]),
-        lambda: app.enqueue_many([send.bind(1, "a")]),
+        lambda: app.enqueue_many([send.bind(1)]),
         lambda: app.enqueue("send", 1),
         lambda: app.enqueue("elsewhere", 1, check=False),
-    ):
+    ]
+    for enqueue in ways:
         diary.clear()
         enqueue()
         assert diary == AROUND
 
 
-def test_an_error_of_the_enqueue_is_raised_at_the_yield(app: App, send: Task[[int, str], int, int], diary: list[str]) -> None:
+def test_an_error_of_the_enqueue_is_raised_at_the_yield(app: App, send: Send, diary: list[str]) -> None:
     wrong: Any = "one"
-    for enqueue in (lambda: send.enqueue(wrong, "a"), lambda: asyncio.run(send.aenqueue(wrong, "a"))):
+    ways: list[Callable[[], object]] = [lambda: send.enqueue(wrong), lambda: asyncio.run(send.aenqueue(wrong))]
+    for enqueue in ways:
         diary.clear()
         with pytest.raises(BadArguments):
             enqueue()
         assert diary == ["outer before", "inner before", "inner BadArguments", "outer BadArguments"]
 
 
-def test_a_middleware_may_change_the_draft(app: App, send: Task[[int, str], int, int]) -> None:
+def test_a_middleware_may_change_the_draft(app: App, send: Send) -> None:
     @app.client_middleware
     def change(draft: Draft) -> Generator[None]:
         assert (draft.task, draft.args, draft.kwargs, draft.queue) == ("send", (1,), {"template": "a"}, "default")
@@ -959,16 +952,25 @@ def test_a_middleware_may_change_the_draft(app: App, send: Task[[int, str], int,
 
     job = stored(app, send.enqueue(1, template="a"))
     assert (job.queue, job.lane, job.args, job.kwargs) == ("vip", "order-7", [1], {"template": "b"})
-    assert msgspec.json.decode(open_body(job.body).options) == {"headers": {"trace": "abc"}}
+    assert body(job)[2] == {"headers": {"trace": "abc"}}
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"queue": "a b"}, {"queue": None}, {"lane": ""}, {"lane": 1.5}, {"priority": 1000}, {"id": "a/b"}, {"retry": 3}, {"lane": "a", "priority": 1}],
+    [
+        {"queue": "a b"},
+        {"queue": None},
+        {"lane": ""},
+        {"lane": 1.5},
+        {"priority": 1000},
+        {"id": "a/b"},
+        {"retry": 3},
+        {"lane": "a", "priority": 1},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_a_middleware_changes_is_checked_as_what_a_user_writes(
-    app: App, send: Task[[int, str], int, int], pushes: Pushes, changes: dict[str, Any]
+    app: App, send: Send, pushes: Pushes, changes: dict[str, Any]
 ) -> None:
     @app.client_middleware
     def change(draft: Draft) -> Generator[None]:
@@ -977,11 +979,11 @@ def test_what_a_middleware_changes_is_checked_as_what_a_user_writes(
         yield
 
     with pytest.raises(BadOption, match="|".join(changes)):
-        send.enqueue(1, "a")
+        send.enqueue(1)
     assert pushes.calls == []
 
 
-def test_a_middleware_cannot_hide_an_error_from_who_enqueues(app: App, send: Task[[int, str], int, int]) -> None:
+def test_a_middleware_cannot_hide_an_error_from_who_enqueues(app: App, send: Send) -> None:
     @app.client_middleware
     def hide(draft: Draft) -> Generator[None]:
         with contextlib.suppress(BadArguments):
@@ -989,14 +991,14 @@ def test_a_middleware_cannot_hide_an_error_from_who_enqueues(app: App, send: Tas
 
     wrong: Any = "one"
     with pytest.raises(BadArguments):
-        send.enqueue(wrong, "a")
+        send.enqueue(wrong)
     with pytest.raises(BadArguments):
-        asyncio.run(send.aenqueue(wrong, "a"))
+        asyncio.run(send.aenqueue(wrong))
     with pytest.raises(BulkError):
         send.enqueue_many([(wrong,)])
 
 
-def test_a_middleware_cannot_hide_an_error_from_the_others(app: App, send: Task[[int, str], int, int], diary: list[str]) -> None:
+def test_a_middleware_cannot_hide_an_error_from_the_others(app: App, send: Send, diary: list[str]) -> None:
     @app.client_middleware
     def hide(draft: Draft) -> Generator[None]:
         with contextlib.suppress(BadArguments):
@@ -1004,11 +1006,11 @@ def test_a_middleware_cannot_hide_an_error_from_the_others(app: App, send: Task[
 
     wrong: Any = "one"
     with pytest.raises(BadArguments):
-        send.enqueue(wrong, "a")
+        send.enqueue(wrong)
     assert diary == ["outer before", "inner before", "inner BadArguments", "outer BadArguments"]
 
 
-def test_every_draft_of_a_chunk_hears_of_its_error(app: App, send: Task[[int, str], int, int]) -> None:
+def test_every_draft_of_a_chunk_hears_of_its_error(app: App, send: Send) -> None:
     heard: list[Any] = []
 
     @app.client_middleware
@@ -1026,14 +1028,14 @@ def test_every_draft_of_a_chunk_hears_of_its_error(app: App, send: Task[[int, st
     assert sorted(heard, key=str) == [1, 2, "three"]
 
 
-def test_a_middlewares_own_error_stops_the_enqueue(app: App, send: Task[[int, str], int, int], pushes: Pushes) -> None:
+def test_a_middlewares_own_error_stops_the_enqueue(app: App, send: Send, pushes: Pushes) -> None:
     @app.client_middleware
     def refuse(draft: Draft) -> Generator[None]:
         raise PermissionError("not on Sundays")
         yield
 
     with pytest.raises(PermissionError, match="not on Sundays"):
-        send.enqueue(1, "a")
+        send.enqueue(1)
     assert pushes.calls == []
 
 
@@ -1044,14 +1046,14 @@ def test_a_middleware_that_is_no_generator_function_is_refused(app: App) -> None
         app.client_middleware(plain)  # type: ignore[arg-type]
 
 
-def test_a_middleware_that_does_not_yield_once_is_named(app: App, send: Task[[int, str], int, int]) -> None:
+def test_a_middleware_that_does_not_yield_once_is_named(app: App, send: Send) -> None:
     @app.client_middleware
     def skips(draft: Draft) -> Generator[None]:
         if draft.task == "other":
             yield
 
-    with pytest.raises(Exception, match="skips.*yield"):
-        send.enqueue(1, "a")
+    with pytest.raises(Exception, match=r"skips.*yield"):
+        send.enqueue(1)
 
 
 # -- imports -----------------------------------------------------------------------------------------------------
@@ -1173,7 +1175,7 @@ def test_a_relative_path_in_a_url_is_relative_to_the_working_folder(tmp_path: Pa
         ("", 'no store\'s URL: use "sqlite:///jobs.db"'),
         ("jobs.db", "no store's URL"),
         ("sqlite:jobs.db", "no store's URL"),
-        ("sqlite://jobs.db", "three slashes.*four"),
+        ("sqlite://jobs.db", "three slashes"),
         ("sqlite://[", "sqlite:///jobs.db"),
         ("sqlite:///jobs#1.db", "write # as %23"),
         ("mongodb://host/jobs", 'no store "mongodb" in this version'),
@@ -1189,7 +1191,7 @@ def test_a_relative_path_in_a_url_is_relative_to_the_working_folder(tmp_path: Pa
 def test_a_url_that_cannot_work_is_refused_where_the_app_is_made(url: Any, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         App(url)
-    assert words in str(caught.value) or pytest.raises(ConfigError, match=words)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -1255,21 +1257,21 @@ def test_an_app_is_shown_with_its_url(app: App) -> None:
 # -- inspect and stats -------------------------------------------------------------------------------------------
 
 
-def test_counts_name_every_state(app: App, send: Task[[int, str], int, int]) -> None:
+def test_counts_name_every_state(app: App, send: Send) -> None:
     assert app.inspect.counts() == {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 0, "running": 0, "dead": 0}
-    send.enqueue(1, "a")
+    send.enqueue(1)
     settle(app, Dead(ERROR))
-    send.using(lane="a").enqueue(1, "a")
-    send.using(lane="a").enqueue(2, "a")
+    send.using(lane="a").enqueue(1)
+    send.using(lane="a").enqueue(2)
     claim(app, most=2)
-    send.using(run_after=60).enqueue(1, "a")
-    send.enqueue(1, "a")
+    send.using(run_after=60).enqueue(1)
+    send.enqueue(1)
     settle(app, Retrying(60_000_000, ERROR))
-    send.enqueue(1, "a")
+    send.enqueue(1)
     assert app.inspect.counts() == {"scheduled": 1, "ready": 1, "retrying": 1, "blocked": 1, "running": 1, "dead": 1}
 
 
-def test_a_job_is_shown_with_all_that_is_known_of_it(app: App, send: Task[[int, str], int, int]) -> None:
+def test_a_job_is_shown_with_all_that_is_known_of_it(app: App, send: Send) -> None:
     before = now_micros()
     handle = send.using(queue="vip", priority=5).enqueue(42, template="bye")
     (claimed,) = claim(app, "vip")
@@ -1285,10 +1287,10 @@ def test_a_job_whose_arguments_are_garbage_is_shown_without_them(app: App) -> No
     assert [(job.args, job.kwargs) for job in app.inspect.jobs()] == [(None, None), (None, None)]
 
 
-def test_jobs_are_listed_by_arrival_and_by_what_is_asked_for(app: App, send: Task[[int, str], int, int]) -> None:
-    send.using(id="a").enqueue(1, "a")
-    send.using(id="b", queue="vip", lane="x").enqueue(1, "a")
-    send.using(id="c", run_after=60).enqueue(1, "a")
+def test_jobs_are_listed_by_arrival_and_by_what_is_asked_for(app: App, send: Send) -> None:
+    send.using(id="a").enqueue(1)
+    send.using(id="b", queue="vip", lane="x").enqueue(1)
+    send.using(id="c", run_after=60).enqueue(1)
     app.enqueue("other", check=False)
     inspect = app.inspect
     assert [job.id for job in inspect.jobs()][:3] == ["a", "b", "c"]
@@ -1300,7 +1302,7 @@ def test_jobs_are_listed_by_arrival_and_by_what_is_asked_for(app: App, send: Tas
     assert [job.id for job in inspect.jobs(state="ready", queue="default", task="send")] == ["a"]
 
 
-def test_pages_follow_each_other_without_gaps(app: App, send: Task[[int, str], int, int]) -> None:
+def test_pages_follow_each_other_without_gaps(app: App, send: Send) -> None:
     send.enqueue_many([(n,) for n in range(25)])
     seen: list[Any] = []
     page = app.inspect.jobs(limit=10)
@@ -1329,8 +1331,8 @@ def test_a_question_that_cannot_be_answered_is_refused(
         app.inspect.jobs(**arguments)
 
 
-def test_a_dead_job_can_be_replayed_and_deleted(app: App, send: Task[[int, str], int, int]) -> None:
-    handle = send.enqueue(1, "a")
+def test_a_dead_job_can_be_replayed_and_deleted(app: App, send: Send) -> None:
+    handle = send.enqueue(1)
     assert app.inspect.retry(handle.id) is False
     settle(app, Dead(ERROR))
     assert [error.message for error in stored(app, handle).errors] == ["no such user"]
@@ -1342,8 +1344,8 @@ def test_a_dead_job_can_be_replayed_and_deleted(app: App, send: Task[[int, str],
     assert (app.inspect.job(handle.id), handle.state()) == (None, "gone")
 
 
-def test_a_waiting_job_can_be_cancelled_and_deleted(app: App, send: Task[[int, str], int, int]) -> None:
-    cancelled, deleted = send.enqueue(1, "a"), send.using(run_after=60).enqueue(1, "a")
+def test_a_waiting_job_can_be_cancelled_and_deleted(app: App, send: Send) -> None:
+    cancelled, deleted = send.enqueue(1), send.using(run_after=60).enqueue(1)
     assert app.inspect.cancel(cancelled.id)
     assert app.inspect.delete(deleted.id)
     assert (cancelled.state(), deleted.state()) == ("cancelled", "gone")
@@ -1356,10 +1358,10 @@ def test_a_job_that_is_not_there_cannot_be_acted_on(app: App, act: str) -> None:
         getattr(app.inspect, act)("nope")
 
 
-def test_a_paused_queue_gives_no_claims_and_takes_jobs(app: App, send: Task[[int, str], int, int]) -> None:
-    send.enqueue(1, "a")
+def test_a_paused_queue_gives_no_claims_and_takes_jobs(app: App, send: Send) -> None:
+    send.enqueue(1)
     app.inspect.pause("default")
-    send.enqueue(2, "a")
+    send.enqueue(2)
     assert claim(app) == []
     assert [(queue.name, queue.paused, queue.counts["ready"]) for queue in app.inspect.queues()] == [("default", True, 2)]
     app.inspect.resume("default")
@@ -1367,13 +1369,13 @@ def test_a_paused_queue_gives_no_claims_and_takes_jobs(app: App, send: Task[[int
 
 
 @pytest.mark.parametrize("act", ["pause", "resume"])
-def test_a_queue_that_nobody_knows_cannot_be_paused(app: App, send: Task[[int, str], int, int], act: str) -> None:
-    send.enqueue(1, "a")
-    with pytest.raises(UnknownQueue, match='no queue "defualt".*Did you mean "default"'):
+def test_a_queue_that_nobody_knows_cannot_be_paused(app: App, send: Send, act: str) -> None:
+    send.enqueue(1)
+    with pytest.raises(UnknownQueue, match=r'no queue "defualt".*Did you mean "default"'):
         getattr(app.inspect, act)("defualt")
 
 
-def test_totals_count_since_the_store_began(app: App, send: Task[[int, str], int, int]) -> None:
+def test_totals_count_since_the_store_began(app: App, send: Send) -> None:
     send.enqueue_many([(n,) for n in range(4)])
     settle(app, Done())
     settle(app, Dead(ERROR))
@@ -1383,12 +1385,12 @@ def test_totals_count_since_the_store_began(app: App, send: Task[[int, str], int
     assert app.stats.totals() == {"enqueued": 4, "processed": 3, "failed": 2, "retried": 1, "dead": 1}
 
 
-def test_recent_runs_are_shown_newest_first(app: App, send: Task[[int, str], int, int]) -> None:
-    send.using(id="a", lane="x").enqueue(1, "a")
+def test_recent_runs_are_shown_newest_first(app: App, send: Send) -> None:
+    send.using(id="a", lane="x").enqueue(1)
     settle(app, Done())
-    send.using(id="b", queue="vip").enqueue(1, "a")
+    send.using(id="b", queue="vip").enqueue(1)
     settle(app, Dead(ERROR), "vip")
-    send.using(id="c").enqueue(1, "a").cancel()
+    send.using(id="c").enqueue(1).cancel()
     runs = app.stats.recent()
     assert [(run.id, run.task, run.queue, run.lane, run.outcome) for run in runs] == [
         ("c", "send", "default", None, "cancelled"),

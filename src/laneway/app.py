@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -10,15 +11,15 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from laneway.codec import Codec
-from laneway.config import choose_url, parse_url
+from laneway.config import choose_url
 from laneway.enqueue import Desk, Draft
-from laneway.errors import BadArguments, ConfigError, DeclarationError, UnknownTask, did_you_mean
+from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
 from laneway.handle import JobHandle
 from laneway.inspection import Inspection, Stats
 from laneway.middleware import Middleware, check_middleware
 from laneway.options import TaskOptions, check_task_options
 from laneway.signature import Signature
-from laneway.store import open_store
+from laneway.store import check_url, open_store
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
 from laneway.task import Bound, Task
@@ -54,21 +55,23 @@ class App:
         if isinstance(imports, str):
             raise ConfigError(f"imports={imports!r}: use a list of modules, imports=[{imports!r}]")
         self.url = choose_url(url, sys._getframe(1).f_globals.get("__file__"))  # pyright: ignore[reportPrivateUsage] - the caller's file
-        parse_url(self.url)  # a mistake surfaces here, not at the first enqueue
+        check_url(self.url)  # a mistake surfaces here, not at the first enqueue
         for name, value in (("dead_days", dead_days), ("dead_max", dead_max), ("dead_after", dead_after)):
-            if isinstance(value, bool) or not value > 0:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ConfigError(f"{name}={value!r}: use a number greater than 0")
         self.imports = tuple(imports)
+        if not all(isinstance(module, str) for module in self.imports):
+            raise ConfigError(f"imports={self.imports!r}: use names of modules")
         self.desk = Desk()
         self.codecs = Codec()
         self.inspect = Inspection(lambda: self.store_inspect)
         self.stats = Stats(lambda: self.store_inspect)
         self._settings: dict[str, Any] = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
         self._tasks: dict[str, Task[..., Any, Any]] = {}
-        self._loaded = False
+        self._loaded = self._importing = False
+        self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
         self._stores: tuple[Store, Inspect] | None = None
         self._opening = threading.Lock()
-        self._any_call = Signature(_any_call, self.codecs, "a task by name")
 
     # -- the store -------------------------------------------------------------------------------------------
 
@@ -112,12 +115,12 @@ class App:
         return _Declare(self._declare, checked)
 
     def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any, Any]:
-        if not callable(function):
+        if not inspect.isroutine(function):
             raise DeclarationError(f"@app.task is for functions, not {function!r}; a name goes in name=")
         task: Task[..., Any, Any] = Task(self, function, options)
         known = self._tasks.get(task.name)
         # A module that is loaded again (reload, or run and imported) declares the same function again: the newer one counts.
-        if known is not None and known.function.__code__.co_filename != function.__code__.co_filename:
+        if known is not None and _origin(known.function) != _origin(function):
             raise DeclarationError(f'two tasks are named "{task.name}": give one of them another name with name=')
         self._tasks[task.name] = task
         return task
@@ -126,13 +129,15 @@ class App:
     def tasks(self) -> Mapping[str, Task[..., Any, Any]]:
         """All tasks by name, those of `imports` included."""
         if not self._loaded:
-            self._loaded = True
-            try:
-                for module in self.imports:
-                    importlib.import_module(module)
-            except BaseException:
-                self._loaded = False
-                raise
+            with self._loading:
+                if not self._loaded and not self._importing:
+                    self._importing = True
+                    try:
+                        for module in self.imports:
+                            importlib.import_module(module)
+                        self._loaded = True
+                    finally:
+                        self._importing = False
         return MappingProxyType(self._tasks)
 
     def codec(self, kind: type[T], *, encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
@@ -158,6 +163,9 @@ class App:
 
     def enqueue(self, task: str, /, *args: Any, check: bool = True, **kwargs: Any) -> JobHandle[Any]:
         """Enqueue by name. An app with tasks refuses names it does not know; `check=False` sends anyway."""
+        if isinstance(task, Task):
+            raise BadOption("app.enqueue takes a task's name: for a task itself write TASK.enqueue(…)")
+        check_task_options("app.enqueue", {"name": task})
         declared = self.tasks.get(task)
         if declared is not None:
             return declared.enqueue(*args, **kwargs)
@@ -167,8 +175,7 @@ class App:
                 f"Known: {len(self.tasks)} tasks. To send it to a program that knows it, add check=False",
                 task=task,
             )
-        check_task_options("app.enqueue", {"name": task})
-        draft = Draft(task, self._any_call, None, args, kwargs, "default", 0, {})
+        draft = Draft(task, Signature(_any_call, self.codecs, task), None, args, kwargs, "default", 0, {})
         created = self.desk.enqueue(self.store, draft)
         return JobHandle(self, draft.id, task, created, None)
 
@@ -199,6 +206,11 @@ class _Declare:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._declare(function, self._options)
+
+
+def _origin(function: Callable[..., Any]) -> tuple[str, str]:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return function.__qualname__, "" if code is None else code.co_filename
 
 
 def _any_call(*args: Any, **kwargs: Any) -> None:

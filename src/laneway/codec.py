@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 
 from laneway.errors import GarbageError, PayloadTooLarge
 
-__all__ = ["Codec", "Envelope", "check_size", "open_body"]
+__all__ = ["Codec", "Envelope", "check_size", "is_pydantic", "open_body"]
 
 MAX_BYTES = 1_000_000
 MAX_LEVELS = 100
@@ -85,7 +85,7 @@ class Codec:
             if base in self._types:
                 return self._types[base][0](value)
         if is_pydantic(cast(type, type(value))):
-            return value.model_dump(mode="json")
+            return value.model_dump(mode="json", by_alias=True, round_trip=True)
         raise TypeError(
             f"{type(value).__qualname__} cannot travel as JSON: pass an id or plain values, make it a dataclass, "
             f"or register it: app.codec({type(value).__name__}, encode=…, decode=…)"
@@ -94,7 +94,10 @@ class Codec:
     def _from_json(self, kind: type, value: Any) -> object:
         for base in kind.__mro__:
             if base in self._types:
-                return self._types[base][1](value)
+                try:
+                    return self._types[base][1](value)
+                except Exception as error:  # msgspec adds the place only to a ValueError or TypeError
+                    raise ValueError(f"{type(error).__name__}: {error}") from error
         if is_pydantic(kind):
             return cast(Any, kind).model_validate(value)
         raise TypeError(f"{kind.__qualname__} has no codec here: app.codec({kind.__name__}, encode=…, decode=…)")

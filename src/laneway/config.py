@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from msgspec import Struct
 
 from laneway.errors import ConfigError, did_you_mean
 
-__all__ = ["StoreURL", "choose_url", "number", "parse_url"]
+__all__ = ["StoreURL", "check_options", "choose_url", "number", "parse_url"]
 
 EXAMPLES = 'use "sqlite:///jobs.db" (a file) or "sqlite://" (in memory, one process)'
 
@@ -34,18 +34,21 @@ def choose_url(url: str | None, app_file: str | None, environ: Mapping[str, str]
     if chosen := environ.get("LANEWAY_URL"):
         return chosen
     folder = Path(app_file).resolve().parent if app_file else Path.cwd()
-    return f"sqlite:///{folder / 'laneway.db'}"
+    return f"sqlite:///{quote(str(folder / 'laneway.db'))}"
 
 
 def parse_url(url: object) -> StoreURL:
     """Take a URL apart, or raise ConfigError that says what to write."""
     if not isinstance(url, str):
         raise ConfigError(f"a store's URL must be a string, not {url!r}: {EXAMPLES}")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is no store's URL ({error}): {EXAMPLES}") from None
     if not parts.scheme or "://" not in url:
         raise ConfigError(f"{url!r} is no store's URL: {EXAMPLES}")
     if parts.scheme != "sqlite":
-        raise ConfigError(f'{url!r}: there is no store "{parts.scheme}" in this version: {EXAMPLES}')
+        raise ConfigError(f'there is no store "{parts.scheme}" in this version: {EXAMPLES}')
     if parts.netloc:
         raise ConfigError(
             f"{url!r}: a path needs three slashes (sqlite:///jobs.db), an absolute one four (sqlite:////var/lib/jobs.db)"

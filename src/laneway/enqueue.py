@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from laneway.errors import BadOption, BulkError, LanewayError
 from laneway.job import Job, check_lane, new_id
 from laneway.middleware import Middleware, around
+from laneway.options import check_job_options
 from laneway.retry import Retry
 from laneway.signature import Signature
 from laneway.store.contract import Store
@@ -64,6 +65,7 @@ class Draft:
 
     def seal(self) -> Job:
         """Check everything and return the job, or raise what is wrong with it."""
+        self._check()
         options: dict[str, Any] = {}
         if self.retry is not None:
             options["retry"] = [self.retry.times, None if callable(self.retry.backoff) else self.retry.backoff]
@@ -78,6 +80,16 @@ class Draft:
                 "priority. Leave one out."
             )
         return Job(self.id, self.task, self.queue, body, self.lane, self.priority, self.delay, self.at)
+
+    def _check(self) -> None:
+        """Check what a middleware may have changed as what a user writes."""
+        options: dict[str, Any] = {"id": self.id, "queue": self.queue, "priority": self.priority}
+        if self.lane is not None:
+            options["lane"] = self.lane
+        if self.retry is not None:
+            options["retry"] = self.retry
+        checked = check_job_options(self.task, options)
+        self.lane = checked.get("lane")
 
     def _lane(self, parameter: str) -> str:
         try:
@@ -115,7 +127,7 @@ class Desk:
 
     def enqueue_many(self, store: Store, drafts: Iterable[Draft], chunk: int) -> int:
         """Push any number, a chunk in memory at a time; return how many are new."""
-        if chunk < 1:
+        if not isinstance(chunk, int) or chunk < 1:
             raise BadOption(f"chunk={chunk!r}: use a whole number from 1")
         accepted = 0
         rest = iter(drafts)
@@ -147,7 +159,11 @@ class _Gatherer:
 
     def _start(self, loop: AbstractEventLoop) -> None:
         gathered, self._waiting = self._waiting, []
-        pushed = loop.run_in_executor(None, self.store.push, [job for job, _ in gathered])
+        try:
+            pushed = loop.run_in_executor(None, self.store.push, [job for job, _ in gathered])
+        except RuntimeError as error:  # the loop is being closed
+            pushed = loop.create_future()
+            pushed.set_exception(error)
         pushed.add_done_callback(lambda done: self._finish(loop, gathered, done))
 
     def _finish(self, loop: AbstractEventLoop, gathered: list[tuple[Job, Future[bool]]], done: Future[list[bool]]) -> None:

@@ -62,6 +62,7 @@ __all__ = [
     "UnknownJob",
     "UnknownQueue",
     "UnknownTask",
+    "did_you_mean",
 ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout
+from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob
 from laneway.job import State
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ class JobHandle(Generic[R]):
 
     def cancel(self) -> bool:
         """Cancel it: at once if it waits, at the next beat if it runs. False if there is nothing left to cancel."""
-        return self._app.inspect.cancel(self.id)
+        try:
+            return self._app.inspect.cancel(self.id)
+        except UnknownJob:
+            return False
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.task} {self.id}>"

@@ -51,7 +51,9 @@ def parse_when(when: object) -> tuple[int, int]:
         when = when.total_seconds()
     if isinstance(when, bool) or not isinstance(when, int | float):
         raise ValueError(f"{when!r} is no time: use seconds, a timedelta or an aware datetime")
-    if not math.isfinite(when) or when > FAR:
+    if isinstance(when, float) and not math.isfinite(when) and when != math.inf:
+        raise ValueError(f"{when!r} is no time: use seconds, a timedelta or an aware datetime")
+    if when > FAR:
         hint = "a time stamp is given as datetime.fromtimestamp(x, UTC)" if 1e9 < when < 3e9 else "it is counted in seconds"
         raise ValueError(f"{when!r} is more than ten years of waiting: {hint}")
     return max(micros(when), 0), 0

@@ -52,6 +52,16 @@ _last_lock = threading.Lock()
 _last = 0
 
 
+def _after_fork_in_child() -> None:
+    """Another thread of the parent may have held the lock; it does not exist here."""
+    global _last_lock  # noqa: PLW0603 - the same
+    _last_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def new_id() -> str:
     """Return a new id: 20 letters and digits, ordered by time, increasing within this process.
 
@@ -86,12 +96,12 @@ def check_queue(value: object) -> str:
 def check_lane(value: object) -> str:
     """Return a lane's key: a string, or an integer as its decimal text. Anything else is a ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(int(value))
+        value = str(int(value)) if abs(value) < 10**500 else ""
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no key for a lane: use a string or an integer, such as f'order-{{order.id}}'")
     if not 0 < len(value) <= 500 or "\0" in value or not value.isprintable():
         raise ValueError(f"{value[:60]!r} is no key for a lane: use 1 to 500 printable characters")
-    return str(value)
+    return str.__str__(value)  # a member of a (str, Enum) is its value, not its name
 
 
 def check_priority(value: object) -> int:

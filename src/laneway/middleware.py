@@ -27,15 +27,36 @@ def check_middleware(function: Middleware) -> None:
 @contextlib.contextmanager
 def around(middlewares: Sequence[Middleware], values: Sequence[object]) -> Generator[None]:
     """Run something inside all middlewares for each value, the first middleware outermost."""
+    running: list[tuple[Middleware, Generator[None, None, None]]] = []
     failure: BaseException | None = None
-    with contextlib.ExitStack() as stack:
+    try:
         for value in values:
             for middleware in middlewares:
-                stack.enter_context(contextlib.contextmanager(middleware)(value))
-        try:
-            yield
-        except BaseException as error:
-            failure = error
-            raise
-    if failure is not None:  # a middleware caught it; who enqueues must know
+                generator = middleware(value)
+                if next(generator, generator) is generator:
+                    raise RuntimeError(f"{middleware.__qualname__} did not yield: a middleware must yield once")
+                running.append((middleware, generator))
+        yield
+    except BaseException as error:  # noqa: BLE001 - raised at every yield, then raised again
+        failure = error
+    for middleware, generator in reversed(running):
+        failure = _finish(middleware, generator, failure)
+    if failure is not None:
         raise failure
+
+
+def _finish(
+    middleware: Middleware, generator: Generator[None, None, None], failure: BaseException | None
+) -> BaseException | None:
+    """Let a middleware end, and return the error that the next one is to hear of: one that it caught goes on."""
+    try:
+        if failure is None:
+            next(generator)
+        else:
+            generator.throw(failure)
+    except StopIteration:
+        return failure
+    except BaseException as error:  # noqa: BLE001 - its own, or the same again
+        return error
+    generator.close()
+    return failure or RuntimeError(f"{middleware.__qualname__} yielded twice: a middleware must yield once")

@@ -35,13 +35,14 @@ class ErrorInfo(Struct, frozen=True, omit_defaults=True):
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         try:
             message = str(error)
-        except Exception as trouble:  # noqa: BLE001 - a user's __str__ may raise anything
+        except BaseException as trouble:  # noqa: BLE001 - a user's __str__ may raise anything
             message = f"<its str() raised {type(trouble).__name__}>"
         try:
-            text = "".join(traceback.format_exception(error))
-        except Exception:  # noqa: BLE001 - the same, reached through its causes
-            text = "".join(traceback.format_tb(error.__traceback__))
-        # The end of a traceback is where it happened.
+            lines = traceback.format_exception(error)
+        except BaseException:  # noqa: BLE001 - the same, reached through its causes
+            lines = traceback.format_tb(error.__traceback__)
+        # The end of a traceback is where it happened; a huge message must not push that out.
+        text = "".join(line if len(line) <= 2 * MESSAGE_LIMIT else f"{line[:MESSAGE_LIMIT]} …\n" for line in lines)
         return cls(kind=name, message=_clean(message[:MESSAGE_LIMIT]), traceback=_clean(text[-TRACEBACK_LIMIT:]))
 
 

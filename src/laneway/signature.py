@@ -9,7 +9,9 @@ send the same.
 
 from __future__ import annotations
 
+import enum
 import inspect
+import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -32,6 +34,7 @@ class Signature:
     def __init__(self, function: Callable[..., object], codec: Codec, name: str) -> None:
         self.name = name
         self._codec = codec
+        self._function = function
         self._signature = inspect.signature(function)
         self._parameters = list(self._signature.parameters.values())
         hints = _hints(function, name)
@@ -101,6 +104,8 @@ class Signature:
 
     def _unpack_variadic(self, call: list[Raw]) -> tuple[list[Any], dict[str, Any]]:
         """The same for a signature with *args or **kwargs: value by value, since their number is open."""
+        if len(call) < 2:
+            raise BadArguments("expected [[positional], {keyword}]")
         rest = {p.kind: p.name for p in self._parameters}
         many, extra = rest.get(inspect.Parameter.VAR_POSITIONAL), rest.get(inspect.Parameter.VAR_KEYWORD)
         items = msgspec.json.decode(call[0], type=list[Raw])
@@ -124,12 +129,13 @@ class Signature:
 
     def _explain(self, message: str) -> str:
         """Turn msgspec's path (`$[0][1].x`) into the parameter's name."""
-        text, _, path = message.partition(" - at `$")
+        text, _, path = message.replace("`key` in `$", "`$").partition(" - at `$")
         path = path.rstrip("`")
         if path.startswith("[0][") and (index := path[4 : path.index("]", 4)]).isdigit():
             name, path = self.positional[int(index)], path[path.index("]", 4) + 1 :]
         elif path.startswith("[1]."):
-            name, _, path = path[4:].partition(".")
+            name = re.split(r"[.\[]", path[4:], maxsplit=1)[0]
+            path = path[4 + len(name) :]
         else:
             return text
         return f'argument "{name}": {text}' + (f" (at {path.lstrip('.')})" if path else "")
@@ -139,14 +145,14 @@ class Signature:
     ) -> None:
         """Refuse what would arrive as something else, because its annotation does not say what it is."""
         many = [p.name for p in self._parameters if p.kind is p.VAR_POSITIONAL]
-        names = [*self.positional, *many * max(0, len(args) - len(self.positional))]
+        names = [*self.positional[: len(args)], *many * max(0, len(args) - len(self.positional))]
         pairs = [*zip(names, args, args_there, strict=True), *((k, kwargs[k], kwargs_there[k]) for k in kwargs)]
         for name, here, there in pairs:
             if (name in self._loose or name not in self._types) and (change := _change(here, there)):
-                raise BadArguments(
-                    f'{self.name}: argument "{name}": {change}, since no annotation says what it is. '
-                    f"Annotate it ({name}: {_kind_name(here)}), or pass what JSON has."
-                )
+                advice = f"Annotate it ({name}: {_kind_name(here)}), or pass what JSON has."
+                if self._function.__name__ == "_any_call":
+                    advice = "Pass what JSON has."
+                raise BadArguments(f'{self.name}: argument "{name}": {change}, since no annotation says what it is. {advice}')
 
     def value(self, parameter: str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Return what a call passes for a parameter, its default included."""
@@ -172,6 +178,8 @@ class Signature:
 def _hints(function: Callable[..., object], name: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
+    except (SyntaxError, AttributeError, TypeError) as error:
+        raise DeclarationError(f"{name}: an annotation cannot be read: {error}") from error
     except NameError as error:
         raise DeclarationError(
             f"{name}: the annotation {error.name!r} is not known where the function is: import it at module level, "
@@ -219,17 +227,17 @@ def _change(here: Any, there: Any) -> str:
     """Say how a value would arrive changed, or nothing."""
     if isinstance(here, dict) and isinstance(there, dict):
         mine, theirs = cast("dict[object, object]", here), cast("dict[object, object]", there)
-        for key, value in mine.items():
-            if key not in theirs:
-                return f"the key {key!r} would arrive as text" if not isinstance(key, str) else f"the key {key!r} would be lost"
-            if change := _change(value, theirs[key]):
-                return change
-        return ""
+        for key in sorted(mine.keys() - theirs.keys(), key=repr):
+            return f"the key {key!r} would be lost" if isinstance(key, str) else f"the key {key!r} would arrive as text"
+        return next((change for key, value in mine.items() if (change := _change(value, theirs[key]))), "")
     if isinstance(here, list) and isinstance(there, list):
         pairs = zip(cast("list[object]", here), cast("list[object]", there), strict=True)
         return next((change for a, b in pairs if (change := _change(a, b))), "")
-    if here == there:
+    same = type(cast(object, here)) is type(cast(object, there))
+    if here == there and (same or not isinstance(here, enum.Enum)):
         return ""
+    if same and hasattr(cast(object, here), "__dataclass_fields__"):
+        return _change(vars(cast(object, here)), vars(cast(object, there)))
     return f"a {_kind_name(cast(object, here))} would arrive as a {_kind_name(cast(object, there))}"
 
 

@@ -60,6 +60,8 @@ class Using(Generic[P, R]):
 
         Any iterable will do, and only a chunk of it is in memory at a time.
         """
+        if "id" in self._options:
+            raise BadOption(f"{self._task.name}.using(id=…).enqueue_many: one id is for one job")
         return self._task.app.desk.enqueue_many(self._task.app.store, (self._draft(self._args(c), {}) for c in calls), chunk)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
@@ -113,7 +115,7 @@ class Task(Generic[P, C, R]):
         self.retry: Retry = options.get("retry") or Retry()
         self.keep_result: float | None = options.get("keep_result")
         self.is_async = inspect.iscoroutinefunction(function)
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self._using: Using[P, R] = Using(self, {})
         self._check()
 
@@ -125,8 +127,13 @@ class Task(Generic[P, C, R]):
             self.name = self.name.replace("<locals>.", "")
         if self.lane is not None and self.priority:
             raise DeclarationError(f"{self.name}: lane and priority together: a lane is in order, so its jobs have no priority")
-        if self.lane is not None and self.lane not in inspect.signature(self.function).parameters:
-            known = ", ".join(inspect.signature(self.function).parameters) or "none"
+        taking_one = [
+            p.name
+            for p in inspect.signature(self.function).parameters.values()
+            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        if self.lane is not None and self.lane not in taking_one:
+            known = ", ".join(taking_one) or "none"
             raise DeclarationError(f'{self.name}: lane="{self.lane}" names no parameter; there are: {known}')
         try:
             _ = self.signature
@@ -179,8 +186,8 @@ class Task(Generic[P, C, R]):
 def task_name(function: Callable[..., object]) -> str:
     """Return a function's module and name; for a program's own module the name it has when imported."""
     module = function.__module__
-    if module == "__main__":
-        main = sys.modules["__main__"]
+    if module in ("__main__", "__mp_main__"):  # the second in children that multiprocessing spawned
+        main = sys.modules[module]
         spec = getattr(main, "__spec__", None)
         file = getattr(main, "__file__", None)
         module = spec.name if spec is not None else Path(file).stem if file else module

@@ -33,8 +33,8 @@ async def ping() -> None: ...
 # a plain call just runs it
 assert_type(add(1), int)
 assert_type(add(1, b=2, note="x"), int)
-assert_type(charge(1, 2), Coroutine[Any, Any, str])
-assert_type(ping(), Coroutine[Any, Any, None])
+charging = assert_type(charge(1, 2), Coroutine[Any, Any, str])
+pinging = assert_type(ping(), Coroutine[Any, Any, None])
 
 # enqueue takes the task's parameters; the handle is of the job's result
 assert_type(add.enqueue(1), JobHandle[int])

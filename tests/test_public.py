@@ -1,0 +1,151 @@
+"""The front door, and how the rooms behind it hang together."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import graphlib
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import laneway
+
+ROOT = Path(laneway.__file__).parent
+FILES = {
+    ".".join(["laneway", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+
+PURE = ["errors", "instant", "job", "outcome", "retry", "codec", "signature", "options", "config"]
+DESK = {f"laneway.{name}" for name in ("app", "task", "enqueue", "handle", "inspection", "middleware")}
+STORE = {name for name in FILES if name == "laneway.store" or name.startswith("laneway.store.")}
+
+
+def targets(statement: ast.stmt) -> Iterator[tuple[str, str | None]]:
+    """Yield what an import names: (module, None) or (module, name)."""
+    if isinstance(statement, ast.Import):
+        yield from ((alias.name, None) for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom):
+        assert statement.level == 0, "imports are absolute"
+        for alias in statement.names:
+            inside = f"{statement.module}.{alias.name}"
+            yield (inside, None) if inside in FILES else (str(statement.module), alias.name)
+
+
+def loaded(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the modules that are loaded with a module: not those in functions, nor those for type checkers only."""
+    for statement in body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            yield from loaded(statement.orelse)
+        elif isinstance(statement, ast.If | ast.Try | ast.With | ast.ClassDef):
+            for part in ("body", "orelse", "finalbody"):
+                yield from loaded(getattr(statement, part, []))
+        else:
+            yield from (module for module, _ in targets(statement) if module in FILES)
+
+
+GRAPH = {name: set(loaded(tree.body)) for name, tree in TREES.items()}
+
+
+def reach(start: str) -> set[str]:
+    """Return all that is loaded because of a module, the packages that hold it left out."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for module in GRAPH[waiting.pop()] - found:
+            found.add(module)
+            waiting.append(module)
+    return found
+
+
+def exported(name: str) -> list[str]:
+    return list(getattr(importlib.import_module(name), "__all__", []))
+
+
+def test_the_front_door_is_sorted_and_everything_is_there() -> None:
+    assert laneway.__all__ == sorted(laneway.__all__, key=str.lower)
+    assert len(set(laneway.__all__)) == len(laneway.__all__)
+    assert [name for name in laneway.__all__ if not hasattr(laneway, name)] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_modules_all_names_what_is_there(name: str) -> None:
+    module = importlib.import_module(name)
+    assert [thing for thing in exported(name) if not hasattr(module, thing)] == []
+    assert exported(name) == list(dict.fromkeys(exported(name)))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_modules_all_names_what_others_import_from_it(name: str) -> None:
+    imported = {
+        (thing, user)
+        for user, tree in TREES.items()
+        for statement in ast.walk(tree)
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+        for module, thing in targets(statement)
+        if module == name and thing is not None and user != name
+    }
+    assert {f"{thing}, imported by {user}" for thing, user in imported if thing not in exported(name)} == set()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_module_opens_with_its_story(name: str) -> None:
+    assert ast.get_docstring(TREES[name])
+
+
+def test_importing_laneway_loads_neither_an_event_loop_nor_a_driver() -> None:
+    program = "import json, sys; before = set(sys.modules); import laneway; print(json.dumps(sorted(set(sys.modules) - before)))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    modules = set(json.loads(done.stdout))
+    assert "laneway.app" in modules
+    assert modules & {"asyncio", "sqlite3", "_sqlite3", "redis", "psycopg", "pydantic", "laneway.store.sqlite"} == set()
+
+
+@pytest.mark.parametrize("name", [name for name, path in FILES.items() if ">>> " in path.read_text(encoding="utf-8")])
+def test_the_examples_in_docstrings_do_what_they_show(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(name))
+    assert (result.failed, result.attempted > 0) == (0, True)
+
+
+def test_some_docstrings_have_examples() -> None:
+    shown = [name for name, path in FILES.items() if ">>> " in path.read_text(encoding="utf-8")]
+    assert {"laneway.app", "laneway.task", "laneway.handle", "laneway.retry"} <= set(shown)
+
+
+def test_imports_point_one_way() -> None:
+    order = list(graphlib.TopologicalSorter(GRAPH).static_order())
+    assert order.index("laneway.errors") < order.index("laneway.app") < order.index("laneway")
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_pure_room_knows_neither_the_store_nor_the_desk(name: str) -> None:
+    assert reach(f"laneway.{name}") & (STORE | DESK) == set()
+
+
+@pytest.mark.parametrize("name", sorted(STORE))
+def test_a_store_does_not_know_the_desk(name: str) -> None:
+    assert reach(name) & DESK == set()
+
+
+def test_the_contract_does_not_know_the_inspection_side_nor_any_store() -> None:
+    assert reach("laneway.store.contract") & (STORE | DESK) == set()
+
+
+def test_what_enqueues_knows_only_the_contract_of_a_store() -> None:
+    assert reach("laneway.enqueue") & STORE == {"laneway.store.contract"}
+
+
+def test_a_walk_over_imports_sees_what_is_loaded_and_nothing_else() -> None:
+    tree = ast.parse(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from laneway.app import App\n"
+        "try:\n    from laneway.job import Job\nfinally:\n    import laneway.store.contract\n"
+        "from laneway.store.sqlite import store\ndef later():\n    from laneway.task import Task\n"
+    )
+    assert list(loaded(tree.body)) == ["laneway.job", "laneway.store.contract", "laneway.store.sqlite.store"]

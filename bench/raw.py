@@ -1,4 +1,7 @@
-"""The least a job processor on SQLite has to do: insert, claim by one update, delete. No lanes, no counts, no order of priorities."""
+"""The least a job processor on SQLite has to do: insert, claim by one update, delete.
+
+No lanes, no priorities, no counts, no tokens, nothing about who is alive.
+"""
 
 from __future__ import annotations
 

@@ -15,14 +15,13 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from harness import Table, alternate, folder, percentile, rate
-from raw import Raw
-
 from laneway import App
 from laneway.instant import now_micros
 from laneway.job import Claim, Job, new_id
 from laneway.outcome import Done, Settled
 from laneway.store.contract import Want
 from laneway.store.sqlite import SQLiteStore
+from raw import Raw
 
 BODY = b'[[42,"welcome"],{}]'
 DONE = Done()

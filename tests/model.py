@@ -108,7 +108,7 @@ class Model:
     def settle(self, worker: str, id_: str, token: int, outcome: str, after: int = 0) -> bool:
         """Write one outcome; False is a refusal."""
         job = self.jobs.get(id_)
-        fits = job is not None and (job.worker == worker and job.token == token or "tokens" not in self.rules)
+        fits = job is not None and ((job.worker == worker and job.token == token) or "tokens" not in self.rules)
         if job is None or not fits or job.where != "running":
             self.totals["refused"] += 1
             return False
@@ -219,9 +219,9 @@ class Model:
         for job in self.jobs.values():
             if job.where == "parked":
                 lane = [j for j in self.jobs.values() if (j.queue, j.lane) == (job.queue, job.lane) and j is not job]
-                assert any(j.where == "running" or j.where == "waiting" and (self.holds(j) or j.due <= self.now) for j in lane), (
-                    "stranded"
-                )
+                assert any(
+                    j.where == "running" or (j.where == "waiting" and (self.holds(j) or j.due <= self.now)) for j in lane
+                ), "stranded"
 
     def end(self, workers: Sequence[str], queues: Sequence[str]) -> None:
         """Everything alive drains in bounded turns, once nobody fails any more. Claims nobody knows of would stay for ever."""

@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from conftest import Bench, Clock
 
+from conftest import Bench, Clock
 from laneway import life
 from laneway.errors import NotFound, UnknownJob, UnknownQueue
 from laneway.job import Claim, Job, new_id
@@ -490,7 +490,8 @@ class TestLooking:
     def test_totals_count_what_happened(self, store: Store, inspect: Inspect) -> None:
         store.push([job("done"), job("retried"), job("dies"), job("cancelled")])
         held = claim(store)
-        for claimed, outcome in zip(held, [Done(), Retrying(0, ERROR), Dead(ERROR), Cancelled()], strict=True):
+        outcomes: list[Outcome] = [Done(), Retrying(0, ERROR), Dead(ERROR), Cancelled()]
+        for claimed, outcome in zip(held, outcomes, strict=True):
             settle(store, [claimed], outcome)
         store.record({"crashed": 2})
         store.record({"crashed": 1})

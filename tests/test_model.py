@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SOAK, STORES, Bench, Clock
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
-from model import RULES, Model
 
+from conftest import SOAK, STORES, Bench, Clock
 from laneway.errors import UnknownJob
 from laneway.job import Claim, Job
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Want
 from laneway.store.inspect import Filter
+from model import RULES, Model
 
 WORKERS = ("ann", "bob", "cyd")
 QUEUES = ("default", "mail")
@@ -259,7 +259,7 @@ def play(moves: list[Any], bench: Bench | None, rules: frozenset[str] = RULES) -
 @pytest.mark.parametrize("name", STORES)
 def test_the_store_answers_as_the_model_does(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     # In memory a step costs a tenth of a millisecond: most examples run there.
-    examples = (500 if name.endswith("memory") else 60) * (20 if SOAK else 1)
+    examples = (1000 if name.endswith("memory") else 60) * (20 if SOAK else 1)
 
     @settings(max_examples=examples)
     @given(steps)

@@ -27,7 +27,6 @@ from laneway.errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
-    StoreReadOnly,
     StoreUnavailable,
 )
 from laneway.job import Claim, Job, new_id
@@ -262,7 +261,7 @@ def test_a_newer_version_needs_a_newer_laneway(store: SQLiteStore, path: Path, o
     sql(path, "update laneway_meta set version = 99")
 
     for act in (lambda: opened().push([job()]), lambda: opened().migrate()):
-        with pytest.raises(SchemaError, match="version 99.*upgrade Laneway"):
+        with pytest.raises(SchemaError, match=r"version 99.*upgrade Laneway"):
             act()
     assert sql(path, "select version from laneway_meta") == [(99,)]
 
@@ -400,7 +399,7 @@ def in_child(work: Callable[[], object]) -> str:
     if child == 0:
         try:
             os.write(writer, str(work()).encode())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the child must tell and end, whatever it is
             os.write(writer, f"{type(error).__name__}: {error}".encode())
         finally:
             os._exit(0)
@@ -411,13 +410,18 @@ def in_child(work: Callable[[], object]) -> str:
     return text
 
 
+def push_impatiently(store: SQLiteStore) -> list[bool]:
+    store.database.timeout = 0.1
+    return store.push([job()])
+
+
 def test_a_forked_child_uses_connections_of_its_own(store: SQLiteStore) -> None:
     store.push([job("parent")])
     store.wait(0)
 
     assert in_child(lambda: store.push([job("child")])) == "[True]"
     with store.database.writing:  # a child forked while we write does not keep the lock when we let go
-        assert "StoreBusy" in in_child(lambda: (setattr(store.database, "timeout", 0.1), store.push([job()])))
+        assert "StoreBusy" in in_child(lambda: push_impatiently(store))
 
     assert store.push([job("again")]) == [True]
     assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["parent", "child", "again"]
@@ -535,7 +539,12 @@ def test_a_push_wakes_who_waits(tmp_path: Path, how: str) -> None:
     while waiter.wait(0.01):
         pass
     woken = threading.Event()
-    thread = threading.Thread(target=lambda: waiter.wait(30) and woken.set())
+
+    def wait() -> None:
+        if waiter.wait(30):
+            woken.set()
+
+    thread = threading.Thread(target=wait)
     thread.start()
 
     if how == "another process":

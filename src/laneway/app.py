@@ -72,6 +72,7 @@ class App:
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
         self._stores: tuple[Store, Inspect] | None = None
         self._opening = threading.Lock()
+        self._any_call = Signature(_any_call, self.codecs, "app.enqueue", advice="Pass what JSON has.")
 
     # -- the store -------------------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class App:
                 f"Known: {len(self.tasks)} tasks. To send it to a program that knows it, add check=False",
                 task=task,
             )
-        draft = Draft(task, Signature(_any_call, self.codecs, task), None, args, kwargs, "default", 0, {})
+        draft = Draft(task, self._any_call.named(task), None, args, kwargs, "default", 0, {})
         created = self.desk.enqueue(self.store, draft)
         return JobHandle(self, draft.id, task, created, None)
 

@@ -65,7 +65,6 @@ class Draft:
 
     def seal(self) -> Job:
         """Check everything and return the job, or raise what is wrong with it."""
-        self._check()
         options: dict[str, Any] = {}
         if self.retry is not None:
             options["retry"] = [self.retry.times, None if callable(self.retry.backoff) else self.retry.backoff]
@@ -81,8 +80,8 @@ class Draft:
             )
         return Job(self.id, self.task, self.queue, body, self.lane, self.priority, self.delay, self.at)
 
-    def _check(self) -> None:
-        """Check what a middleware may have changed as what a user writes."""
+    def check(self) -> None:
+        """Check what a middleware may have changed like what a user writes."""
         options: dict[str, Any] = {"id": self.id, "queue": self.queue, "priority": self.priority}
         if self.lane is not None:
             options["lane"] = self.lane
@@ -110,6 +109,7 @@ class Desk:
         if not self.middlewares:
             return store.push((draft.seal(),))[0]
         with around(self.middlewares, (draft,)):
+            draft.check()
             return store.push((draft.seal(),))[0]
 
     async def aenqueue(self, store: Store, draft: Draft) -> bool:
@@ -123,6 +123,7 @@ class Desk:
         if not self.middlewares:
             return await gatherer.push(loop, draft.seal())
         with around(self.middlewares, (draft,)):
+            draft.check()
             return await gatherer.push(loop, draft.seal())
 
     def enqueue_many(self, store: Store, drafts: Iterable[Draft], chunk: int) -> int:
@@ -134,6 +135,9 @@ class Desk:
         try:
             while portion := list(itertools.islice(rest, chunk)):
                 with around(self.middlewares, portion):
+                    if self.middlewares:
+                        for draft in portion:
+                            draft.check()
                     accepted += sum(store.push([draft.seal() for draft in portion]))
         except LanewayError as error:
             message = f"{error} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again)"

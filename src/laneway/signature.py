@@ -9,6 +9,7 @@ send the same.
 
 from __future__ import annotations
 
+import copy
 import enum
 import inspect
 import re
@@ -31,10 +32,10 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 class Signature:
     """The parameters of one task, ready to pack and unpack calls."""
 
-    def __init__(self, function: Callable[..., object], codec: Codec, name: str) -> None:
+    def __init__(self, function: Callable[..., object], codec: Codec, name: str, advice: str = "") -> None:
         self.name = name
         self._codec = codec
-        self._function = function
+        self._advice = advice  # for calls of a function that is not here to be annotated
         self._signature = inspect.signature(function)
         self._parameters = list(self._signature.parameters.values())
         hints = _hints(function, name)
@@ -50,6 +51,12 @@ class Signature:
         self._names = [p.name for p in self._parameters if p.kind in _BY_NAME]
         self._decoder = codec.decoder(list[Raw] if self._variadic else self._call_type())
         self._result = hints.get("return", Any)
+
+    def named(self, name: str) -> Signature:
+        """Return the same for a function of another name."""
+        other = copy.copy(self)
+        other.name = name
+        return other
 
     def _call_type(self) -> type[Struct]:
         """Return the struct that one decode fills with the whole typed call."""
@@ -149,9 +156,7 @@ class Signature:
         pairs = [*zip(names, args, args_there, strict=True), *((k, kwargs[k], kwargs_there[k]) for k in kwargs)]
         for name, here, there in pairs:
             if (name in self._loose or name not in self._types) and (change := _change(here, there)):
-                advice = f"Annotate it ({name}: {_kind_name(here)}), or pass what JSON has."
-                if self._function.__name__ == "_any_call":
-                    advice = "Pass what JSON has."
+                advice = self._advice or f"Annotate it ({name}: {_kind_name(here)}), or pass what JSON has."
                 raise BadArguments(f'{self.name}: argument "{name}": {change}, since no annotation says what it is. {advice}')
 
     def value(self, parameter: str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:

@@ -221,8 +221,7 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         target = ":memory:" if self.path is None else os.fspath(self.path)
         connection = sqlite3.connect(target, timeout=self.timeout, isolation_level=None, check_same_thread=False)
-        # Text that somebody else wrote may be none: it must not keep the jobs around it from being read.
-        connection.text_factory = lambda raw: raw.decode(errors="replace")
+        connection.text_factory = _text
         connection.execute(f"pragma synchronous = {self._synchronous}")
         connection.execute("pragma cache_size = -8000")
         connection.execute("pragma wal_autocheckpoint = 4000")  # 16 MB: a checkpoint waits for the disk
@@ -240,6 +239,11 @@ class _Writing:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._database.leave(error)
+
+
+def _text(raw: bytes) -> str:
+    """Text that somebody else wrote may be none: it must not keep the jobs around it from being read."""
+    return raw.decode(errors="replace")
 
 
 def _after_fork_in_child() -> None:

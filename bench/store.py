@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 from harness import Table, alternate, folder, percentile, rate
 from laneway import App
@@ -51,6 +52,11 @@ def drain(store: SQLiteStore, limit: int, most: int = 10**9) -> int:
     return number
 
 
+def _each(act: Callable[[Any], object], items: list[Any]) -> None:
+    for item in items:
+        act(item)
+
+
 def push(where: Path) -> None:
     """Enqueue one by one and in bulk."""
     table = Table("push, jobs per second", "", "raw", "laneway", "ratio")
@@ -59,11 +65,11 @@ def push(where: Path) -> None:
 
         def by_raw(size: int = size, number: int = number) -> float:
             portions = [[(new_id(), now_micros(), BODY) for _ in range(size)] for _ in range(number // size)]
-            return rate(number, lambda: [raw.push(rows) for rows in portions])
+            return rate(number, lambda: _each(raw.push, portions))
 
         def by_store(size: int = size, number: int = number) -> float:
             portions = [jobs(size) for _ in range(number // size)]
-            return rate(number, lambda: [store.push(portion) for portion in portions])
+            return rate(number, lambda: _each(store.push, portions))
 
         theirs, ours = alternate(by_raw, by_store)
         table.row("store.push, one by one" if size == 1 else f"store.push, {size} at a time", theirs, ours, ours / theirs)

@@ -114,8 +114,9 @@ class SQLiteInspect:
 
     @staticmethod
     def _recent(connection: sqlite3.Connection) -> list[Run]:
+        tail = connection.execute(SQL["books_read"]).fetchone()[1:]
         portions = connection.execute(SQL["recent_read"]).fetchall()
-        return [run for (runs,) in portions for run in reversed(_runs.decode(runs))][:KEEP_RUNS]
+        return [run for (runs,) in (tail, *portions) for run in reversed(_runs.decode(b"[" + runs[:-1] + b"]"))][:KEEP_RUNS]
 
     def _books(self, connection: sqlite3.Connection) -> Books:
         books = decode(connection.execute(SQL["books_read"]).fetchone()[0])

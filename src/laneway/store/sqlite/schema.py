@@ -61,7 +61,7 @@ def _create(connection: sqlite3.Connection) -> None:
     for statement in SQL["schema"].split(";"):
         if statement.strip():
             connection.execute(statement)
-    connection.execute("insert into laneway_meta values (1, ?, ?)", (VERSION, encode(Books())))
+    connection.execute("insert into laneway_meta values (1, ?, ?, x'')", (VERSION, encode(Books())))
 
 
 def _version(connection: sqlite3.Connection, name: str) -> int | None:

@@ -104,7 +104,7 @@ class SQLiteStore:
             more = any(loads.get(want.queue) for want in wants)
             due_in = None if more else next_due(turn, wants)
             self._trim_dead(turn)
-        if more or turn.ring:
+        if turn.ring:
             self.bell.ring(others_only=True)
         return Exchange(refused, claims, more, due_in, loads)
 
@@ -204,21 +204,15 @@ def _running(turn: Turn, worker: str) -> list[Row]:
 
 
 def _count(turn: Turn, rows: list[PushedRow]) -> None:
-    """Count new jobs, and decide whether somebody must be woken for them."""
+    """Count new jobs."""
     turn.books.enqueued += len(rows)
-    first: dict[tuple[str, int], int] = {}  # the earliest of those that are due later, by queue and rank
     for _, _, name, _, _, rank, _, due, _, _ in rows:
         queue = turn.queue(name)
         if due <= queue.ripe:
-            # While something else is ready, workers have been rung for it and look by themselves.
-            turn.ring = turn.ring or not queue.counts[READY]
             queue.move(None, READY)
         else:
-            first[name, rank] = min(due, first.get((name, rank), due))
             queue.move(None, SCHEDULED)
-    for key, due in first.items():
-        # Who waits for a later job must know of an earlier one.
-        turn.ring = turn.ring or turn.execute(SQL["first_due"], key).fetchone()[0] == due
+            turn.wait_for(name, rank, due)
 
 
 def _read_worker(id_: str, info: bytes | None) -> WorkerInfo:

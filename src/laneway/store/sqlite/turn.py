@@ -18,9 +18,10 @@ from laneway.store.sqlite.sql import SQL
 
 __all__ = ["KEEP_RUNS", "Row", "Turn", "read_errors"]
 
-#: How many finished runs stay readable; older ones are removed this many at a time.
+#: How many finished runs stay readable.
 KEEP_RUNS = 1000
-TRIM_RUNS = 100
+#: The last of them stand beside the books, which are written anyway; a page has room for so much.
+TAIL_BYTES = 2000
 #: How many errors a job remembers.
 KEEP_ERRORS = 10
 
@@ -80,16 +81,19 @@ class Turn:
     def _begin(self) -> None:
         self.execute = self.connection.execute
         self.executemany = self.connection.executemany
-        self.books = decode(self.execute(SQL["books_read"], ()).fetchone()[0])
+        books, self._tail = self.execute(SQL["books_read"], ()).fetchone()
+        self.books = decode(books)
         self.now = self.books.now = max(self.books.now, self._clock())
         self.queues = {queue.name: queue for queue in self.books.queues}
         self._changes = self.connection.total_changes
         self.changed = False  # the books changed, though no row did
+        self._busy = {queue.name for queue in self.books.queues if queue.counts[READY]}
         for queue in self.books.queues:
             if ripen(self.execute, queue, self.now):
                 self.changed = True
         self.runs: list[Run] = []
-        self.ring = False  # something may be claimable that was not before
+        self._later: dict[tuple[str, int], int] = {}  # the earliest that is due later, by queue and rank
+        self.ring = False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
@@ -102,13 +106,31 @@ class Turn:
 
     def _write_back(self) -> None:
         if self.runs:
-            before, self.books.runs = self.books.runs, self.books.runs + len(self.runs)
-            self.execute(SQL["recent_add"], (self.books.runs, encode(self.runs)))
-            if before // TRIM_RUNS != self.books.runs // TRIM_RUNS:
+            self.books.runs += len(self.runs)
+            self._tail += encode(self.runs)[1:-1] + b","
+            if len(self._tail) > TAIL_BYTES:
+                self.execute(SQL["recent_add"], (self.books.runs, self._tail))
                 self.execute(SQL["recent_trim"], (self.books.runs - KEEP_RUNS,))
+                self._tail = b""
         # A turn that changed nothing writes nothing: an idle worker costs no disk and rings no bell.
         if self.changed or self.connection.total_changes != self._changes:
-            self.execute(SQL["books_write"], (encode(self.books),))
+            self.execute(SQL["books_write"], (encode(self.books), self._tail))
+        self.ring = self._should_ring()
+
+    def _should_ring(self) -> bool:
+        """Say whether somebody who waits must look again.
+
+        Who waits has found its queues empty, or knows when the next job is due. So it must hear of a queue that is not empty any
+        more, and of a job that is due before all others; while a queue is not empty, its workers look by themselves.
+        """
+        if any(queue.counts[READY] and queue.name not in self._busy for queue in self.books.queues):
+            return True
+        return any(self.execute(SQL["first_due"], key).fetchone()[0] == due for key, due in self._later.items())
+
+    def wait_for(self, queue: str, rank: int, due: int) -> None:
+        """Note a job that is due later."""
+        if due > self.now:
+            self._later[queue, rank] = min(due, self._later.get((queue, rank), due))
 
     def queue(self, name: str) -> Queue:
         """Return a queue with counts as of now, a new one if it has never had a job."""
@@ -148,14 +170,13 @@ class Turn:
         counts = self.queue(queue)
         if lane is not None and self.execute(SQL["let_out"], (queue, lane)).rowcount:
             counts.move(BLOCKED, READY)
-            self.ring = True
 
     def wait_again(self, row: Row, due: int, *, failed: bool, attempt: int, errors: bytes | None) -> None:
         """A running job goes back to wait; it keeps its place and its lane."""
         queue = self.queue(row.queue)
         self.execute(SQL["wait_again"], (int(failed), due, attempt, errors, row.seq))
         queue.move(RUNNING, queue.waiting(due, failed))
-        self.ring = True
+        self.wait_for(row.queue, row.rank, due)
 
     def hand_back(self, row: Row, error: ErrorInfo | None = None) -> None:
         """A run did not end: the job is ready again, uncounted; if it was to be cancelled or deleted, it leaves now."""

@@ -1,3 +1,3 @@
--- books_read.sql: what the store counts.
--- returns books
-select books from laneway_meta
+-- books_read.sql: what the store counts, and the last runs.
+-- returns books, tail
+select books, tail from laneway_meta

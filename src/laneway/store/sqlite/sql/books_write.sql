@@ -1,3 +1,3 @@
 -- books_write.sql: write it back; the write lock makes that safe.
--- takes books
-update laneway_meta set books = ?
+-- takes books, tail
+update laneway_meta set books = ?, tail = ?

@@ -4,7 +4,8 @@
 create table laneway_meta (
     only_row integer primary key check (only_row = 1),
     version  integer not null,
-    books    blob not null                 -- as JSON, see books.py
+    books    blob not null,                -- as JSON, see books.py
+    tail     blob not null                 -- the very last runs as JSON, a comma behind each; full, it goes to laneway_recent
 ) strict;
 
 create table laneway_job (
@@ -36,7 +37,7 @@ create unique index laneway_holder on laneway_job (queue, lane) where holds = 1;
 
 create table laneway_recent (
     last integer primary key,              -- number of the last run in it
-    runs blob not null                     -- the runs that one exchange settled, as JSON
+    runs blob not null                     -- some runs, as in the tail
 ) strict;
 
 create table laneway_result (

@@ -15,8 +15,9 @@ from laneway.config import choose_url
 from laneway.enqueue import Desk, Draft
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
 from laneway.handle import JobHandle
+from laneway.hooks import Hooks
 from laneway.inspection import Inspection, Stats
-from laneway.middleware import Middleware, check_middleware
+from laneway.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.options import TaskOptions, check_task_options
 from laneway.signature import Signature
 from laneway.store import check_url, open_store
@@ -29,6 +30,8 @@ __all__ = ["App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+M = TypeVar("M", bound=Middleware | AsyncMiddleware)
 
 
 class App:
@@ -63,6 +66,7 @@ class App:
         if not all(isinstance(module, str) for module in self.imports):
             raise ConfigError(f"imports={self.imports!r}: use names of modules")
         self.desk = Desk()
+        self.hooks = Hooks()
         self.codecs = Codec()
         self.inspect = Inspection(lambda: self.store_inspect)
         self.stats = Stats(lambda: self.store_inspect)
@@ -158,6 +162,31 @@ class App:
         """Run a generator around every enqueue; it gets the draft of the job and yields once."""
         check_middleware(function)
         self.desk.middlewares.append(function)
+        return function
+
+    def middleware(self, function: M) -> M:
+        """Run a generator around every run; it gets the job and yields once. An async one is for async tasks."""
+        self.hooks.add_middleware(function)
+        return function
+
+    def on_start(self, function: F) -> F:
+        """Call a function when a worker starts, before it claims anything. It may take the worker."""
+        self.hooks.add("on_start", function)
+        return function
+
+    def on_stop(self, function: F) -> F:
+        """Call a function when a worker has stopped. It may take the worker."""
+        self.hooks.add("on_stop", function)
+        return function
+
+    def on_death(self, function: F) -> F:
+        """Call a function when a job gives up. It may take the job and the error."""
+        self.hooks.add("on_death", function)
+        return function
+
+    def on_crash(self, function: F) -> F:
+        """Call a function before a worker dies of an internal error. It may take the error."""
+        self.hooks.add("on_crash", function)
         return function
 
     # -- enqueueing ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import math
 import time
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["FAR", "When", "as_datetime", "micros", "now_micros", "parse_when"]
+__all__ = ["FAR", "SECOND", "When", "as_datetime", "micros", "now_micros", "parse_when"]
 
 SECOND = 1_000_000
 #: Nobody means to wait longer than this; who writes it has mixed up seconds, milliseconds and time stamps.

@@ -42,7 +42,8 @@ class Claim(Struct, frozen=True):
     token: int  #: grows with every claim in the store, for fencing
     attempt: int  #: 1 in the first run; runs that did not count are not counted
     enqueued: int  #: when the store took the job, microseconds
-    due: int  #: when it could be claimed at the earliest, microseconds
+    due: int  #: since when it could be claimed, microseconds
+    place: int = 0  #: since when it could run for the first time, microseconds
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes

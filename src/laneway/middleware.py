@@ -1,20 +1,22 @@
-"""Middlewares: generators around an enqueue.
+"""Middlewares: generators around an enqueue or a run.
 
 A middleware is a function that yields once. What comes before the `yield` happens before, what comes after it happens
-after, and an error of the enqueue is raised at it. It may change the draft before it yields; it cannot hide an error.
+after, and an error of the enqueue or the run is raised at it. It may change a draft before it yields; it cannot hide an
+error. An async one goes around async tasks alone.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 
 from laneway.errors import DeclarationError
 
-__all__ = ["Middleware", "around", "check_middleware"]
+__all__ = ["AsyncMiddleware", "Middleware", "aaround", "around", "check_middleware"]
 
 Middleware = Callable[..., Generator[None, None, None]]
+AsyncMiddleware = Callable[..., AsyncGenerator[None, None]]
 
 
 def check_middleware(function: Middleware) -> None:
@@ -60,3 +62,39 @@ def _finish(
         return error
     generator.close()
     return failure or RuntimeError(f"{middleware.__qualname__} yielded twice: a middleware must yield once")
+
+
+@contextlib.asynccontextmanager
+async def aaround(
+    middlewares: Sequence[Middleware], async_middlewares: Sequence[AsyncMiddleware], value: object
+) -> AsyncGenerator[None]:
+    """The same around something async: the plain ones outermost, then the async ones."""
+    with around(middlewares, (value,)):
+        failure: BaseException | None = None
+        running: list[AsyncGenerator[None, None]] = []
+        try:
+            for middleware in async_middlewares:
+                generator = middleware(value)
+                await anext(generator)
+                running.append(generator)
+            yield
+        except BaseException as error:  # noqa: BLE001 - raised at every yield, then raised again
+            failure = error
+        for generator in reversed(running):
+            failure = await _afinish(generator, failure)
+        if failure is not None:
+            raise failure
+
+
+async def _afinish(generator: AsyncGenerator[None, None], failure: BaseException | None) -> BaseException | None:
+    try:
+        if failure is None:
+            await anext(generator)
+        else:
+            await generator.athrow(failure)
+    except StopAsyncIteration:
+        return failure
+    except BaseException as error:  # noqa: BLE001 - its own, or the same again
+        return error
+    await generator.aclose()
+    return failure or RuntimeError("an async middleware yielded twice: it must yield once")

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from laneway.job import Claim
 
-__all__ = ["Cancelled", "Dead", "Done", "ErrorInfo", "Outcome", "Retrying", "Settled", "Snoozed"]
+__all__ = ["Cancelled", "Dead", "Done", "ErrorInfo", "Notes", "Outcome", "Retrying", "Settled", "Snoozed"]
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
@@ -49,6 +49,13 @@ class ErrorInfo(Struct, frozen=True, omit_defaults=True):
 def _clean(text: str) -> str:
     """Return text that can be stored: lone surrogates have no bytes."""
     return text.encode(errors="replace").decode()
+
+
+class Notes(Struct):
+    """What a run has told about itself: shown with the job, kept while it is in the store."""
+
+    progress: tuple[float, float] | None = None  #: done, of total
+    log: list[str] = []
 
 
 class Done(Struct, frozen=True):

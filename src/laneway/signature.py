@@ -68,7 +68,9 @@ class Signature:
             "Kwargs", [(f"k{i}", self._types[n], UNSET) for i, n in enumerate(self._names)],
             rename={f"k{i}": n for i, n in enumerate(self._names)}, forbid_unknown_fields=True,
         )  # fmt: skip
-        return msgspec.defstruct("Call", [("args", by_position), ("kwargs", by_name), ("options", Any, None)], array_like=True)
+        return msgspec.defstruct(
+            "Call", [("args", by_position), ("kwargs", by_name), ("options", dict[str, Any] | None, None)], array_like=True
+        )
 
     def pack(self, args: Sequence[object], kwargs: Mapping[str, object], options: object = None) -> bytes:
         """Return the call as a body, or raise BadArguments with the reason."""
@@ -95,10 +97,14 @@ class Signature:
 
     def unpack(self, body: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return the typed arguments of a body, or raise BadArguments that names the one that does not fit."""
+        return self.open(body)[:2]
+
+    def open(self, body: bytes) -> tuple[list[Any], dict[str, Any], dict[str, Any] | None]:
+        """The same, and the options that travelled with the job."""
         try:
             call = self._decoder.decode(body)
             if self._variadic:
-                return self._unpack_variadic(call)
+                return (*self._unpack_variadic(call), msgspec.json.decode(call[2]) if len(call) > 2 else None)
         except msgspec.MsgspecError as error:
             raise BadArguments(self._explain(str(error))) from None
         except RecursionError:
@@ -107,7 +113,7 @@ class Signature:
             raise BadArguments(str(error)) from error
         args = [value for value in structs.astuple(call.args) if value is not UNSET]
         kwargs = {n: v for n, v in zip(self._names, structs.astuple(call.kwargs), strict=True) if v is not UNSET}
-        return args, kwargs
+        return args, kwargs, call.options
 
     def _unpack_variadic(self, call: list[Raw]) -> tuple[list[Any], dict[str, Any]]:
         """The same for a signature with *args or **kwargs: value by value, since their number is open."""

@@ -1,6 +1,6 @@
 """The store's contract: few verbs, all bulk, each with its promise.
 
-Every store passes the same suite (`tests/contract.py`). What holds for all verbs:
+Every store passes the same suite (`tests/test_contract.py`). What holds for all verbs:
 
 * Each is one atomic step and one round trip: after an error nothing of it has happened.
 * **An answer may be lost.** Every verb can be called again: a repeated push finds its ids, a repeated settle is refused.
@@ -126,6 +126,10 @@ class Store(Protocol):
 
     def wake(self) -> None:
         """End a `wait` of this store, now or the next one."""
+        ...
+
+    def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
+        """Keep what runs tell about themselves: (job's id, token, JSON). What is not held any more is passed over."""
         ...
 
     def record(self, counts: Mapping[str, int]) -> None:

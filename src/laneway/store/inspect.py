@@ -40,6 +40,8 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     mark: str | None  #: what was asked of a running job: cancel, delete
     errors: list[ErrorInfo]  #: oldest first, the last ten
     body: bytes  #: as stored
+    progress: tuple[float, float] | None = None  #: done, of total, as its run told
+    log: list[str] = []  #: the last lines its run wrote
 
     @property
     def args(self) -> list[Any] | None:

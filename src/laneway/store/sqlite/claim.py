@@ -77,7 +77,7 @@ class _Walk:
         parked: list[tuple[int]] = []
         taken: set[str] = set()  # lanes taken in this portion
         for row in rows:
-            seq, id_, task, lane, attempt, enqueued, due, body, holder = row
+            seq, id_, task, lane, attempt, enqueued, due, place, body, holder = row
             if len(self.claims) == most or self._parked + len(parked) == MOST_PARKED:
                 break
             if lane is not None and holder != seq:
@@ -95,7 +95,7 @@ class _Walk:
                 return True
             self._turn.books.token += 1
             (claimed if lane is None else in_lanes).append((self._worker, self._turn.books.token, seq))
-            self.claims.append(Claim(job, self._turn.books.token, attempt + 1, enqueued, due))
+            self.claims.append(Claim(job, self._turn.books.token, attempt + 1, enqueued, due, place))
         self._write(queue, claimed, in_lanes, parked)
         return len(rows) == size
 

@@ -10,6 +10,7 @@ import msgspec
 from laneway.errors import NotFound, UnknownJob, UnknownQueue, did_you_mean
 from laneway.instant import as_datetime
 from laneway.job import STATES, State
+from laneway.outcome import Notes
 from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, StoredResult
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Books, decode, ripen
 from laneway.store.sqlite.sql import SQL
@@ -19,7 +20,10 @@ from laneway.store.sqlite.turn import KEEP_RUNS, Row, Turn, read_errors
 __all__ = ["SQLiteInspect"]
 
 _runs = msgspec.json.Decoder(list[Run])
-_COLUMNS = "seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, errors, body"
+_notes = msgspec.json.Decoder(Notes)
+_COLUMNS = (
+    "seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, errors, notes, body"
+)
 #: A state of the API as a condition; `:now` is the store's.
 _IN_STATE = {
     "scheduled": "state = 0 and due > :now",
@@ -213,10 +217,18 @@ def _state(row: Row, now: int) -> State:
     return "retrying" if row.state else "scheduled"
 
 
+def _read_notes(notes: bytes | None) -> Notes:
+    try:
+        return _notes.decode(notes) if notes else Notes()
+    except msgspec.MsgspecError:
+        return Notes(log=["(what the run told cannot be read)"])
+
+
 def _info(columns: tuple[Any, ...], now: int) -> JobInfo:
-    row = Row(*columns[:-1])
+    row = Row(*columns[:-2])
+    notes = _read_notes(columns[-2])
     return JobInfo(
         id=row.id, task=row.task, queue=row.queue, lane=row.lane, priority=-row.rank, state=_state(row, now),
         attempt=row.attempt, enqueued_at=as_datetime(row.enqueued), due_at=as_datetime(row.due), worker=row.worker,
-        token=row.token, mark=row.mark, errors=read_errors(row.errors), body=columns[-1],
+        token=row.token, mark=row.mark, errors=read_errors(row.errors), body=columns[-1], progress=notes.progress, log=notes.log,
     )  # fmt: skip

@@ -33,7 +33,7 @@ __all__ = ["SQLiteStore"]
 DAY = 24 * 3600 * 1_000_000
 #: STRICT tables came with it: a number stays a number, whoever writes it.
 OLDEST = (3, 37, 0)
-#: A schedule's worth of dead jobs is removed at a time, so that no turn is long.
+#: So many dead jobs at most are forgotten in one turn, so that none is long.
 TRIM_AT_ONCE = 1000
 
 #: seq, id, queue, task, lane, rank, place, due, enqueued, body
@@ -175,6 +175,11 @@ class SQLiteStore:
     def wake(self) -> None:
         """End a wait of this store."""
         self.bell.wake()
+
+    def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
+        """Keep what runs tell about themselves."""
+        with self.turn() as turn:
+            turn.executemany(SQL["note"], [(told, id_, token) for id_, token, told in notes])
 
     def record(self, counts: Mapping[str, int]) -> None:
         """Add to the store's counters."""

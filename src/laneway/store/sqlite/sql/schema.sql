@@ -25,6 +25,7 @@ create table laneway_job (
     token    integer,                      -- with which claim
     mark     text,                         -- what is asked of the run: cancel, delete
     errors   blob,                         -- the last errors, as JSON
+    notes    blob,                         -- what the run told about itself, as JSON
     body     blob not null
 ) strict;
 

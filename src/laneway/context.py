@@ -1,0 +1,141 @@
+"""What a task's code can know and say about its own job while it runs.
+
+`current_job()` is the job that runs here: in a thread, in a coroutine, and in what they call. The exceptions say how a run
+is meant to end if not by its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from laneway.errors import LanewayError
+from laneway.instant import FAR
+from laneway.job import Claim
+from laneway.outcome import Notes
+
+__all__ = ["Cancel", "JobContext", "NoCurrentJob", "RetryIn", "Snooze", "current_job", "running_job"]
+
+#: How many log lines a job keeps, and how long each may be.
+LOG_LINES = 100
+LINE_LENGTH = 1000
+
+
+class NoCurrentJob(LanewayError, RuntimeError):
+    """No job runs here: current_job() is for code that a worker runs."""
+
+
+class Snooze(Exception):
+    """Not yet: run again after some seconds. The job keeps its place, and no attempt counts."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"snoozed for {seconds:g} s")
+        self.seconds = _check("Snooze", seconds)
+
+
+class RetryIn(Exception):
+    """This attempt failed: try again after just so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"to be retried in {seconds:g} s")
+        self.seconds = _check("RetryIn", seconds)
+
+
+class Cancel(Exception):
+    """The job is not to be done any more."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "cancelled")
+        self.reason = str(reason)
+
+
+def _check(name: str, seconds: float) -> float:
+    if not 0 <= seconds <= FAR:
+        raise ValueError(f"{name}({seconds!r}): use seconds from 0 to ten years")
+    return seconds
+
+
+class JobContext:
+    """The job that runs here."""
+
+    __slots__ = ("_claim", "_notes", "args", "cancelled", "headers", "kwargs", "notes_changed")
+
+    def __init__(self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str]) -> None:
+        self._claim = claim
+        self._notes: Notes | None = None
+        self.notes_changed = False
+        self.args = args
+        self.kwargs = kwargs
+        self.headers = headers
+        #: True once somebody asked to cancel it: a long task looks now and then, and raises Cancel.
+        self.cancelled = False
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self._claim.job.id
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self._claim.job.task
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return self._claim.job.queue
+
+    @property
+    def lane(self) -> str | None:
+        """Its lane, if it has one."""
+        return self._claim.job.lane
+
+    @property
+    def attempt(self) -> int:
+        """1 in the first run."""
+        return self._claim.attempt
+
+    @property
+    def token(self) -> int:
+        """Grows with every claim: a fence for what lies outside, such as `update … where token < ?`."""
+        return self._claim.token
+
+    @property
+    def notes(self) -> Notes | None:
+        """What was told so far."""
+        return self._notes
+
+    def progress(self, done: float, total: float) -> None:
+        """Tell how far it is; shown with the job within about a second."""
+        self._note().progress = (done, total)
+
+    def log(self, text: object) -> None:
+        """Add a line to the job's own log; the last hundred are kept."""
+        notes = self._note()
+        notes.log = [*notes.log, str(text)[:LINE_LENGTH].encode(errors="replace").decode()][-LOG_LINES:]
+
+    def _note(self) -> Notes:
+        if self._notes is None:
+            self._notes = Notes()
+        self.notes_changed = True
+        return self._notes
+
+    def __repr__(self) -> str:
+        return f"<job {self.task} {self.id}, attempt {self.attempt}>"
+
+
+running_job: ContextVar[JobContext | None] = ContextVar("laneway_job", default=None)
+
+
+def current_job() -> JobContext:
+    """Return the job that runs here.
+
+    >>> current_job()
+    Traceback (most recent call last):
+    laneway.context.NoCurrentJob: No job runs here: current_job() is for code that a worker runs.
+    """
+    job = running_job.get()
+    if job is None:
+        raise NoCurrentJob
+    return job

@@ -1,0 +1,7 @@
+"""The worker: claims jobs, runs them, and settles what they meant."""
+
+from __future__ import annotations
+
+from laneway.worker.process import Worker
+
+__all__ = ["Worker"]

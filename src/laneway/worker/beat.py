@@ -1,0 +1,45 @@
+"""The beat: says that this worker lives, hears what is asked of it, and recovers the claims of the dead.
+
+It runs in a thread of the worker's own process: a job that holds the interpreter holds it up too. That is what `laneway worker`
+will have a supervisor for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from laneway.errors import StoreUnavailable
+from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.worker.service import Service
+
+__all__ = ["Beat"]
+
+log = logging.getLogger("laneway")
+
+
+class Beat(Service):
+    """Every `every` seconds; an observer elsewhere allows 15, so four beats may get lost."""
+
+    def __init__(self, store: Store, worker: WorkerInfo, heard: Callable[[Heard], None], every: float) -> None:
+        super().__init__()
+        self.every = every
+        self._store = store
+        self._worker = worker
+        self._heard = heard
+        self._known = False
+
+    def tick(self) -> None:
+        """Beat once."""
+        try:
+            heard = self._store.beat([self._worker])[self._worker.id]
+            if self._known and not heard.known:
+                log.warning("this worker was taken for dead and its jobs were given to others: what it runs will be refused")
+            self._heard(heard if self._known else Heard(known=True, marks=heard.marks, commands=heard.commands))
+            self._known = True
+            for dead in self._store.dead_workers():
+                ids = self._store.recover(dead, "its process ended, or its beat stood still")
+                if ids:
+                    log.warning("worker %s is dead: its %d jobs are ready again", dead, len(ids))
+        except StoreUnavailable as error:
+            log.debug("no beat: %s", error)

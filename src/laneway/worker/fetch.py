@@ -1,0 +1,60 @@
+"""Fetching: how much to claim, and from which queues. Pure: no store, no clock, no threads.
+
+Claim what can start soon: the free slots, and a few more if jobs are so short that a round trip for each would be waste. At
+most about 50 ms of work waits inside a worker, and it goes back if it does not move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from laneway.store.contract import Want
+
+__all__ = ["SHORT", "Pace", "deal"]
+
+#: How much work may wait inside a worker, seconds.
+WAITING = 0.05
+#: Never more than so many, however short they are.
+MOST_WAITING = 200
+#: Jobs shorter than this are settled while the next ones run already.
+SHORT = 0.001
+
+
+class Pace:
+    """How long jobs take here, and what follows from it."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self.mean = WAITING  # seconds; carefully slow until something was measured
+
+    def measured(self, seconds: float, jobs: int) -> None:
+        """Take note of how long some jobs took together."""
+        if jobs:
+            share = min(0.2 * jobs, 1.0)
+            self.mean += share * (seconds / jobs - self.mean)
+
+    @property
+    def unsettled(self) -> int:
+        """How many jobs may have started and not be settled: the most that a crash repeats.
+
+        One for each slot. Where jobs are so short that writing them down takes longer than running them, as many again.
+        """
+        return self._slots * 2 if self.mean < SHORT else self._slots
+
+    @property
+    def ahead(self) -> int:
+        """How many claims may wait beyond that."""
+        return min(int(WAITING / max(self.mean, 1e-6)), MOST_WAITING)
+
+
+def deal(queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int) -> list[Want]:
+    """Deal a claim's places to queues: equal shares to those that have work, then the rest to whoever has more.
+
+    `turn` moves the one who is first, so that with fewer places than queues all get their turn.
+    """
+    first = turn % len(queues) if queues else 0
+    ordered = [*queues[first:], *queues[:first]]
+    busy = [queue for queue in ordered if loads.get(queue)]
+    share = -(-capacity // len(busy)) if busy else 0
+    shares = [Want(queue, share) for queue in busy] if len(busy) > 1 else []
+    return [*shares, *(Want(queue, capacity) for queue in ordered)]

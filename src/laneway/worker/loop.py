@@ -1,0 +1,297 @@
+"""The worker's loop: settles and claims.
+
+It takes the outcomes that have gathered, exchanges them for new claims in one round trip, hands those to slots and seats, and
+sleeps when there is nothing to do. Everything about claims is known here and only here: which wait in hand, which are with a
+slot or seat, which are settled.
+
+Enters: claims from the store, outcomes from the outbox.  Leaves: the same the other way round.  Called by: `process`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from laneway import life
+from laneway.context import JobContext
+from laneway.errors import StoreUnavailable
+from laneway.instant import SECOND, now_micros
+from laneway.job import Claim
+from laneway.outcome import Settled
+from laneway.store.contract import Heard, Store
+from laneway.worker.beat import Beat
+from laneway.worker.fetch import SHORT, Pace, deal
+from laneway.worker.places import Seats, Slots
+from laneway.worker.run import Runner
+from laneway.worker.service import Service
+from laneway.worker.settle import Outbox
+
+if TYPE_CHECKING:
+    from laneway.app import App
+
+__all__ = ["Loop"]
+
+log = logging.getLogger("laneway")
+
+#: Claims that wait in hand and do not move for so long go back: somebody else may be free.
+STUCK = 0.1
+#: For a short job's outcome the loop stays awake so long: going to sleep and being woken takes longer than the job.
+SPIN = 0.0003
+
+
+class Loop:
+    """One `run` of a worker."""
+
+    def __init__(
+        self, worker: object, app: App, slots: int, queues: tuple[str, ...] | None, shutdown_timeout: float, beat: float
+    ) -> None:
+        self.stopping = False
+        self.quiet = False
+        self._worker = worker  # for the hooks
+        self._app = app
+        self._queues = queues
+        self._shutdown_timeout = shutdown_timeout
+        self._store: Store = app.store
+        self._info = life.here(queues=queues or (), slots=slots, version=_version(), since=now_micros())
+        self._outbox = Outbox(self._store.wake)
+        self._runner = Runner(app.tasks, app.hooks, self._flush)
+        self._pace = Pace(slots)
+        self._slots = Slots(slots, self._runner, self._outbox, self._crash)
+        self._seats = Seats(self._runner, self._outbox, self._crash)
+        self._beat = Beat(self._store, self._info, self._heard, beat)
+        self._notes = _NotesService(self)
+        self._hand: deque[Claim] = deque()  # claimed, not yet handed over
+        self._known: dict[int, Claim] = {}  # all claims that are not settled, by token
+        self._in_flight = 0  # of these, handed over
+        self._loads: dict[str, int] = {}
+        self._look = True  # there may be something to claim
+        self._due = float("inf")  # or there will be, at this monotonic time
+        self._turn = 0
+        self._trouble = 0  # exchanges that failed in a row
+        self._failure: BaseException | None = None
+        self._deadline = float("inf")
+
+    def run(self, burst: bool) -> None:
+        """Work until there is a reason to stop."""
+        self._beat.tick()  # before the first claim: who claims must be known
+        self._app.hooks.call("on_start", self._worker)
+        self._beat.start()
+        self._notes.start()
+        try:
+            while not self._finished(burst):
+                self._step()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                self._app.hooks.call("on_crash", error)
+            raise
+        finally:
+            self._end()
+        if self._failure is not None:
+            self._app.hooks.call("on_crash", self._failure)
+            raise self._failure
+
+    def stop(self) -> None:
+        """Claim nothing more, and return from `run` when what runs has ended. From any thread."""
+        self.stopping = True
+        self._outbox.wake()
+
+    # -- one turn of the loop --------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        if self.stopping and self._hand:
+            self._give_back()
+        settled = self._outbox.take()
+        limit = self._room()
+        if self._due <= time.monotonic():
+            self._look, self._due = True, float("inf")
+        if settled or (limit and self._look):
+            self._exchange(settled, limit)
+        else:
+            self._sleep(limit)
+
+    def _room(self) -> int:
+        """Return how many claims are wanted now."""
+        if self.stopping or self.quiet or self._failure is not None:
+            return 0
+        free = self._pace.unsettled - self._in_flight
+        missing = free + self._pace.ahead - len(self._hand)
+        # Few at a time would cost a round trip each: who has work at hand waits until it is worth it.
+        return missing if free > len(self._hand) or missing > self._pace.ahead // 2 else 0
+
+    def _exchange(self, settled: list[Settled], limit: int) -> None:
+        queues = self._queues or tuple(self._loads)
+        wants = deal(queues, self._loads, limit, self._turn) if limit else []
+        self._turn += 1
+        unsure = self._trouble > 0
+        try:
+            if unsure:
+                # The last answer got lost: what was claimed in it goes back, since nobody here has heard of it.
+                self._store.give_back(self._info.id, keep=self._known.keys())
+            answer = self._store.exchange(self._info.id, settled, wants, limit)
+        except StoreUnavailable as error:
+            self._outbox.put_back(settled)
+            self._wait_out(error)
+            return
+        if unsure:
+            log.warning("the store is back")
+            self._trouble = 0
+        self._settled(settled, answer.refused, unsure)
+        new = answer.loads.keys() - self._loads.keys()
+        self._loads = answer.loads
+        for claim in answer.claims:
+            self._known[claim.token] = claim
+        self._hand.extend(answer.claims)
+        self._look = answer.more or bool(new and self._queues is None)
+        if limit:
+            self._due = float("inf") if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
+        self._hand_over()
+
+    def _settled(self, settled: list[Settled], refused: list[str], unsure: bool) -> None:
+        for item in settled:
+            del self._known[item.claim.token]
+        self._in_flight -= len(settled)
+        self._pace.measured(sum(max(item.finished - item.started, 0) for item in settled) / SECOND, len(settled))
+        for id_ in refused:
+            # After a lost answer a refusal means: it was settled then.
+            log.log(logging.DEBUG if unsure else logging.WARNING, "job %s was not ours any more: its outcome was refused", id_)
+
+    def _hand_over(self) -> None:
+        number = min(len(self._hand), self._pace.unsettled - self._in_flight)
+        if number <= 0:
+            return
+        claims = [self._hand.popleft() for _ in range(number)]
+        self._in_flight += number
+        seated = [claim for claim in claims if self._runner.is_async(claim)]
+        if seated:
+            self._seats.hand(seated)
+            claims = [claim for claim in claims if not self._runner.is_async(claim)]
+        if claims:
+            self._slots.hand(claims)
+
+    def _sleep(self, limit: int) -> None:
+        if self._in_flight and self._pace.mean < SHORT and self._outbox.soon(SPIN):
+            return
+        now = time.monotonic()
+        timeout = min(self._due, self._deadline, now + 60) - now
+        if limit:
+            self._outbox.sleep(max(timeout, 0), self._wait)
+        elif self._hand:
+            before = self._in_flight
+            self._outbox.sleep(STUCK, None)
+            if not len(self._outbox) and self._in_flight == before:
+                self._pace.mean = max(self._pace.mean, STUCK)
+                self._give_back()
+        else:
+            self._outbox.sleep(max(min(timeout, 1.0), 0), None)
+
+    def _wait(self, timeout: float) -> bool:
+        try:
+            rung = self._store.wait(timeout)
+        except StoreUnavailable as error:
+            self._wait_out(error)
+            return True
+        self._look = self._look or rung
+        return rung
+
+    def _wait_out(self, error: StoreUnavailable) -> None:
+        """The store is away: say so once, and try again, a little later each time, up to two seconds."""
+        self._trouble += 1
+        if self._trouble == 1:
+            log.warning("%s The worker keeps trying; nothing is lost.", error)
+        pause = min(0.05 * 2**self._trouble, 2.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter is no secret
+        self._look = True
+        time.sleep(min(pause, max(self._deadline - time.monotonic(), 0)))
+
+    def _give_back(self) -> None:
+        """Return what waits in hand."""
+        in_hand = {claim.token for claim in self._hand}
+        try:
+            self._store.give_back(self._info.id, keep=self._known.keys() - in_hand)
+        except StoreUnavailable as error:
+            self._wait_out(error)
+            return
+        for token in in_hand:
+            del self._known[token]
+        self._hand.clear()
+
+    # -- coming to an end ------------------------------------------------------------------------------------
+
+    def _finished(self, burst: bool) -> bool:
+        idle = not self._hand and not self._in_flight and not len(self._outbox)
+        if self.stopping or self._failure is not None:
+            if self._deadline == float("inf"):
+                self._deadline = time.monotonic() + self._shutdown_timeout
+            return idle or time.monotonic() >= self._deadline
+        return burst and idle and not self._look and not self._trouble
+
+    def _end(self) -> None:
+        """Leave everything in order: nothing claimed that does not run."""
+        self._beat.stop()
+        self._notes.stop()
+        left = list(self._runner.running.values())
+        if left:
+            names = ", ".join(f"{job.task} {job.id}" for job in left[:5])
+            log.error("%d jobs still run and keep their claims until this process ends: %s", len(left), names)
+        try:
+            if not self._in_flight and not len(self._outbox):
+                self._store.recover(self._info.id, "the worker stopped")
+        except StoreUnavailable as error:
+            log.warning("the store did not hear that this worker stopped: %s", error)
+        self._slots.close(0 if left else 1.0)
+        self._seats.close(0 if left else 1.0)
+        self._app.hooks.call("on_stop", self._worker)
+
+    def _crash(self, error: BaseException) -> None:
+        """A place broke down: an internal error. The worker stops and says so."""
+        self._failure = error
+        self._outbox.wake()
+
+    # -- what others ask and tell ----------------------------------------------------------------------------
+
+    def _heard(self, heard: Heard) -> None:
+        for job in list(self._runner.running.values()):
+            if job.id in heard.marks or not heard.known:
+                job.cancelled = True
+                self._seats.cancel(job.token)
+        if "quiet" in heard.commands:
+            self.quiet = True
+        if "stop" in heard.commands:
+            self.stop()
+
+    def _flush(self, *jobs: JobContext) -> None:
+        """Write down what jobs told about themselves."""
+        told = [(job.id, job.token, msgspec.json.encode(job.notes)) for job in jobs if job.notes_changed]
+        for job in jobs:
+            job.notes_changed = False
+        if told:
+            try:
+                self._store.note(told)
+            except StoreUnavailable as error:
+                log.debug("notes not written: %s", error)
+
+    def flush_all(self) -> None:
+        """Write down what all running jobs told."""
+        self._flush(*list(self._runner.running.values()))
+
+
+class _NotesService(Service):
+    """Writes progress and log lines of running jobs, once a second."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self._loop_of_worker = loop
+
+    def tick(self) -> None:
+        """Write what is new."""
+        self._loop_of_worker.flush_all()
+
+
+def _version() -> str:
+    import laneway  # noqa: PLC0415 - the front door imports us
+
+    return laneway.__version__

@@ -1,0 +1,207 @@
+"""Running: a claim becomes an outcome.
+
+A pipe of small steps over one claim: find the task, read the arguments, go through the middlewares, call, keep the result.
+Whatever is raised on the way is judged, and what it means is a value. This is the one place that catches everything: a job's
+code may raise anything, and must harm nobody but its own job.
+
+Enters: a `Claim`.  Leaves: a `Settled`.  Called by: slots (threads) and seats (the event loop).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from laneway.context import Cancel, JobContext, RetryIn, Snooze, running_job
+from laneway.errors import BadArguments, GarbageError
+from laneway.hooks import Hooks
+from laneway.instant import SECOND, micros, now_micros
+from laneway.job import Claim
+from laneway.middleware import aaround, around
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.retry import Retry
+from laneway.task import Task
+
+__all__ = ["Runner", "judge"]
+
+log = logging.getLogger("laneway")
+
+#: A task nobody here knows may be known elsewhere, or soon: a deployment takes a while.
+UNKNOWN_FOR = 3600 * SECOND
+
+
+def judge(policy: Retry, attempt: int, error: BaseException) -> Outcome:
+    """Decide what a failed run means."""
+    if isinstance(error, Snooze):
+        return Snoozed(micros(error.seconds))
+    if isinstance(error, Cancel):
+        return Cancelled(error.reason)
+    if isinstance(error, RetryIn):
+        return Retrying(micros(error.seconds), ErrorInfo.of(error)) if attempt <= policy.times else Dead(ErrorInfo.of(error))
+    if not policy.allows(attempt, error):
+        return Dead(ErrorInfo.of(error))
+    try:
+        return Retrying(micros(policy.delay(attempt - 1)), ErrorInfo.of(error))
+    except Exception as trouble:  # noqa: BLE001 - a user's backoff function may raise anything
+        return Dead(ErrorInfo.of(trouble))
+
+
+def unknown(claim: Claim, now: int) -> Outcome:
+    """Decide what to do with a job of a task that is not known here: put it back, for longer each time, for an hour."""
+    age = max(now - claim.place, 0)
+    if age > UNKNOWN_FOR:
+        return Dead(ErrorInfo(kind="unknown task", message=f'no worker here knew a task named "{claim.job.task}" for an hour'))
+    return Snoozed(min(max(age, SECOND), 300 * SECOND))
+
+
+class Runner:
+    """Runs claims of an app's tasks."""
+
+    def __init__(self, tasks: Mapping[str, Task[..., Any, Any]], hooks: Hooks, flush_notes: Callable[[JobContext], None]) -> None:
+        self._tasks = tasks
+        self._hooks = hooks
+        self._flush_notes = flush_notes
+        self.running: dict[int, JobContext] = {}  # by token
+        self.log_runs = log.isEnabledFor(logging.DEBUG)
+
+    def is_async(self, claim: Claim) -> bool:
+        """Say whether a claim needs a seat on the event loop."""
+        task = self._tasks.get(claim.job.task)
+        return task is not None and task.is_async
+
+    def run(self, claim: Claim) -> Settled:
+        """Run a claim in this thread."""
+        started = time.time_ns() // 1000
+        outcome = self._prepare(claim)
+        if isinstance(outcome, tuple):
+            job, task, policy = outcome
+            # An empty context: what one job sets, the next on this thread does not see.
+            outcome = contextvars.Context().run(self._call, job, task, policy)
+        return self._finish(claim, outcome, started)
+
+    async def arun(self, claim: Claim) -> Settled:
+        """Run a claim of an async task on this event loop."""
+        started = time.time_ns() // 1000
+        outcome = self._prepare(claim)
+        if isinstance(outcome, tuple):
+            outcome = await self._acall(*outcome)
+        return self._finish(claim, outcome, started)
+
+    # -- the steps -------------------------------------------------------------------------------------------
+
+    def _prepare(self, claim: Claim) -> Outcome | tuple[JobContext, Task[..., Any, Any], Retry]:
+        """Find the task and read the arguments, or say what it means that this cannot be done."""
+        task = self._tasks.get(claim.job.task)
+        if task is None:
+            log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
+            return unknown(claim, now_micros())
+        try:
+            args, kwargs, options = task.signature.open(claim.job.body)
+            policy, headers = _read_options(options, task.retry) if options else (task.retry, _NO_HEADERS)
+        except (BadArguments, GarbageError) as error:
+            return Dead(ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}"))
+        except Exception as error:  # noqa: BLE001 - a user's codec may raise anything
+            return Dead(ErrorInfo.of(error))
+        job = JobContext(claim, args, kwargs, headers)
+        self.running[claim.token] = job
+        if self.log_runs:
+            log.debug("%s %s starts", job.task, job.id, extra={"laneway_job": job})
+        return job, task, policy
+
+    def _call(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
+        running_job.set(job)
+        try:
+            if not self._hooks.middlewares:
+                result = task.function(*job.args, **job.kwargs)
+            else:
+                with around(self._hooks.middlewares, (job,)):
+                    result = task.function(*job.args, **job.kwargs)
+        except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a job's code end that job alone
+            return self._failed(job, policy, error)
+        return self._done(task, result)
+
+    async def _acall(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
+        running_job.set(job)
+        try:
+            if not self._hooks.middlewares and not self._hooks.async_middlewares:
+                result = await task.function(*job.args, **job.kwargs)
+            else:
+                async with aaround(self._hooks.middlewares, self._hooks.async_middlewares, job):
+                    result = await task.function(*job.args, **job.kwargs)
+        except BaseException as error:  # noqa: BLE001 - the same; CancelledError too
+            return self._failed(job, policy, error)
+        return self._done(task, result)
+
+    def _done(self, task: Task[..., Any, Any], result: object) -> Outcome:
+        if task.keep_result is None:
+            return _DONE
+        try:
+            return Done(task.app.codecs.encode(result), micros(task.keep_result))
+        except Exception as error:  # noqa: BLE001 - a user's codec may raise anything
+            # Running it again would do its work again: the result alone is at fault.
+            described = ErrorInfo.of(error)
+            return Dead(
+                msgspec.structs.replace(described, message=f"it was done, but its result cannot be kept: {described.message}")
+            )
+
+    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> Outcome:
+        if job.cancelled and not isinstance(error, Snooze | RetryIn):
+            return Cancelled("cancelled while it ran")
+        outcome = judge(policy, job.attempt, error)
+        if isinstance(outcome, Retrying):
+            log.warning(
+                "%s %s failed in attempt %d, again in %.0f s: %s: %s",
+                job.task, job.id, job.attempt, outcome.after / SECOND, outcome.error.kind, outcome.error.message,
+            )  # fmt: skip
+        elif isinstance(outcome, Dead):
+            self._died(job, outcome, error)
+        return outcome
+
+    def _died(self, job: JobContext, outcome: Dead, error: BaseException) -> None:
+        log.error(
+            "%s %s is dead after attempt %d: %s: %s\n%s",
+            job.task, job.id, job.attempt, outcome.error.kind, outcome.error.message, outcome.error.traceback.rstrip(),
+        )  # fmt: skip
+        self._hooks.call("on_death", job, error)
+
+    def _finish(self, claim: Claim, outcome: Outcome, started: int) -> Settled:
+        finished = time.time_ns() // 1000
+        job = self.running.pop(claim.token, None)
+        if job is not None:
+            if job.notes_changed and not isinstance(outcome, Done):
+                self._flush_notes(job)
+            if self.log_runs:
+                seconds = (finished - started) / SECOND
+                log.debug(
+                    "%s %s %s in %.3f s",
+                    job.task,
+                    job.id,
+                    outcome.name,
+                    seconds,
+                    extra={"laneway_job": job, "laneway_outcome": outcome},
+                )
+        elif isinstance(outcome, Dead):
+            log.error("%s %s is dead: %s", claim.job.task, claim.job.id, outcome.error.message)
+        return Settled(claim, outcome, started, finished)
+
+
+_DONE = Done()
+_NO_HEADERS: dict[str, str] = {}
+
+
+def _read_options(options: dict[str, Any], policy: Retry) -> tuple[Retry, dict[str, str]]:
+    """Return the policy and the headers that travelled with a job."""
+    try:
+        if "retry" in options:
+            times, backoff = options["retry"]
+            policy = Retry(
+                times=times, backoff=policy.backoff if backoff is None else backoff, on=policy.on, give_up_on=policy.give_up_on
+            )
+        return policy, {str(name): str(value) for name, value in options.get("headers", {}).items()}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise GarbageError(f"the options of this job cannot be read: {error}") from None

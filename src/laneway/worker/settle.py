@@ -1,0 +1,86 @@
+"""Settling: outcomes on their way back to the store.
+
+Runs hand over outcomes in any order, from any thread. The worker's loop takes what has gathered whenever its last exchange
+returned: under load that is many per round trip, when idle one at once. There is no timer.
+
+Enters: `Settled` pairs.  Leaves: the same, in batches.  Called by: `run` (put), `process` (take).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from laneway.outcome import Settled
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """Outcomes that wait for the next exchange, and the way to wake who takes them."""
+
+    def __init__(self, wake_store: Callable[[], None]) -> None:
+        self._waiting: deque[Settled] = deque()
+        self._wake_store = wake_store
+        self._in_store = False  # the loop sleeps in the store's wait,
+        self._asleep = False  # or here
+        self._door = threading.Lock()
+        self._door.acquire()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, settled: Settled) -> None:
+        """Hand over an outcome."""
+        self._waiting.append(settled)
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the loop, if it sleeps."""
+        if self._asleep:
+            self._asleep = False
+            self._open()
+        elif self._in_store:
+            self._in_store = False
+            self._wake_store()
+
+    def _open(self) -> None:
+        with contextlib.suppress(RuntimeError):  # somebody else opened it in this moment
+            self._door.release()
+
+    def take(self) -> list[Settled]:
+        """Take all that has gathered."""
+        taken: list[Settled] = []
+        while self._waiting:
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def put_back(self, settled: list[Settled]) -> None:
+        """Return what could not be written, in front of what came since."""
+        self._waiting.extendleft(reversed(settled))
+
+    def soon(self, seconds: float) -> bool:
+        """Look for an outcome for a moment, leaving the interpreter to others."""
+        end = time.perf_counter() + seconds
+        while not self._waiting:
+            time.sleep(0)
+            if time.perf_counter() > end:
+                return False
+        return True
+
+    def sleep(self, timeout: float, in_store: Callable[[float], bool] | None) -> None:
+        """Sleep until an outcome comes; with `in_store` also until the store rings."""
+        # The mark is set before looking: who puts something after the look sees it and wakes us.
+        if in_store is not None:
+            self._in_store = True
+            if not self._waiting:
+                in_store(timeout)
+            self._in_store = False
+        else:
+            self._asleep = True
+            if not self._waiting:
+                self._door.acquire(timeout=timeout)
+            self._asleep = False

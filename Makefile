@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help setup test check bench soak pins clean
+.PHONY: help setup demo test check bench soak pins clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -16,6 +16,9 @@ setup: $(VENV)/ready  ## install Laneway and its tools into .venv
 $(VENV)/ready: pyproject.toml requirements/dev.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
 	@touch $@
+
+demo: setup  ## watch a small shop at work for half a minute; ARGS="--seconds 60" for longer
+	$(BIN)/laneway demo $(ARGS)
 
 test: setup  ## run the tests (under ten minutes); ARGS="-k lanes" narrows them
 	$(BIN)/python -m pytest $(ARGS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -61,10 +62,11 @@ class Loop:
         self._outbox = Outbox(self._store.wake)
         self._runner = Runner(app.tasks, app.hooks, self._flush)
         self._pace = Pace(slots)
-        self._slots = Slots(slots, self._runner, self._outbox, self._crash)
+        self._slots = Slots(slots, self._runner, self.ended, self._crash)
         self._seats = Seats(self._runner, self._outbox, self._crash)
         self._beat = Beat(self._store, self._info, self._heard, beat)
         self._notes = _NotesService(self)
+        self._mutex = threading.Lock()  # held by who exchanges: the loop, or a slot's thread for it
         self._hand: deque[Claim] = deque()  # claimed, not yet handed over
         self._known: dict[int, Claim] = {}  # all claims that are not settled, by token
         self._in_flight = 0  # of these, handed over
@@ -103,16 +105,36 @@ class Loop:
     # -- one turn of the loop --------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        if self.stopping and self._hand:
-            self._give_back()
-        settled = self._outbox.take()
-        limit = self._room()
-        if self._due <= time.monotonic():
-            self._look, self._due = True, float("inf")
-        if settled or (limit and self._look):
-            self._exchange(settled, limit)
-        else:
-            self._sleep(limit)
+        if self._trouble:
+            self._wait_out()
+        with self._mutex:
+            if self.stopping and self._hand:
+                self._give_back()
+            if self._due <= time.monotonic():
+                self._look, self._due = True, float("inf")
+            settled = self._outbox.take()
+            limit = self._room()
+            if settled or (limit and self._look):
+                self._exchange(settled, limit)
+                return
+        self._sleep(limit)
+
+    def ended(self, settled: Settled) -> None:
+        """Take an outcome from a slot, in the slot's own thread.
+
+        If it was the only job here, its thread does the exchange itself: waking the loop and being woken by it would take
+        longer than that. So a lane that is worked off one by one runs at full speed.
+        """
+        if self._in_flight != 1 or not self._mutex.acquire(blocking=False):
+            self._outbox.put(settled)
+            return
+        try:
+            self._exchange([settled, *self._outbox.take()], self._room())
+            settle_in_loop = self._look or self._trouble or not self._in_flight or self._due != float("inf")
+        finally:
+            self._mutex.release()
+        if settle_in_loop or len(self._outbox):
+            self._outbox.wake()
 
     def _room(self) -> int:
         """Return how many claims are wanted now."""
@@ -135,7 +157,7 @@ class Loop:
             answer = self._store.exchange(self._info.id, settled, wants, limit)
         except StoreUnavailable as error:
             self._outbox.put_back(settled)
-            self._wait_out(error)
+            self._away(error)
             return
         if unsure:
             log.warning("the store is back")
@@ -146,8 +168,8 @@ class Loop:
         for claim in answer.claims:
             self._known[claim.token] = claim
         self._hand.extend(answer.claims)
-        self._look = answer.more or bool(new and self._queues is None)
         if limit:
+            self._look = answer.more or bool(new and self._queues is None)
             self._due = float("inf") if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
         self._hand_over()
 
@@ -184,8 +206,9 @@ class Loop:
             before = self._in_flight
             self._outbox.sleep(STUCK, None)
             if not len(self._outbox) and self._in_flight == before:
-                self._pace.mean = max(self._pace.mean, STUCK)
-                self._give_back()
+                with self._mutex:
+                    self._pace.mean = max(self._pace.mean, STUCK)
+                    self._give_back()
         else:
             self._outbox.sleep(max(min(timeout, 1.0), 0), None)
 
@@ -193,18 +216,21 @@ class Loop:
         try:
             rung = self._store.wait(timeout)
         except StoreUnavailable as error:
-            self._wait_out(error)
+            self._away(error)
             return True
         self._look = self._look or rung
         return rung
 
-    def _wait_out(self, error: StoreUnavailable) -> None:
-        """The store is away: say so once, and try again, a little later each time, up to two seconds."""
+    def _away(self, error: StoreUnavailable) -> None:
+        """The store is away: say so once, and look again."""
         self._trouble += 1
+        self._look = True
         if self._trouble == 1:
             log.warning("%s The worker keeps trying; nothing is lost.", error)
+
+    def _wait_out(self) -> None:
+        """Wait before the next try, a little longer each time, up to two seconds."""
         pause = min(0.05 * 2**self._trouble, 2.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter is no secret
-        self._look = True
         time.sleep(min(pause, max(self._deadline - time.monotonic(), 0)))
 
     def _give_back(self) -> None:
@@ -213,7 +239,7 @@ class Loop:
         try:
             self._store.give_back(self._info.id, keep=self._known.keys() - in_hand)
         except StoreUnavailable as error:
-            self._wait_out(error)
+            self._away(error)
             return
         for token in in_hand:
             del self._known[token]

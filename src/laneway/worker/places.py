@@ -1,6 +1,6 @@
 """Where jobs run: slots are threads, seats are on an event loop.
 
-Both take claims and give `Settled` pairs to the outbox. Threads start as they are needed; the event loop starts with the
+Both take claims and give `Settled` pairs back. Threads start as they are needed; the event loop starts with the
 first async job. The hand-over is a plain queue: no futures, no locks of ours.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from laneway.job import Claim
+from laneway.outcome import Settled
 from laneway.worker.run import Runner
 from laneway.worker.settle import Outbox
 
@@ -27,10 +28,10 @@ Crash = Callable[[BaseException], None]
 class Slots:
     """Threads that run claims of plain tasks."""
 
-    def __init__(self, size: int, runner: Runner, outbox: Outbox, crash: Crash) -> None:
+    def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash) -> None:
         self._size = size
         self._runner = runner
-        self._outbox = outbox
+        self._end = ended
         self._crash = crash
         self._waiting: queue.SimpleQueue[Claim | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -50,12 +51,13 @@ class Slots:
             self._waiting.put(claim)
 
     def _work(self) -> None:
-        get, run, put = self._waiting.get, self._runner.run, self._outbox.put
+        get, run, end = self._waiting.get, self._runner.run, self._end
         try:
             while (claim := get()) is not None:
-                put(run(claim))
+                settled = run(claim)
                 with self._count:
                     self._ended += 1
+                end(settled)
         except BaseException as error:  # noqa: BLE001 - our own mistake: jobs' errors are outcomes
             self._crash(error)
 

@@ -25,7 +25,7 @@ MAX_BYTES = 1_000_000
 MAX_LEVELS = 100
 
 
-class Envelope(Struct, array_like=True, frozen=True):
+class Envelope(Struct, array_like=True, frozen=True, gc=False):
     """A job's body, opened but not read: `[[positional], {keyword}]`, and options if there are any."""
 
     args: list[Raw]

@@ -22,7 +22,7 @@ State = Literal["scheduled", "ready", "retrying", "blocked", "running", "dead", 
 STATES: tuple[State, ...] = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
 
 
-class Job(Struct, frozen=True):
+class Job(Struct, frozen=True, gc=False):
     """One enqueued run of a task, as the client made it."""
 
     id: str  #: letters, digits, - and _; unique among the jobs in the store
@@ -35,7 +35,7 @@ class Job(Struct, frozen=True):
     at: int = 0  #: not before this instant, microseconds
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """A worker's right to run one job. Only its holder can settle it."""
 
     job: Job

@@ -58,7 +58,7 @@ class Notes(Struct):
     log: list[str] = []
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, gc=False):
     """It succeeded."""
 
     name: ClassVar[str] = "done"
@@ -98,7 +98,7 @@ class Cancelled(Struct, frozen=True):
 Outcome = Done | Retrying | Snoozed | Dead | Cancelled
 
 
-class Settled(Struct, frozen=True):
+class Settled(Struct, frozen=True, gc=False):
     """A claim and what its run meant."""
 
     claim: Claim

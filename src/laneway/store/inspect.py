@@ -62,7 +62,7 @@ class JobInfo(Struct, frozen=True, kw_only=True):
             return None
 
 
-class Run(Struct, frozen=True, array_like=True):
+class Run(Struct, frozen=True, array_like=True, gc=False):
     """A finished run, or a job that was cancelled before it ran."""
 
     id: str

@@ -41,8 +41,8 @@ log = logging.getLogger("laneway")
 
 #: Claims that wait in hand and do not move for so long go back: somebody else may be free.
 STUCK = 0.1
-#: For a short job's outcome the loop stays awake so long: going to sleep and being woken takes longer than the job.
-SPIN = 0.0003
+#: So long a claim may wait behind one that was expected to be short, before another thread is woken for it, seconds.
+SOON = 0.002
 
 
 class Loop:
@@ -63,7 +63,7 @@ class Loop:
         self._runner = Runner(app.tasks, app.hooks, self._flush)
         self._pace = Pace(slots)
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
-        self._seats = Seats(self._runner, self._outbox, self._crash)
+        self._seats = Seats(self._runner, self.ended, self._crash)
         self._beat = Beat(self._store, self._info, self._heard, beat)
         self._notes = _NotesService(self)
         self._mutex = threading.Lock()  # held by who exchanges: the loop, or a slot's thread for it
@@ -107,43 +107,63 @@ class Loop:
     def _step(self) -> None:
         if self._trouble:
             self._wait_out()
+        elif self._left_to_slots():
+            return
         with self._mutex:
             if self.stopping and self._hand:
                 self._give_back()
             if self._due <= time.monotonic():
                 self._look, self._due = True, float("inf")
             settled = self._outbox.take()
-            limit = self._room()
+            limit = self._room(len(settled))
             if settled or (limit and self._look):
                 self._exchange(settled, limit)
                 return
         self._sleep(limit)
 
-    def ended(self, settled: Settled) -> None:
-        """Take an outcome from a slot, in the slot's own thread.
+    def _left_to_slots(self) -> bool:
+        """While jobs are short, the slots' threads do the exchanges. Look now and then whether they do."""
+        if self._pace.mean >= SHORT or not self._in_flight or self.stopping:
+            return False
+        before = (self._turn, self._slots.waiting)
+        self._outbox.sleep(SOON, None)
+        if before != (self._turn, self._slots.waiting):
+            return True
+        # Somebody takes longer than expected: others need not wait for it.
+        if self._slots.waiting:
+            self._slots.wake()
+        return False
 
-        If it was the only job here, its thread does the exchange itself: waking the loop and being woken by it would take
-        longer than that. So a lane that is worked off one by one runs at full speed.
+    def ended(self, settled: Settled) -> None:
+        """Take an outcome from a slot or seat, in its own thread.
+
+        If nothing else runs here, this thread does the exchange itself: waking the loop and being woken by it would take
+        longer than that. So short jobs, and a lane that is worked off one by one, run at full speed.
         """
-        if self._in_flight != 1 or not self._mutex.acquire(blocking=False):
-            self._outbox.put(settled)
-            return
-        try:
-            self._exchange([settled, *self._outbox.take()], self._room())
-            settle_in_loop = self._look or self._trouble or not self._in_flight or self._due != float("inf")
-        finally:
-            self._mutex.release()
-        if settle_in_loop or len(self._outbox):
+        self._outbox.put(settled, wake=False)
+        needed = self._pace.mean >= SHORT
+        # Who ends a job during our exchange leaves its outcome to us: look once more after letting go.
+        while len(self._outbox) >= self._in_flight and self._mutex.acquire(blocking=False):
+            try:
+                gathered = self._outbox.take()
+                if not gathered:
+                    break
+                self._exchange(gathered, self._room(len(gathered)))
+                due = self._look or self._due != float("inf")
+                needed = bool(self._trouble or not self._in_flight or (due and self._room(0)))
+            finally:
+                self._mutex.release()
+        if needed:
             self._outbox.wake()
 
-    def _room(self) -> int:
-        """Return how many claims are wanted now."""
+    def _room(self, settling: int) -> int:
+        """Return how many claims are wanted, if so many are settled in the same exchange."""
         if self.stopping or self.quiet or self._failure is not None:
             return 0
-        free = self._pace.unsettled - self._in_flight
+        free = self._pace.unsettled - self._in_flight + settling
         missing = free + self._pace.ahead - len(self._hand)
-        # Few at a time would cost a round trip each: who has work at hand waits until it is worth it.
-        return missing if free > len(self._hand) or missing > self._pace.ahead // 2 else 0
+        # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle.
+        return max(missing, 0) if settling or free > len(self._hand) else 0
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
         queues = self._queues or tuple(self._loads)
@@ -193,19 +213,19 @@ class Loop:
             self._seats.hand(seated)
             claims = [claim for claim in claims if not self._runner.is_async(claim)]
         if claims:
-            self._slots.hand(claims)
+            # One thread is enough for what is over before another could wake up.
+            few = 0 if self._slots.active else 1
+            self._slots.hand(claims, few if self._pace.mean < SHORT else len(claims))
 
     def _sleep(self, limit: int) -> None:
-        if self._in_flight and self._pace.mean < SHORT and self._outbox.soon(SPIN):
-            return
         now = time.monotonic()
         timeout = min(self._due, self._deadline, now + 60) - now
         if limit:
             self._outbox.sleep(max(timeout, 0), self._wait)
         elif self._hand:
-            before = self._in_flight
+            exchanges = self._turn
             self._outbox.sleep(STUCK, None)
-            if not len(self._outbox) and self._in_flight == before:
+            if not len(self._outbox) and self._turn == exchanges:
                 with self._mutex:
                     self._pace.mean = max(self._pace.mean, STUCK)
                     self._give_back()

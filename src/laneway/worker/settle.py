@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -33,10 +32,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, settled: Settled) -> None:
+    def put(self, settled: Settled, *, wake: bool = True) -> None:
         """Hand over an outcome."""
         self._waiting.append(settled)
-        self.wake()
+        if wake:
+            self.wake()
 
     def wake(self) -> None:
         """Wake the loop, if it sleeps."""
@@ -61,15 +61,6 @@ class Outbox:
     def put_back(self, settled: list[Settled]) -> None:
         """Return what could not be written, in front of what came since."""
         self._waiting.extendleft(reversed(settled))
-
-    def soon(self, seconds: float) -> bool:
-        """Look for an outcome for a moment, leaving the interpreter to others."""
-        end = time.perf_counter() + seconds
-        while not self._waiting:
-            time.sleep(0)
-            if time.perf_counter() > end:
-                return False
-        return True
 
     def sleep(self, timeout: float, in_store: Callable[[float], bool] | None) -> None:
         """Sleep until an outcome comes; with `in_store` also until the store rings."""

@@ -7,6 +7,7 @@ is no job goes to dead.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,7 +101,16 @@ class _Walk:
         return len(rows) == size
 
     def _read(self, queue: str, rank: int, size: int) -> list[Any]:
-        return self._turn.execute(SQL["walk"], (queue, rank, self._turn.now, size)).fetchall()
+        """Read due jobs. Text is decoded by SQLite's own means, which is faster, unless somebody wrote text that is none."""
+        connection, values = self._turn.connection, (queue, rank, self._turn.now, size)
+        careful, connection.text_factory = connection.text_factory, str
+        try:
+            return connection.execute(SQL["walk"], values).fetchall()
+        except sqlite3.OperationalError:
+            connection.text_factory = careful
+            return connection.execute(SQL["walk"], values).fetchall()
+        finally:
+            connection.text_factory = careful
 
     def _write(
         self,

@@ -203,6 +203,8 @@ class Database:
         connection = self._connect()
         try:
             if self.path is not None:
+                # For a new file: jobs are small, and a commit writes whole pages.
+                connection.execute("pragma page_size = 2048")
                 connection.execute("pragma journal_mode = wal")
             self.on_open(connection)
         except BaseException:

@@ -390,6 +390,21 @@ class TestAsking:
         assert sum(inspect.counts().values()) == 0
         assert inspect.result("a").state == "cancelled"
 
+    @pytest.mark.parametrize("end", ["fails", "goes back"])
+    def test_a_running_job_that_is_deleted_leaves_no_trace(self, store: Store, inspect: Inspect, end: str) -> None:
+        store.push([job("a", lane="x"), job("b", lane="x")])
+        held = claim(store)
+        assert inspect.delete("a")
+
+        if end == "fails":
+            settle(store, held, Retrying(0, ERROR))
+        else:
+            store.give_back("w")
+
+        assert inspect.result("a").state == "gone"
+        assert inspect.recent(10) == []
+        assert ids(claim(store)) == ["b"]
+
     def test_a_job_that_was_done_before_it_heard_is_done(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a", lane="x"), job("b", lane="x")])
         held = claim(store)
@@ -436,6 +451,23 @@ class TestAsking:
 
         with pytest.raises(UnknownQueue, match='Did you mean "billing"'):
             inspect.pause("biling", paused=True)
+
+    def test_a_queue_that_is_declared_can_be_paused_before_its_first_job(self, store: Store, inspect: Inspect) -> None:
+        inspect.pause("billing", paused=True, declared=["billing"])
+        store.push([job("a", queue="billing")])
+
+        assert claim(store, queues=["billing"]) == []
+
+    def test_what_a_run_tells_is_kept_with_its_job(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b")])
+        a, b = claim(store)
+        store.give_back("w", keep=[a.token])
+
+        told = b'{"progress":[3,10],"log":["one","two"]}'
+        store.note([("a", a.token, told), ("b", b.token, told)])
+
+        found = [inspect.job("a"), inspect.job("b")]
+        assert [(j.progress, j.log) for j in found if j is not None] == [((3, 10), ["one", "two"]), (None, [])]
 
 
 class TestLooking:

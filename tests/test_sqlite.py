@@ -253,6 +253,13 @@ def test_a_writer_that_is_frozen_is_named_by_its_pid(path: Path, opened: Callabl
     assert store.push([job()]) == [True]
 
 
+def test_who_only_looks_needs_no_lock(store: SQLiteStore, opened: Callable[..., SQLiteStore]) -> None:
+    store.push([job("a")])
+    other = opened(timeout=0.1)
+    with store.database.writing:
+        assert SQLiteInspect(other).counts()["ready"] == 1
+
+
 # -- versions ------------------------------------------------------------------------------------------------
 
 

@@ -68,7 +68,7 @@ class App:
         self.desk = Desk()
         self.hooks = Hooks()
         self.codecs = Codec()
-        self.inspect = Inspection(lambda: self.store_inspect)
+        self.inspect = Inspection(lambda: self.store_inspect, lambda: {task.queue for task in self.tasks.values()})
         self.stats = Stats(lambda: self.store_inspect)
         self._settings: dict[str, Any] = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
         self._tasks: dict[str, Task[..., Any, Any]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from laneway.errors import ConfigError, did_you_mean
@@ -18,8 +18,9 @@ __all__ = ["Inspection", "Stats"]
 class Inspection:
     """Look at jobs and queues, and act on them."""
 
-    def __init__(self, store: Callable[[], Inspect]) -> None:
+    def __init__(self, store: Callable[[], Inspect], declared: Callable[[], Collection[str]]) -> None:
         self._store = store
+        self._declared = declared  # queues that tasks name
 
     def counts(self) -> Counts:
         """Count the jobs in each state: scheduled, ready, retrying, blocked, running, dead."""
@@ -58,11 +59,11 @@ class Inspection:
 
     def pause(self, queue: str) -> None:
         """Stop claims from a queue. What runs goes on, and enqueueing too."""
-        self._store().pause(queue, paused=True)
+        self._store().pause(queue, paused=True, declared=self._declared())
 
     def resume(self, queue: str) -> None:
         """Let a paused queue go on."""
-        self._store().pause(queue, paused=False)
+        self._store().pause(queue, paused=False, declared=self._declared())
 
 
 class Stats:

@@ -82,13 +82,15 @@ class Signature:
         call = (args, kwargs, options) if options else (args, kwargs)
         try:
             body = self._codec.encode(call)
-        except PayloadTooLarge:
-            raise
+        except PayloadTooLarge as error:
+            raise PayloadTooLarge(f"{self.name}: {error}") from None
         except (TypeError, ValueError, OverflowError) as error:
             raise BadArguments(f"{self.name}: {error}") from None
-        check_size(body)
         try:
+            check_size(body)
             there = self.unpack(body)
+        except PayloadTooLarge as error:
+            raise PayloadTooLarge(f"{self.name}: {error}") from None
         except BadArguments as error:
             raise BadArguments(f"{self.name}{self._signature}: {error}") from None
         if self._loose:
@@ -112,6 +114,8 @@ class Signature:
         except (TypeError, ValueError) as error:  # raised by a user's decode function
             raise BadArguments(str(error)) from error
         args = [value for value in structs.astuple(call.args) if value is not UNSET]
+        if body[-5:] == b"],{}]":  # the usual end: nothing by keyword, no options
+            return args, {}, None
         kwargs = {n: v for n, v in zip(self._names, structs.astuple(call.kwargs), strict=True) if v is not UNSET}
         return args, kwargs, call.options
 
@@ -162,7 +166,7 @@ class Signature:
         pairs = [*zip(names, args, args_there, strict=True), *((k, kwargs[k], kwargs_there[k]) for k in kwargs)]
         for name, here, there in pairs:
             if (name in self._loose or name not in self._types) and (change := _change(here, there)):
-                advice = self._advice or f"Annotate it ({name}: {_kind_name(here)}), or pass what JSON has."
+                advice = self._advice or f"Annotate it ({name}: {_annotation(here)}), or pass what JSON has."
                 raise BadArguments(f'{self.name}: argument "{name}": {change}, since no annotation says what it is. {advice}')
 
     def value(self, parameter: str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
@@ -254,3 +258,14 @@ def _change(here: Any, there: Any) -> str:
 
 def _kind_name(value: object) -> str:
     return type(value).__name__
+
+
+def _annotation(value: object) -> str:
+    """Return an annotation that would let a value arrive as it is."""
+    if isinstance(value, dict) and value:
+        key, item = next(iter(cast("dict[object, object]", value).items()))
+        return f"dict[{_annotation(key)}, {_annotation(item)}]"
+    if isinstance(value, list | tuple | set | frozenset) and value:
+        inner = _annotation(next(iter(cast("list[object]", value))))
+        return f"tuple[{inner}, ...]" if isinstance(value, tuple) else f"{_kind_name(cast(object, value))}[{inner}]"
+    return _kind_name(cast(object, value))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -156,8 +157,8 @@ class Inspect(Protocol):
         """Remove a waiting or dead job at once, mark a running one. False if there is none."""
         ...
 
-    def pause(self, queue: str, paused: bool) -> None:
-        """Stop or resume claims from a queue."""
+    def pause(self, queue: str, paused: bool, declared: Collection[str] = ()) -> None:
+        """Stop or resume claims from a queue; one that has never had a job must be among the declared ones."""
         ...
 
     def tell(self, worker: str, command: str) -> bool:

@@ -29,7 +29,7 @@ class Pace:
 
     def measured(self, seconds: float, jobs: int) -> None:
         """Take note of how long some jobs took together."""
-        if jobs:
+        if jobs and seconds >= 0:  # a clock may have been set back
             share = min(0.2 * jobs, 1.0)
             self.mean += share * (seconds / jobs - self.mean)
 

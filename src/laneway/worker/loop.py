@@ -60,6 +60,7 @@ class Loop:
         self._store: Store = app.store
         self._info = life.here(queues=queues or (), slots=slots, version=_version(), since=now_micros())
         self._outbox = Outbox(self._store.wake)
+        self._seated = {name for name, task in app.tasks.items() if task.is_async}
         self._runner = Runner(app.tasks, app.hooks, self._flush)
         self._pace = Pace(slots)
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
@@ -140,10 +141,11 @@ class Loop:
         If nothing else runs here, this thread does the exchange itself: waking the loop and being woken by it would take
         longer than that. So short jobs, and a lane that is worked off one by one, run at full speed.
         """
-        self._outbox.put(settled, wake=False)
+        waiting = self._outbox.waiting
+        waiting.append(settled)
         needed = self._pace.mean >= SHORT
         # Who ends a job during our exchange leaves its outcome to us: look once more after letting go.
-        while len(self._outbox) >= self._in_flight and self._mutex.acquire(blocking=False):
+        while len(waiting) >= self._in_flight and self._mutex.acquire(blocking=False):
             try:
                 gathered = self._outbox.take()
                 if not gathered:
@@ -197,7 +199,7 @@ class Loop:
         for item in settled:
             del self._known[item.claim.token]
         self._in_flight -= len(settled)
-        self._pace.measured(sum(max(item.finished - item.started, 0) for item in settled) / SECOND, len(settled))
+        self._pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
         for id_ in refused:
             # After a lost answer a refusal means: it was settled then.
             log.log(logging.DEBUG if unsure else logging.WARNING, "job %s was not ours any more: its outcome was refused", id_)
@@ -208,10 +210,9 @@ class Loop:
             return
         claims = [self._hand.popleft() for _ in range(number)]
         self._in_flight += number
-        seated = [claim for claim in claims if self._runner.is_async(claim)]
-        if seated:
+        if self._seated and (seated := [claim for claim in claims if claim.job.task in self._seated]):
             self._seats.hand(seated)
-            claims = [claim for claim in claims if not self._runner.is_async(claim)]
+            claims = [claim for claim in claims if claim.job.task not in self._seated]
         if claims:
             # One thread is enough for what is over before another could wake up.
             few = 0 if self._slots.active else 1
@@ -225,7 +226,7 @@ class Loop:
         elif self._hand:
             exchanges = self._turn
             self._outbox.sleep(STUCK, None)
-            if not len(self._outbox) and self._turn == exchanges:
+            if not self._outbox.waiting and self._turn == exchanges:
                 with self._mutex:
                     self._pace.mean = max(self._pace.mean, STUCK)
                     self._give_back()
@@ -268,7 +269,7 @@ class Loop:
     # -- coming to an end ------------------------------------------------------------------------------------
 
     def _finished(self, burst: bool) -> bool:
-        idle = not self._hand and not self._in_flight and not len(self._outbox)
+        idle = not self._hand and not self._in_flight and not self._outbox.waiting
         if self.stopping or self._failure is not None:
             if self._deadline == float("inf"):
                 self._deadline = time.monotonic() + self._shutdown_timeout
@@ -284,7 +285,7 @@ class Loop:
             names = ", ".join(f"{job.task} {job.id}" for job in left[:5])
             log.error("%d jobs still run and keep their claims until this process ends: %s", len(left), names)
         try:
-            if not self._in_flight and not len(self._outbox):
+            if not self._in_flight and not self._outbox.waiting:
                 self._store.recover(self._info.id, "the worker stopped")
         except StoreUnavailable as error:
             log.warning("the store did not hear that this worker stopped: %s", error)

@@ -69,11 +69,6 @@ class Runner:
         self.running: dict[int, JobContext] = {}  # by token
         self.log_runs = log.isEnabledFor(logging.DEBUG)
 
-    def is_async(self, claim: Claim) -> bool:
-        """Say whether a claim needs a seat on the event loop."""
-        task = self._tasks.get(claim.job.task)
-        return task is not None and task.is_async
-
     def run(self, claim: Claim) -> Settled:
         """Run a claim in this thread."""
         started = time.time_ns() // 1000

@@ -3,7 +3,7 @@
 Runs hand over outcomes in any order, from any thread. The worker's loop takes what has gathered whenever its last exchange
 returned: under load that is many per round trip, when idle one at once. There is no timer.
 
-Enters: `Settled` pairs.  Leaves: the same, in batches.  Called by: `run` (put), `process` (take).
+Enters: `Settled` pairs.  Leaves: the same, in batches.  Called by: `loop`.
 """
 
 from __future__ import annotations
@@ -22,21 +22,12 @@ class Outbox:
     """Outcomes that wait for the next exchange, and the way to wake who takes them."""
 
     def __init__(self, wake_store: Callable[[], None]) -> None:
-        self._waiting: deque[Settled] = deque()
+        self.waiting: deque[Settled] = deque()  # any thread may append; `wake` if the loop is to see it now
         self._wake_store = wake_store
         self._in_store = False  # the loop sleeps in the store's wait,
         self._asleep = False  # or here
         self._door = threading.Lock()
         self._door.acquire()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def put(self, settled: Settled, *, wake: bool = True) -> None:
-        """Hand over an outcome."""
-        self._waiting.append(settled)
-        if wake:
-            self.wake()
 
     def wake(self) -> None:
         """Wake the loop, if it sleeps."""
@@ -54,24 +45,24 @@ class Outbox:
     def take(self) -> list[Settled]:
         """Take all that has gathered."""
         taken: list[Settled] = []
-        while self._waiting:
-            taken.append(self._waiting.popleft())
+        while self.waiting:
+            taken.append(self.waiting.popleft())
         return taken
 
     def put_back(self, settled: list[Settled]) -> None:
         """Return what could not be written, in front of what came since."""
-        self._waiting.extendleft(reversed(settled))
+        self.waiting.extendleft(reversed(settled))
 
     def sleep(self, timeout: float, in_store: Callable[[float], bool] | None) -> None:
         """Sleep until an outcome comes; with `in_store` also until the store rings."""
         # The mark is set before looking: who puts something after the look sees it and wakes us.
         if in_store is not None:
             self._in_store = True
-            if not self._waiting:
+            if not self.waiting:
                 in_store(timeout)
             self._in_store = False
         else:
             self._asleep = True
-            if not self._waiting:
+            if not self.waiting:
                 self._door.acquire(timeout=timeout)
             self._asleep = False

@@ -31,6 +31,7 @@ class Database:
         self.path = path
         self.folder = None if path is None else path.with_name(path.name + "-sync")
         self.timeout = timeout
+        self.is_there: Callable[[sqlite3.Connection], bool] = lambda _: True
         self.on_open: Callable[[sqlite3.Connection], None] = lambda _: None
         self.on_fork: Callable[[], None] = lambda: None
         self._synchronous = synchronous
@@ -214,11 +215,17 @@ class Database:
         return connection
 
     def _open_reader(self) -> sqlite3.Connection:
-        if self._writer is None:
-            with self.writing:
-                pass
-        self._reader = self._connect()
-        return self._reader
+        # Who only looks needs no lock, unless there is nothing to look at yet.
+        connection = self._connect()
+        try:
+            if self._writer is None and not self.is_there(connection):
+                with self.writing:
+                    pass
+        except BaseException:
+            connection.close()
+            raise
+        self._reader = connection
+        return connection
 
     def _connect(self) -> sqlite3.Connection:
         target = ":memory:" if self.path is None else os.fspath(self.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -170,13 +171,13 @@ class SQLiteInspect:
             self._store.bell.ring()
         return True
 
-    def pause(self, queue: str, paused: bool) -> None:
+    def pause(self, queue: str, paused: bool, declared: Collection[str] = ()) -> None:
         """Stop or resume claims from a queue."""
         with self._store.turn() as turn:
-            known = turn.queues
+            known = {*turn.queues, *declared}
             if queue not in known:
                 raise UnknownQueue(f'no queue "{queue}" is in {self._store.database}.{did_you_mean(queue, known)}', queue=queue)
-            known[queue].paused = paused
+            turn.queue(queue).paused = paused
             turn.changed = True
         self._store.bell.ring()
 

@@ -13,7 +13,7 @@ from laneway.errors import SchemaError
 from laneway.store.sqlite.books import Books, encode
 from laneway.store.sqlite.sql import SQL
 
-__all__ = ["VERSION", "ensure", "migrate"]
+__all__ = ["VERSION", "ensure", "is_there", "migrate"]
 
 VERSION = 1
 
@@ -29,11 +29,19 @@ def ensure(connection: sqlite3.Connection, name: str) -> None:
     elif found < VERSION:
         raise SchemaError(
             f"{name} has tables of version {found}, and this Laneway uses version {VERSION}. "
-            "Stop all workers, make a backup, then run: laneway migrate (or app.store.migrate())",
+            "Stop all workers, make a backup, then call app.store.migrate()",
             found=found, expected=VERSION,
         )  # fmt: skip
     elif found > VERSION:
         raise _newer(found, name)
+
+
+def is_there(connection: sqlite3.Connection, name: str) -> bool:
+    """Say whether the tables are there, by reading alone, and raise SchemaError if they are of another version."""
+    if _version(connection, name) is None:
+        return False
+    ensure(connection, name)
+    return True
 
 
 def migrate(connection: sqlite3.Connection, name: str) -> None:

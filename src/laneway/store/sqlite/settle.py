@@ -95,7 +95,7 @@ def _settle(turn: Turn, item: Settled, row: Row) -> None:
             turn.execute(SQL["done"], (row.id, row.token, row.worker))
             _done(turn, item)
         case Cancelled():
-            turn.leave(row, RUNNING, outcome.name, item.started, item.finished)
+            turn.leave(row, RUNNING, None if row.mark == "delete" else outcome.name, item.started, item.finished)
         case Snoozed():
             turn.wait_again(row, turn.now + outcome.after, failed=False, attempt=row.attempt, errors=row.errors)
         case Retrying():

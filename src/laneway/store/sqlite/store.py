@@ -57,6 +57,7 @@ class SQLiteStore:
         self._highest = 0
         self.database = Database(path, synchronous=synchronous, timeout=timeout)
         self.database.on_open = lambda connection: schema.ensure(connection, str(self.database))
+        self.database.is_there = lambda connection: schema.is_there(connection, str(self.database))
         self.database.on_fork = lambda: self.bell.close(forked=True)
         self.bell = Bell(self.database.folder, self.database.changed)
         self._observer = Observer(dead_after)

@@ -96,6 +96,13 @@ class App:
                 self._stores = open_store(self.url, **self._settings)
             return self._stores
 
+    def use_store(self, url: str) -> None:
+        """Use another store from now on than the code says."""
+        check_url(url)
+        self.close()
+        with self._opening:
+            self.url, self._stores = url, None
+
     def close(self) -> None:
         """Let go of the store's files and connections. Using the app again opens them again."""
         if self._stores is not None:

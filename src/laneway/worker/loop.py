@@ -273,6 +273,8 @@ class Loop:
         if self.stopping or self._failure is not None:
             if self._deadline == float("inf"):
                 self._deadline = time.monotonic() + self._shutdown_timeout
+                if not idle:
+                    log.info("stopping: running jobs have %g s to end", self._shutdown_timeout)
             return idle or time.monotonic() >= self._deadline
         return burst and idle and not self._look and not self._trouble
 

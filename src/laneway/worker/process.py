@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import threading
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from laneway.app import App
 
 __all__ = ["Worker"]
-
-log = logging.getLogger("laneway")
 
 #: Threads that compute give way this often; at Python's own 5 ms they starve the others.
 SWITCH_INTERVAL = 0.0005
@@ -92,10 +89,9 @@ class Worker:
             yield
             return
 
-        def handle(number: int, _: FrameType | None) -> None:
+        def handle(_number: int, _frame: FrameType | None) -> None:
             if self._stopping:
                 raise KeyboardInterrupt
-            log.info("%s: stopping, running jobs have %g s", signal.Signals(number).name, self.shutdown_timeout)
             self.stop()
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -152,6 +152,7 @@ class Runner:
             log.warning(
                 "%s %s failed in attempt %d, again in %.0f s: %s: %s",
                 job.task, job.id, job.attempt, outcome.after / SECOND, outcome.error.kind, outcome.error.message,
+                extra={"laneway_job": job, "laneway_outcome": outcome},
             )  # fmt: skip
         elif isinstance(outcome, Dead):
             self._died(job, outcome, error)
@@ -161,6 +162,7 @@ class Runner:
         log.error(
             "%s %s is dead after attempt %d: %s: %s\n%s",
             job.task, job.id, job.attempt, outcome.error.kind, outcome.error.message, outcome.error.traceback.rstrip(),
+            extra={"laneway_job": job, "laneway_outcome": outcome},
         )  # fmt: skip
         self._hooks.call("on_death", job, error)
 

@@ -1,0 +1,82 @@
+"""The command line: `laneway COMMAND`.
+
+Each command is a module of its own that is loaded when it is asked for, and loads what it needs when it runs: the help comes
+at once, and a worker carries no code that only paints tables. Whatever goes wrong on the way is one line on stderr: exit code 2
+for a mistake in the command or the app, 1 for a store that cannot be used.
+
+Enters: the arguments.  Leaves: an exit code.  Called by: the shell.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+import laneway as front
+from laneway.errors import LanewayError, StoreError, did_you_mean
+
+__all__ = ["laneway", "main"]
+
+COMMANDS = ("worker", "status", "demo")
+
+
+class Commands(click.Group):
+    """A group that loads a command's module on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click gives it
+        """Name the commands, the most needed first."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Load a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"laneway.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is asked for."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            near = did_you_mean(args[0], COMMANDS)
+            raise click.UsageError(f'there is no command "{args[0]}".{near} Commands: {", ".join(COMMANDS)}.', ctx)
+        return super().resolve_command(ctx, args)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run, and say what went wrong in one line."""
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except click.UsageError as error:
+            seen = f" See {error.ctx.command_path} --help" if error.ctx is not None else ""
+            code = _complain(f"{error.format_message().rstrip('.')}.{seen}", 2)
+        except click.ClickException as error:
+            code = _complain(error.format_message(), error.exit_code)
+        except click.Abort:
+            code = _complain("stopped at once", 130)
+        except StoreError as error:
+            code = _complain(str(error), 1)
+        except LanewayError as error:
+            code = _complain(str(error), 2)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str, code: int) -> int:
+    click.echo(f"laneway: {' '.join(message.split())}", err=True)
+    return code
+
+
+@click.group("laneway", cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(front.__version__, prog_name="laneway", message="%(prog)s %(version)s")
+@click.pass_context
+def laneway(ctx: click.Context) -> None:
+    """Background jobs for Python: in order where order matters."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> None:
+    """Run the command line; never returns."""
+    laneway(prog_name="laneway")

@@ -1,0 +1,225 @@
+"""`laneway demo`: a small shop at work, to watch.
+
+A producer enqueues, a worker runs, each in a thread; the main thread shows what the store tells, and hears Ctrl-C. When the time
+is over the producer stops, what is due gets a few seconds to end, and a summary says what happened: the store's own totals, and
+the verdict of the shop's ledger on whether every lane was in order.
+
+Enters: how long.  Leaves: something to look at.  Called by: the command line.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from laneway.cli.demo_shop import Producer, Verdict
+    from laneway.cli.snapshot import Snapshot
+    from laneway.worker import Worker
+
+__all__ = ["Demo", "demo"]
+
+#: After the producing, what still waits may take this long: reminders are three seconds ahead, a report takes three.
+PATIENCE = 7.0
+SLOTS = 25
+
+
+@click.command("demo")
+@click.option(
+    "--seconds", metavar="N", envvar="DEMO_SECONDS", type=click.FloatRange(min=0.5, max=86_400),
+    help="How long the shop is open: 30, or 10 if not on a terminal. DEMO_SECONDS does the same.",
+)  # fmt: skip
+@click.pass_context
+def demo(ctx: click.Context, seconds: float | None) -> None:
+    """Watch a small shop at work."""
+    from laneway.cli.demo_shop import app, check, ledger  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.show import wants_colour  # noqa: PLC0415
+
+    on_terminal = sys.stdout.isatty()
+    log = logging.getLogger("laneway")
+    log.propagate = False
+    log.addHandler(logging.NullHandler())  # failures are part of the show, and have their place in it
+    with tempfile.TemporaryDirectory(prefix="laneway-demo-") as folder:
+        app.use_store(f"sqlite:///{folder}/shop.db")
+        shown = Demo(seconds or (30.0 if on_terminal else 10.0))
+        try:
+            if on_terminal:
+                from laneway.cli.live import watch  # noqa: PLC0415 - rich, for terminals only
+
+                with shown.at_work():
+                    watch(shown)
+            else:
+                with shown.at_work():
+                    _print_every_second(shown)
+            seen = shown.snapshot()
+            dead = app.inspect.jobs("dead", limit=10_000)
+        finally:
+            app.close()
+    verdict = check(ledger, {tuple(job.args or ()) for job in dead if job.task == "charge"})
+    kinds = Counter(job.errors[-1].kind.rpartition(".")[2] for job in dead if job.errors)
+    click.echo("\n".join(_summary(shown, seen, verdict, kinds)), color=wants_colour(sys.stdout))
+    if verdict.mistakes or _lost(seen):
+        ctx.exit(1)
+
+
+class Demo:
+    """The shop while it is open: who asks `done` moves it on."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.interrupted = False
+        self.failure: BaseException | None = None
+        self._opened = self._closed = 0.0
+        self._producer: Producer
+        self._worker: Worker
+        self._thread: threading.Thread
+        self._in_haste = False
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it opened."""
+        return (self._closed or time.monotonic()) - self._opened
+
+    @property
+    def producing(self) -> bool:
+        """Whether jobs are still being enqueued."""
+        return self._producer.is_alive()
+
+    def snapshot(self) -> Snapshot:
+        """Look at the store."""
+        from laneway.cli.demo_shop import app  # noqa: PLC0415
+        from laneway.cli.snapshot import Snapshot  # noqa: PLC0415
+
+        return Snapshot.of(app, 1000)
+
+    def done(self, seen: Snapshot) -> bool:
+        """Say whether it is over: the producer is stopped when the time has come, and the worker when nothing is left."""
+        if not self._thread.is_alive():
+            return True
+        if self.elapsed < self.seconds and not self.interrupted:
+            return False
+        if self.producing:
+            self._producer.stop()  # what was seen is older than its last jobs: look again
+        elif self.interrupted or not seen.unfinished or self.elapsed > self.seconds + PATIENCE:
+            self._worker.stop()
+        return False
+
+    @contextmanager
+    def at_work(self) -> Generator[None]:
+        """Open the shop, and close it: what runs may end."""
+        from laneway.cli.demo_shop import Producer, app  # noqa: PLC0415
+        from laneway.worker import Worker  # noqa: PLC0415
+
+        self._producer = Producer()
+        self._worker = Worker(app, SLOTS, shutdown_timeout=5.0)
+        app.inspect.counts()  # the store opens here, where its errors are seen
+        self._thread = threading.Thread(target=self._work, name="demo-worker", daemon=True)
+        self._opened = time.monotonic()
+        self._thread.start()
+        self._producer.start()
+        try:
+            with _interrupts(self._interrupt):
+                yield
+        finally:
+            self._producer.stop()
+            self._worker.stop()
+            self._thread.join(0 if self._in_haste else 10)
+            self._closed = time.monotonic()
+        if self.failure is not None:
+            raise self.failure
+
+    def _work(self) -> None:
+        try:
+            self._worker.run()
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self.failure = error
+
+    def _interrupt(self) -> None:
+        if self.interrupted:
+            self._in_haste = True
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+
+@contextmanager
+def _interrupts(call: Callable[[], None]) -> Generator[None]:
+    """Call on Ctrl-C and SIGTERM instead of ending the program."""
+
+    def handle(_: int, __: FrameType | None) -> None:
+        call()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print_every_second(shown: Demo) -> None:
+    """What a log file gets instead of the live view."""
+    said = 0
+    while not shown.done(seen := shown.snapshot()):
+        if shown.elapsed >= said + 1:
+            said = int(shown.elapsed)
+            totals, counts = seen.totals, seen.counts
+            waiting = seen.unfinished - counts["running"]
+            click.echo(
+                f"{said:3} s  enqueued {totals['enqueued']:4}  done {totals['processed']:4}  retried {totals['retried']:3}"
+                f"  dead {totals['dead']:2}  waiting {waiting:3}  running {counts['running']:2}"
+            )
+        time.sleep(0.05)
+
+
+def _lost(seen: Snapshot) -> int:
+    """Jobs that were enqueued and are neither done, nor dead, nor in the store. There must be none."""
+    return seen.totals["enqueued"] - seen.totals["processed"] - seen.totals["dead"] - seen.unfinished
+
+
+def _summary(shown: Demo, seen: Snapshot, verdict: Verdict, kinds: Counter[str]) -> list[str]:
+    totals = seen.totals
+    rows = [
+        ("enqueued", totals["enqueued"], "jobs of six tasks in three queues"),
+        ("done", totals["processed"], f"{totals['processed'] / max(shown.elapsed, 1e-9):.0f} a second"),
+        ("retried", totals["retried"], "attempts that failed and were made again"),
+        ("dead", totals["dead"], f"gave up: {', '.join(f'{kind} {n}' for kind, n in kinds.most_common())}" if kinds else ""),
+    ]
+    if seen.unfinished:
+        left = ", ".join(f"{number} {state}" for state, number in seen.counts.items() if number and state != "dead")
+        rows.append(("left", seen.unfinished, f"not done when you stopped: {left}" if shown.interrupted else left))
+    return [
+        "",
+        f"The shop was open for {shown.elapsed:.0f} s: one worker, {SLOTS} slots, jobs in an SQLite file.",
+        "",
+        *(f"  {name:9}{number:6}   {note}".rstrip() for name, number, note in rows),
+        "",
+        *_lanes(verdict),
+        *([f"  LOST: {lost} jobs. Please report this."] if (lost := _lost(seen)) else []),
+        "",
+    ]
+
+
+def _lanes(verdict: Verdict) -> list[str]:
+    """Say whether the lanes kept their promise, by the ledger that the charges wrote themselves."""
+    if verdict.mistakes:
+        return [
+            click.style(f"  Lanes BROKE their promise {len(verdict.mistakes)} times. Please report this:", fg="red"),
+            *(f"    {mistake}" for mistake in verdict.mistakes[:10]),
+        ]
+    in_order = click.style("In order:", fg="green")
+    return [
+        f"  {in_order} {verdict.charges} charges in {verdict.lanes} lanes, one for each customer, in {verdict.runs} runs.",
+        "  In every lane one ran at a time, and none began before the one in front was",
+        "  done or dead. Checked against the ledger that the charges themselves wrote.",
+    ]

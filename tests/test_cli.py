@@ -1,0 +1,543 @@
+"""The command line: finding the app, every mistake in one line, the worker, the status and the demo."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from laneway import App, Retry
+from laneway.cli import laneway
+from laneway.cli.demo_shop import Entry, check
+from laneway.cli.locate import choose
+from laneway.cli.show import JobLines, clip, duration, short_id, sparkline
+from laneway.errors import ConfigError
+from laneway.worker import Worker
+
+SHOP = """
+from laneway import App, Retry
+
+app = App()
+
+@app.task
+def hello(name: str) -> None:
+    print("Hello,", name, flush=True)
+
+@app.task(queue="billing", lane="customer", retry=Retry(times=0))
+def charge(customer: str) -> None:
+    raise ValueError("no money")
+
+helper = 7
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "app.py").write_text(SHOP)
+    return folder
+
+
+def environment(**extra: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LANEWAY_", "DEMO_", "NO_COLOR"))}
+    return {**kept, **extra}
+
+
+@pytest.fixture
+def run(project: Path) -> Run:
+    def call(*arguments: str, cwd: Path = project, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "laneway", *arguments]
+        return subprocess.run(command, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=60, check=False)
+
+    return call
+
+
+def jobs(project: Path, *statements: str) -> None:
+    """Run statements in the project, with its app's names."""
+    program = "\n".join(["from app import *", *statements])
+    subprocess.run([sys.executable, "-c", program], cwd=project, env=environment(), check=True, timeout=60)
+
+
+def mistake(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
+    """Return the one line that a mistake is."""
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("laneway: ")
+    return line.removeprefix("laneway: ")
+
+
+# -- the front door ----------------------------------------------------------------------------------------------
+
+
+def test_the_help_names_the_commands_and_loads_nothing_heavy() -> None:
+    program = (
+        "import atexit, sys; sys.argv = ['laneway', '--help']; from laneway.cli import main\n"
+        "heavy = ('rich', 'asyncio', 'sqlite3', 'tomllib', 'laneway.cli.live', 'laneway.cli.demo_shop')\n"
+        "atexit.register(lambda: print('LOADED', [name for name in heavy if name in sys.modules]))\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert re.findall(r"^  (\w+)  ", done.stdout, re.MULTILINE) == ["worker", "status", "demo"]
+    assert done.stdout.endswith("LOADED []\n")
+
+
+def test_a_worker_never_loads_rich(project: Path, run: Run) -> None:
+    with (project / "app.py").open("a") as file:
+        file.write("\n@app.on_stop\ndef tell():\n    import sys\n    print('rich' in sys.modules, flush=True)\n")
+    assert run("worker", "--burst").stdout == "False\n"
+
+
+def test_no_command_shows_the_help_and_the_version_is_known() -> None:
+    shown = CliRunner().invoke(laneway, [])
+    assert (shown.exit_code, "Commands:" in shown.output) == (0, True)
+    assert CliRunner().invoke(laneway, ["--version"]).output.startswith("laneway 0.")
+
+
+def test_an_unknown_command_or_option_is_one_line() -> None:
+    asked = CliRunner().invoke(laneway, ["wroker"])
+    assert asked.exit_code == 2
+    assert asked.stderr.startswith('laneway: there is no command "wroker". Did you mean "worker"?')
+    asked = CliRunner().invoke(laneway, ["worker", "--slotz", "3"])
+    assert (asked.exit_code, asked.stderr.count("\n")) == (2, 1)
+    assert "--slots" in asked.stderr
+    assert "See laneway worker --help" in asked.stderr
+
+
+# -- finding the app ---------------------------------------------------------------------------------------------
+
+
+def test_the_argument_comes_before_the_environment_before_pyproject_before_files(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("LANEWAY_APP", raising=False)
+    (project / "main.py").touch()
+    assert choose(None, None)[0] == "./app.py"
+    (project / "app.py").unlink()
+    assert choose(None, None)[0] == "./main.py"
+    (project / "pyproject.toml").write_text('[tool.laneway]\napp = "c:d"\n')
+    assert choose(None, None) == ("c:d", "[tool.laneway] app in pyproject.toml: ")
+    monkeypatch.setenv("LANEWAY_APP", "b")
+    assert choose(None, None) == ("b", "LANEWAY_APP: ")
+    assert choose(None, "a") == choose("a", None) == choose("a", "a") == ("a", "")
+    with pytest.raises(ConfigError, match="two apps are named"):
+        choose("a", "b")
+
+
+@pytest.mark.parametrize("text", ["[tool.laneway", "[tool.laneway]\napp = 7", "tool = 3"])
+def test_a_pyproject_that_cannot_be_used_is_named(project: Path, run: Run, text: str) -> None:
+    (project / "pyproject.toml").write_text(text)
+    assert "pyproject.toml" in mistake(run("worker", "--burst"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["app"], ["app:app"], ["-A", "app"], ["--app", "app:app"], ["app.py"], ["./app.py:app"], ["../project/app.py"]],
+    ids=" ".join,
+)
+def test_every_way_to_name_the_app_leads_to_the_same_tasks(project: Path, run: Run, arguments: list[str]) -> None:
+    jobs(project, "hello.enqueue('Ada')")
+    done = run("worker", *arguments, "--burst")
+    assert (done.returncode, done.stdout) == (0, "Hello, Ada\n"), done.stderr
+
+
+def test_a_file_elsewhere_is_named_as_if_imported_from_its_folder(project: Path, tmp_path: Path, run: Run) -> None:
+    (project / "prices.py").write_text("FACTOR = 2")
+    (project / "app.py").write_text(f"import prices\n{SHOP}")  # its neighbours are found too
+    jobs(project, "hello.enqueue('Ada')")
+    done = run("worker", "./project/app.py:app", "--burst", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "Hello, Ada\n"), done.stderr
+
+
+def test_a_module_inside_a_package_and_the_package_itself_are_found(tmp_path: Path, run: Run) -> None:
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .jobs import app")
+    (package / "jobs.py").write_text(SHOP)
+    for name in ("shop.jobs:app", "shop.jobs", "shop", "./shop/__init__.py"):
+        assert run("worker", name, "--burst", cwd=tmp_path).returncode == 0, name
+    assert 'Did you mean "shop.jobs:app"?' in mistake(run("worker", "shop.jobs.app", cwd=tmp_path))
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------
+
+
+def test_no_app_says_how_to_name_one(tmp_path: Path, run: Run) -> None:
+    said = mistake(run("worker", cwd=tmp_path))
+    assert said.startswith(f"no app found: there is no app.py or main.py in {tmp_path}; name it as in: laneway worker ")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("apq", r'there is no module "apq" in .* Did you mean "app"\?'),
+        ("nope.jobs:app", r'there is no module "nope" in'),
+        ("./ap.py", r'there is no file ./ap.py. Did you mean "app.py"\?'),
+        ("../project", r"\.\./project is a folder: name a file in it, such as \.\./project/app\.py"),
+        ("app:apq", r'there is no "apq" in app.py. Did you mean "app"\? Apps there: app$'),
+        ("app:nothing.like_it", r'there is no "nothing.like_it" in app.py. Apps there: app$'),
+        ("app:helper", r'"helper" in app.py is a int, not an App. Apps there: app$'),
+        ("app:App", r'"App" in app.py is a class, not an App'),
+    ],
+)
+def test_a_wrong_name_is_one_line(run: Run, name: str, said: str) -> None:
+    assert re.match(said, mistake(run("worker", name)))
+
+
+def test_a_wrong_name_in_the_environment_says_where_it_is_written(run: Run) -> None:
+    assert mistake(run("worker", LANEWAY_APP="nope")).startswith('LANEWAY_APP: there is no module "nope"')
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import os\nimport missing_thing", "app.py, line 2: ModuleNotFoundError: No module named 'missing_thing'"),
+        ("def f(:\n    pass", "app.py, line 1: SyntaxError: "),
+        ("x = 1\n\n1 / 0", "app.py, line 3: ZeroDivisionError: division by zero"),
+        ("raise ValueError('one\\ntwo')", "app.py, line 1: ValueError: one two"),
+        ("from laneway import App\napp = App('mysql://x')", 'app.py, line 2: ConfigError: there is no store "mysql"'),
+        ("import json\njson.loads('{')", "app.py, line 2: JSONDecodeError: "),
+        ("import sys\nsys.exit(3)", "app.py, line 2: it ends the program. Put that under if __name__ =="),
+        ("from . import x", "app.py, line 1: ImportError: attempted relative import"),
+    ],
+)
+def test_an_error_inside_the_app_says_file_and_line(project: Path, run: Run, text: str, said: str) -> None:
+    (project / "app.py").write_text(text)
+    assert mistake(run("worker")).startswith(f"app cannot be imported: {said}")
+
+
+def test_an_error_in_what_the_app_imports_later_says_file_and_line(project: Path, run: Run) -> None:
+    (project / "app.py").write_text("from laneway import App\napp = App(imports=['mail'])")
+    assert "No module named 'mail'" in mistake(run("worker"))
+    (project / "mail.py").write_text("\nundefined")
+    assert "mail.py, line 2: NameError: name 'undefined'" in mistake(run("worker"))
+
+
+def test_a_module_without_any_app_says_so(project: Path, run: Run) -> None:
+    (project / "app.py").write_text("apple = 3")
+    assert mistake(run("worker")) == 'there is no "app" in app.py. There is no App in it: write app = App(...)'
+
+
+def test_a_file_whose_name_is_taken_is_not_confused_with_the_other(project: Path, run: Run) -> None:
+    (project / "logging.py").write_text(SHOP)
+    # -P: else Python itself would take the file for its own logging
+    command = [sys.executable, "-P", "-m", "laneway", "worker", "./logging.py"]
+    done = subprocess.run(command, cwd=project, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert 'logging.py cannot be imported: "logging" is already' in mistake(done)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-s", "0"], "slots=0: use a whole number from 1"),
+        (["-q", "a,,b"], "'' is no name for a queue"),
+        (["--store", "nonsense"], "'nonsense' is no store's URL"),
+        (["--store", "sqlite:///x.db?tiemout=3"], 'Did you mean "timeout"?'),
+        (["--shutdown-timeout", "-1"], "--shutdown-timeout"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(run: Run, arguments: list[str], said: str) -> None:
+    assert said in mistake(run("worker", *arguments))
+
+
+@pytest.mark.parametrize("command", ["worker", "status"])
+def test_a_store_that_cannot_be_used_is_one_line_and_code_1(project: Path, run: Run, command: str) -> None:
+    (project / "text.db").write_text("this is no database\n" * 100)
+    assert "text.db is damaged or no SQLite database" in mistake(run(command, "--store", "sqlite:///text.db"), 1)
+
+
+def test_a_store_that_cannot_be_written_to_is_for_looking_only(project: Path, run: Run) -> None:
+    jobs(project, "hello.enqueue('Ada')", "app.close()")
+    shutil.rmtree(project / "laneway.db-sync")
+    (project / "laneway.db-sync").touch()  # a file where a folder should be: not even root can write there
+    assert "laneway.db cannot be written to" in mistake(run("worker"), 1)
+    assert json.loads(run("status", "--json").stdout)["counts"]["ready"] == 1
+
+
+def test_a_worker_whose_store_has_no_folder_says_so(run: Run) -> None:
+    assert "its folder" in mistake(run("worker", "--store", "sqlite:///nowhere/jobs.db"), 1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_one_line_and_code_1(project: Path, run: Run) -> None:
+    project.chmod(0o555)
+    try:
+        assert "cannot be written to" in mistake(run("worker"), 1)
+    finally:
+        project.chmod(0o755)
+
+
+# -- the worker --------------------------------------------------------------------------------------------------
+
+
+def test_a_burst_runs_what_is_due_and_says_what_failed(project: Path, run: Run) -> None:
+    jobs(project, "hello.enqueue('Ada')", "charge.enqueue('bob')", "hello.using(run_after=600).enqueue('later')")
+    done = run("worker", "--burst", "-s", "2")
+    assert (done.returncode, done.stdout) == (0, "Hello, Ada\n")
+    assert re.search(r"INFO worker started: sqlite:///.*/laneway.db, 2 tasks, all queues, 2 slots", done.stderr)
+    assert re.search(r"ERROR app.charge \w+ is dead after attempt 1: ValueError: no money", done.stderr)
+    assert re.search(r"INFO worker stopped after ", done.stderr)
+    assert "DEBUG" not in done.stderr
+
+
+def test_queues_and_store_are_the_commands_to_choose(project: Path, run: Run) -> None:
+    jobs(project, "app.url = 'sqlite:///other.db'", "hello.enqueue('Ada')", "hello.using(queue='vip').enqueue('Bob')")
+    assert run("worker", "--burst").stdout == ""
+    assert run("worker", "--burst", "--store", "sqlite:///other.db", "-q", "vip, mail").stdout == "Hello, Bob\n"
+    assert run("worker", "--burst", "--store", "sqlite:///other.db", "-w", "1").stdout == "Hello, Ada\n"
+
+
+def test_another_store_holds_even_if_the_app_used_its_own_while_it_was_imported(project: Path, run: Run) -> None:
+    (project / "app.py").write_text(f"{SHOP}\napp.inspect.counts()\n")
+    jobs(project, "app.close()", "app.url = 'sqlite:///other.db'", "app._stores = None", "hello.enqueue('Ada')")
+    assert run("worker", "--burst", "--store", "sqlite:///other.db").stdout == "Hello, Ada\n"
+
+
+def test_an_app_without_tasks_is_warned_about(project: Path, run: Run) -> None:
+    (project / "app.py").write_text("from laneway import App\napp = App()")
+    assert "WARNING the app has no tasks" in run("worker", "--burst").stderr
+
+
+def test_a_program_that_sets_up_logging_keeps_its_own(project: Path, run: Run) -> None:
+    (project / "app.py").write_text(f"import logging\nlogging.basicConfig(format='MINE %(message)s', level='INFO')\n{SHOP}")
+    lines = run("worker", "--burst").stderr.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("MINE worker st") for line in lines)
+
+
+def read_until(stream: int, text: str, seconds: float = 30.0) -> str:
+    """Read from a file descriptor until a text has come."""
+    seen = b""
+    deadline = time.monotonic() + seconds
+    while text.encode() not in seen:
+        assert time.monotonic() < deadline, seen
+        if select.select([stream], [], [], 0.2)[0]:
+            seen += os.read(stream, 65536)
+    return seen.decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_what_runs_end_and_the_exit_code_is_0(project: Path, number: signal.Signals) -> None:
+    with (project / "app.py").open("a") as file:
+        file.write("\n@app.task\ndef slow():\n    import time\n    print('begun', flush=True)\n    time.sleep(0.5)\n")
+        file.write("    print('ended', flush=True)\n")
+    jobs(project, "slow.enqueue()")
+    command = [sys.executable, "-m", "laneway", "worker"]
+    with subprocess.Popen(command, cwd=project, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        read_until(process.stdout.fileno(), "begun\n")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, b"ended\n")
+    assert f"{number.name}: stopping" in err.decode()
+    assert "worker stopped after" in err.decode()
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    ours, theirs = pty.openpty()
+    yield ours, theirs
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize("env", [{"TERM": "xterm"}, {"TERM": "xterm", "NO_COLOR": "1"}], ids=["colour", "NO_COLOR"])
+def test_on_a_terminal_each_run_has_its_line(project: Path, terminal: tuple[int, int], env: dict[str, str]) -> None:
+    jobs(project, "hello.enqueue('Ada')", "charge.enqueue('bob')")
+    ours, theirs = terminal
+    command = [sys.executable, "-m", "laneway", "worker", "--burst"]
+    with subprocess.Popen(command, cwd=project, env=environment(**env), stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        seen = read_until(ours, "worker stopped")
+    assert process.returncode == 0
+    assert ("\x1b[" in seen) == ("NO_COLOR" not in env)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", seen).replace("\r", "")
+    assert re.search(r"^\d\d:\d\d:\d\d  app.hello   …\w{7}  -             done +\d+ [mµ]s$", plain, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d  app.charge  …\w{7}  bob           dead +\d+ [mµ]s$", plain, re.MULTILINE)
+    assert "\n          attempt 1, the last: ValueError: no money\n" in plain
+    assert plain.count("no money") == 2  # said, and the line of code; not once more by the log
+    assert "worker/run.py" not in plain
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------
+
+
+def test_texts_have_the_width_they_are_given() -> None:
+    assert clip("abc", 5) == "abc  "
+    assert clip("abcdef", 5) == "abcd…"
+    assert (short_id("mail-42"), short_id("cr2a1tp67h6jthdykdj5")) == ("mail-42", "…hdykdj5")
+    assert max(len(duration(s)) for s in (0, 0.0004, 0.99949, 0.9996, 59.94, 59.96, 3599.4, 3600, 86_400)) <= 8
+    assert (sparkline([]), sparkline([0, 0]), sparkline([1, 2, 3])) == ("", "▁▁", "▃▆█")
+
+
+class Lines:
+    """A stream that is no terminal and keeps what is written."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None: ...
+
+    def isatty(self) -> bool:
+        return False
+
+
+def test_a_log_file_of_the_program_still_gets_its_records_and_no_more() -> None:
+    log = logging.getLogger("laneway")
+    got: list[logging.LogRecord] = []
+    other = logging.Handler()
+    other.emit = got.append  # type: ignore[method-assign, assignment]
+    app = App("sqlite://")
+
+    @app.task(name="broken", retry=Retry(times=1, backoff=60))
+    def broken() -> None:
+        raise ValueError("no")
+
+    broken.enqueue()
+    stream = Lines()
+    logging.getLogger().addHandler(other)
+    try:
+        lines = JobLines(stream, ["broken"])  # type: ignore[arg-type]
+        lines.install()
+        Worker(app).run(burst=True)
+    finally:
+        logging.getLogger().removeHandler(other)
+        log.handlers.clear()
+        log.propagate = True
+        log.setLevel(logging.NOTSET)
+    assert [record.levelname for record in got] == ["WARNING"]
+    assert lines.outcomes == {"retrying": 1}
+    assert re.fullmatch(r".* retrying .*\n +attempt 1, again in 1m 00s: ValueError: no \(test_cli.py:\d+\)\n", stream.text)
+
+
+# -- status ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def busy(project: Path, run: Run) -> Path:
+    jobs(project, "hello.enqueue('Ada')", "charge.enqueue('bob')")
+    run("worker", "--burst")
+    jobs(project, "hello.enqueue('Eve')", "hello.using(run_after=600).enqueue('later')", "app.inspect.pause('billing')")
+    return project
+
+
+def test_status_is_plain_text_where_nobody_looks(busy: Path, run: Run) -> None:
+    done = run("status")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ["queue", "paused", "scheduled", "ready", "retrying", "blocked", "running", "dead"] in lines
+    assert ["billing", "yes", "0", "0", "0", "0", "0", "1"] in lines
+    assert ["default", "no", "1", "1", "0", "0", "0", "0"] in lines
+    assert ["all", "1", "1", "0", "0", "0", "1"] in lines
+    assert "totals: enqueued 4, processed 1, failed 1, retried 0, dead 1" in done.stdout
+    assert re.search(r"app.charge +\w{20} +billing +bob +dead", done.stdout)
+    assert "\x1b" not in done.stdout
+
+
+def test_status_as_json_is_one_document_and_needs_no_app(busy: Path, tmp_path: Path, run: Run) -> None:
+    url = f"sqlite:///{busy}/laneway.db"
+    done = run("status", "--json", "--store", url, cwd=tmp_path)
+    seen = json.loads(done.stdout)
+    assert (seen["store"], seen["counts"]["dead"], seen["totals"]["enqueued"]) == (url, 1, 4)
+    assert {queue["name"]: queue["paused"] for queue in seen["queues"]} == {"billing": True, "default": False}
+    assert {(run["task"], run["lane"], run["outcome"]) for run in seen["recent"]} == {
+        ("app.hello", None, "done"),
+        ("app.charge", "bob", "dead"),
+    }
+    assert json.loads(run("status", "--json").stdout) == seen
+
+
+def test_status_on_a_terminal_is_a_table(busy: Path, terminal: tuple[int, int]) -> None:
+    ours, theirs = terminal
+    command = [sys.executable, "-m", "laneway", "status"]
+    with subprocess.Popen(command, cwd=busy, env=environment(TERM="xterm", COLUMNS="80"), stdout=theirs) as process:
+        seen = read_until(ours, "app.charge")
+    assert process.returncode == 0
+    assert "billing paused" in re.sub(r"\x1b\[[0-9;]*m", "", seen)
+    assert "\x1b[" in seen
+
+
+def test_status_does_not_make_a_store(project: Path, run: Run) -> None:
+    before = sorted(project.iterdir())
+    assert "there is no store" in mistake(run("status", "--store", "sqlite:///typo.db"), 1)
+    assert [file for file in sorted(project.iterdir()) if file.name != "__pycache__"] == before
+    assert "in the memory of one process" in mistake(run("status", "--store", "sqlite://"))
+
+
+# -- the demo ----------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_in_a_pipe_prints_lines_and_a_summary(tmp_path: Path, run: Run) -> None:
+    done = run("demo", cwd=tmp_path, DEMO_SECONDS="2", TMPDIR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"^  1 s  enqueued +\d+  done ", done.stdout, re.MULTILINE)
+    assert re.search(r"In order: \d+ charges in \d lanes", done.stdout)
+    assert "LOST" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert list(tmp_path.glob("laneway-demo-*")) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_demo_early_with_its_summary(number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "laneway", "demo", "--seconds", "60"]
+    with subprocess.Popen(command, env=environment(PYTHONUNBUFFERED="1"), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        read_until(process.stdout.fileno(), "  1 s")
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "In order:" in out.decode()
+
+
+def test_the_demo_on_a_terminal_has_a_live_view(terminal: tuple[int, int]) -> None:
+    ours, theirs = terminal
+    command = [sys.executable, "-m", "laneway", "demo", "--seconds", "1"]
+    env = environment(TERM="xterm", COLUMNS="80", LINES="24")
+    with subprocess.Popen(command, env=env, stdout=theirs) as process:
+        seen = read_until(ours, "ledger that the charges")
+    assert process.returncode == 0
+    assert all(part in seen for part in ("Ctrl-C ends it", "sales_report", "blocked jobs by lane", "last runs", "In order:"))
+
+
+@pytest.mark.parametrize(
+    ("entries", "mistakes"),
+    [
+        ([(1, "begins"), (1, "done"), (2, "begins"), (2, "done")], []),
+        ([(1, "begins"), (1, "failed"), (1, "begins"), (1, "done"), (2, "begins")], []),
+        ([(1, "begins"), (2, "begins")], ["ada: 2 began while 1 ran", "ada: 2 came after 0 (done)"]),
+        ([(2, "begins"), (2, "done")], ["ada: 2 came after 0 (done)"]),
+        ([(1, "begins"), (1, "done"), (1, "begins")], ["ada: 1 came after 1 (done)"]),
+        ([(1, "begins"), (1, "failed"), (2, "begins")], ["ada: 2 came after 1 (failed)"]),
+        ([(7, "begins"), (7, "done")], ["ada: 7 came after 0 (done)"]),
+    ],
+)
+def test_the_ledger_finds_what_lanes_must_not_do(entries: list[tuple[int, str]], mistakes: list[str]) -> None:
+    found = check([Entry("ada", number, what) for number, what in entries]).mistakes  # type: ignore[arg-type]
+    assert found == mistakes
+
+
+def test_a_lane_goes_on_after_a_charge_that_is_dead() -> None:
+    tried = [Entry("ada", 1, "begins"), Entry("ada", 1, "failed")]
+    entries = [*tried, *tried, Entry("ada", 2, "begins")]
+    assert check(entries, {("ada", 1)}).mistakes == []
+    assert check([*entries, Entry("bob", 1, "begins")], {("ada", 1)}).lanes == 2

@@ -53,6 +53,7 @@ class Loop:
     ) -> None:
         self.stopping = False
         self.quiet = False
+        self._why = "stop"
         self._worker = worker  # for the hooks
         self._app = app
         self._queues = queues
@@ -98,8 +99,12 @@ class Loop:
             self._app.hooks.call("on_crash", self._failure)
             raise self._failure
 
-    def stop(self) -> None:
-        """Claim nothing more, and return from `run` when what runs has ended. From any thread."""
+    def stop(self, why: str) -> None:
+        """Claim nothing more, and return from `run` when what runs has ended. From any thread, and from a signal's handler.
+
+        Nothing is written here: a handler may have interrupted who writes just now. The loop says it.
+        """
+        self._why = why
         self.stopping = True
         self._outbox.wake()
 
@@ -273,8 +278,7 @@ class Loop:
         if self.stopping or self._failure is not None:
             if self._deadline == float("inf"):
                 self._deadline = time.monotonic() + self._shutdown_timeout
-                if not idle:
-                    log.info("stopping: running jobs have %g s to end", self._shutdown_timeout)
+                log.info("%s: stopping, running jobs have %g s", self._why, self._shutdown_timeout)
             return idle or time.monotonic() >= self._deadline
         return burst and idle and not self._look and not self._trouble
 
@@ -310,7 +314,7 @@ class Loop:
         if "quiet" in heard.commands:
             self.quiet = True
         if "stop" in heard.commands:
-            self.stop()
+            self.stop("told to stop")
 
     def _flush(self, *jobs: JobContext) -> None:
         """Write down what jobs told about themselves."""

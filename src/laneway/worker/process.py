@@ -63,7 +63,7 @@ class Worker:
         """Claim nothing more, let what runs end, and return from `run`. From any thread, at any time."""
         self._stopping = True
         if self._loop is not None:
-            self._loop.stop()
+            self._loop.stop("stop")
 
     def run(self, burst: bool = False) -> None:
         """Work until stopped; with `burst` until there is nothing to do."""
@@ -89,10 +89,12 @@ class Worker:
             yield
             return
 
-        def handle(_number: int, _frame: FrameType | None) -> None:
+        def handle(number: int, _: FrameType | None) -> None:
             if self._stopping:
                 raise KeyboardInterrupt
-            self.stop()
+            self._stopping = True
+            if self._loop is not None:
+                self._loop.stop(signal.Signals(number).name)
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
         try:

@@ -6,6 +6,7 @@ is meant to end if not by its result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -15,7 +16,7 @@ from laneway.instant import FAR
 from laneway.job import Claim
 from laneway.outcome import Notes
 
-__all__ = ["Cancel", "JobContext", "NoCurrentJob", "RetryIn", "Snooze", "current_job", "running_job"]
+__all__ = ["Cancel", "JobContext", "NoCurrentJob", "RetryIn", "Snooze", "check_seconds", "current_job", "running_job"]
 
 #: How many log lines a job keeps, and how long each may be.
 LOG_LINES = 100
@@ -31,7 +32,7 @@ class Snooze(Exception):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"snoozed for {seconds:g} s")
-        self.seconds = _check("Snooze", seconds)
+        self.seconds = check_seconds("Snooze", seconds)
 
 
 class RetryIn(Exception):
@@ -39,7 +40,7 @@ class RetryIn(Exception):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"to be retried in {seconds:g} s")
-        self.seconds = _check("RetryIn", seconds)
+        self.seconds = check_seconds("RetryIn", seconds)
 
 
 class Cancel(Exception):
@@ -50,7 +51,8 @@ class Cancel(Exception):
         self.reason = str(reason)
 
 
-def _check(name: str, seconds: float) -> float:
+def check_seconds(name: str, seconds: float) -> float:
+    """Return a time to wait, or raise ValueError."""
     if not 0 <= seconds <= FAR:
         raise ValueError(f"{name}({seconds!r}): use seconds from 0 to ten years")
     return seconds
@@ -108,12 +110,21 @@ class JobContext:
 
     def progress(self, done: float, total: float) -> None:
         """Tell how far it is; shown with the job within about a second."""
-        self._note().progress = (done, total)
+        if not (math.isfinite(done) and math.isfinite(total)):
+            raise ValueError(f"progress({done!r}, {total!r}): use numbers")
+        self._go_on()
+        self._note().progress = (float(done), float(total))
 
     def log(self, text: object) -> None:
         """Add a line to the job's own log; the last hundred are kept."""
+        self._go_on()
         notes = self._note()
         notes.log = [*notes.log, str(text)[:LINE_LENGTH].encode(errors="replace").decode()][-LOG_LINES:]
+
+    def _go_on(self) -> None:
+        """End a run that was cancelled: a thread cannot be stopped, but it can be told when it calls us."""
+        if self.cancelled:
+            raise Cancel("cancelled while it ran")
 
     def _note(self) -> Notes:
         if self._notes is None:

@@ -46,7 +46,7 @@ class Hooks:
         for function, takes in self._functions.get(moment, ()):
             try:
                 function(*values[:takes])
-            except Exception:
+            except BaseException:  # SystemExit of a hook harms nobody either
                 log.exception("%s of %s raised", moment, getattr(function, "__qualname__", function))
 
 

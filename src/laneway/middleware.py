@@ -75,7 +75,8 @@ async def aaround(
         try:
             for middleware in async_middlewares:
                 generator = middleware(value)
-                await anext(generator)
+                if await anext(generator, generator) is generator:
+                    raise RuntimeError(f"{middleware.__qualname__} did not yield: a middleware must yield once")
                 running.append(generator)
             yield
         except BaseException as error:  # noqa: BLE001 - raised at every yield, then raised again

@@ -43,7 +43,7 @@ class ErrorInfo(Struct, frozen=True, omit_defaults=True):
             lines = traceback.format_tb(error.__traceback__)
         # The end of a traceback is where it happened; a huge message must not push that out.
         text = "".join(line if len(line) <= 2 * MESSAGE_LIMIT else f"{line[:MESSAGE_LIMIT]} …\n" for line in lines)
-        return cls(kind=name, message=_clean(message[:MESSAGE_LIMIT]), traceback=_clean(text[-TRACEBACK_LIMIT:]))
+        return cls(kind=_clean(name), message=_clean(message[:MESSAGE_LIMIT]), traceback=_clean(text[-TRACEBACK_LIMIT:]))
 
 
 def _clean(text: str) -> str:

@@ -99,10 +99,24 @@ class Signature:
 
     def unpack(self, body: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return the typed arguments of a body, or raise BadArguments that names the one that does not fit."""
-        return self.open(body)[:2]
+        return self._read(body)[:2]
 
     def open(self, body: bytes) -> tuple[list[Any], dict[str, Any], dict[str, Any] | None]:
-        """The same, and the options that travelled with the job."""
+        """The same, and the options that travelled with the job. The whole call fits the function."""
+        args, kwargs, options = self._read(body)
+        self._fit(args, kwargs)
+        return args, kwargs, options
+
+    def _fit(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """Refuse a call that the function would not take; one with positional arguments alone is judged by their number."""
+        most = len(args) if self._variadic else len(self.positional)
+        if kwargs or not self._plain_call_fits or not self._required <= len(args) <= most:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise BadArguments(str(error)) from None
+
+    def _read(self, body: bytes) -> tuple[list[Any], dict[str, Any], dict[str, Any] | None]:
         try:
             call = self._decoder.decode(body)
             if self._variadic:

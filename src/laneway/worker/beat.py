@@ -29,17 +29,22 @@ class Beat(Service):
         self._heard = heard
         self._known = False
 
+    @property
+    def known(self) -> bool:
+        """The store has heard of this worker."""
+        return self._known
+
     def tick(self) -> None:
         """Beat once."""
         try:
             heard = self._store.beat([self._worker])[self._worker.id]
             if self._known and not heard.known:
                 log.warning("this worker was taken for dead and its jobs were given to others: what it runs will be refused")
-            self._heard(heard if self._known else Heard(known=True, marks=heard.marks, commands=heard.commands))
-            self._known = True
+            first, self._known = not self._known, True
+            self._heard(Heard(known=True, marks=heard.marks, commands=heard.commands) if first else heard)
             for dead in self._store.dead_workers():
                 ids = self._store.recover(dead, "its process ended, or its beat stood still")
                 if ids:
                     log.warning("worker %s is dead: its %d jobs are ready again", dead, len(ids))
         except StoreUnavailable as error:
-            log.debug("no beat: %s", error)
+            log.log(logging.DEBUG if self._known else logging.WARNING, "no beat: %s", error)

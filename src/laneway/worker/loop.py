@@ -82,7 +82,7 @@ class Loop:
 
     def run(self, burst: bool) -> None:
         """Work until there is a reason to stop."""
-        self._beat.tick()  # before the first claim: who claims must be known
+        self._beat.tick()
         self._app.hooks.call("on_start", self._worker)
         self._beat.start()
         self._notes.start()
@@ -116,13 +116,13 @@ class Loop:
         elif self._left_to_slots():
             return
         with self._mutex:
-            if self.stopping and self._hand:
+            if self.stopping:
                 self._give_back()
             if self._due <= time.monotonic():
                 self._look, self._due = True, float("inf")
             settled = self._outbox.take()
             limit = self._room(len(settled))
-            if settled or (limit and self._look):
+            if settled or self._trouble or (limit and self._look):
                 self._exchange(settled, limit)
                 return
         self._sleep(limit)
@@ -136,9 +136,7 @@ class Loop:
         if before != (self._turn, self._slots.waiting):
             return True
         # Somebody takes longer than expected: others need not wait for it.
-        if self._slots.waiting:
-            self._slots.wake()
-        return False
+        return self._slots.waiting > 0 and self._slots.wake()
 
     def ended(self, settled: Settled) -> None:
         """Take an outcome from a slot or seat, in its own thread.
@@ -165,8 +163,8 @@ class Loop:
 
     def _room(self, settling: int) -> int:
         """Return how many claims are wanted, if so many are settled in the same exchange."""
-        if self.stopping or self.quiet or self._failure is not None:
-            return 0
+        if self.stopping or self.quiet or self._failure is not None or not self._beat.known:
+            return 0  # who claims must be known
         free = self._pace.unsettled - self._in_flight + settling
         missing = free + self._pace.ahead - len(self._hand)
         # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle.
@@ -211,7 +209,7 @@ class Loop:
 
     def _hand_over(self) -> None:
         number = min(len(self._hand), self._pace.unsettled - self._in_flight)
-        if number <= 0:
+        if number <= 0 or self.stopping:
             return
         claims = [self._hand.popleft() for _ in range(number)]
         self._in_flight += number
@@ -226,12 +224,14 @@ class Loop:
     def _sleep(self, limit: int) -> None:
         now = time.monotonic()
         timeout = min(self._due, self._deadline, now + 60) - now
-        if limit:
+        stuck = self._hand or self._slots.waiting
+        if limit and not stuck:
             self._outbox.sleep(max(timeout, 0), self._wait)
-        elif self._hand:
+        elif stuck:
             exchanges = self._turn
             self._outbox.sleep(STUCK, None)
-            if not self._outbox.waiting and self._turn == exchanges:
+            # Only if the time is over: it may have been woken for something else.
+            if not self._outbox.waiting and self._turn == exchanges and time.monotonic() >= now + STUCK:
                 with self._mutex:
                     self._pace.mean = max(self._pace.mean, STUCK)
                     self._give_back()
@@ -260,32 +260,42 @@ class Loop:
         time.sleep(min(pause, max(self._deadline - time.monotonic(), 0)))
 
     def _give_back(self) -> None:
-        """Return what waits in hand."""
-        in_hand = {claim.token for claim in self._hand}
-        try:
-            self._store.give_back(self._info.id, keep=self._known.keys() - in_hand)
-        except StoreUnavailable as error:
-            self._away(error)
+        """Return what waits in hand, or in line for a slot. It is forgotten first: the answer may get lost."""
+        line = self._slots.take_back()
+        self._in_flight -= len(line)
+        if not line and not self._hand:
             return
-        for token in in_hand:
-            del self._known[token]
+        for claim in (*self._hand, *line):
+            del self._known[claim.token]
         self._hand.clear()
+        self._look = True
+        try:
+            self._store.give_back(self._info.id, keep=self._known.keys())
+        except StoreUnavailable as error:
+            self._away(error)  # and the next exchange gives back what is not known
 
     # -- coming to an end ------------------------------------------------------------------------------------
 
     def _finished(self, burst: bool) -> bool:
-        idle = not self._hand and not self._in_flight and not self._outbox.waiting
+        with self._mutex:  # in the middle of a slot's exchange it may look as if nothing were left
+            idle = not self._hand and not self._in_flight and not self._outbox.waiting and not self._trouble
+            looked = not self._look
         if self.stopping or self._failure is not None:
             if self._deadline == float("inf"):
                 self._deadline = time.monotonic() + self._shutdown_timeout
                 log.info("%s: stopping, running jobs have %g s", self._why, self._shutdown_timeout)
             return idle or time.monotonic() >= self._deadline
-        return burst and idle and not self._look and not self._trouble
+        return burst and idle and looked
 
     def _end(self) -> None:
         """Leave everything in order: nothing claimed that does not run."""
         self._beat.stop()
         self._notes.stop()
+        if self._mutex.acquire(timeout=1.0):
+            try:
+                self._give_back()
+            finally:
+                self._mutex.release()
         left = list(self._runner.running.values())
         if left:
             names = ", ".join(f"{job.task} {job.id}" for job in left[:5])
@@ -307,10 +317,15 @@ class Loop:
     # -- what others ask and tell ----------------------------------------------------------------------------
 
     def _heard(self, heard: Heard) -> None:
+        if not heard.known:
+            with self._mutex:
+                self._give_back()  # what others have now is not to start here
         for job in list(self._runner.running.values()):
-            if job.id in heard.marks or not heard.known:
+            if not job.cancelled and (job.id in heard.marks or not heard.known):
                 job.cancelled = True
                 self._seats.cancel(job.token)
+        if not self._turn:
+            self._outbox.wake()  # it may have waited to be known
         if "quiet" in heard.commands:
             self.quiet = True
         if "stop" in heard.commands:

@@ -7,6 +7,9 @@ in between: handing over and ending a job costs a microsecond.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = ["Seats", "Slots"]
+
+log = logging.getLogger("laneway")
 
 Crash = Callable[[BaseException], None]
 
@@ -57,15 +62,25 @@ class Slots:
         for _ in range(wake):
             self.wake()
 
-    def wake(self) -> None:
-        """Wake one more thread, a new one if all are awake."""
+    def take_back(self) -> list[Claim]:
+        """Return the claims that no thread has taken."""
+        back: list[Claim] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                back.append(self._line.popleft())
+        return back
+
+    def wake(self) -> bool:
+        """Wake one more thread, a new one if all are awake; False if all are."""
         try:
             self._idle.pop().release()
         except IndexError:
-            if len(self._threads) < self._size:
-                thread = threading.Thread(target=self._work, name=f"laneway-slot-{len(self._threads) + 1}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            if len(self._threads) >= self._size:
+                return False
+            thread = threading.Thread(target=self._work, name=f"laneway-slot-{len(self._threads) + 1}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return True
 
     def close(self, timeout: float) -> None:
         """Let idle threads end; who still runs a job does not."""
@@ -119,7 +134,8 @@ class Seats:
         """Let claims run at once."""
         loop = self._loop or self._open()
         self._waiting.extend(claims)
-        loop.call_soon_threadsafe(self._start)
+        # An empty context, as in a thread: who hands over may itself run inside a job's.
+        loop.call_soon_threadsafe(self._start, context=contextvars.Context())
 
     def cancel(self, token: int) -> None:
         """Cancel a claim's coroutine."""
@@ -145,11 +161,16 @@ class Seats:
         import asyncio  # noqa: PLC0415
 
         asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        except BaseException as error:  # noqa: BLE001 - our own mistake: jobs' errors are outcomes
-            self._crash(error)
-            return
+        while True:
+            try:
+                loop.run_forever()
+                break
+            except (SystemExit, KeyboardInterrupt) as error:
+                # Of a task that a job made: asyncio lets them through after telling who awaits it.
+                log.warning("%s in a task that a job started: the event loop goes on", type(error).__name__)
+            except BaseException as error:  # noqa: BLE001 - our own mistake: jobs' errors are outcomes
+                self._crash(error)
+                return
         if not self._tasks:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()

@@ -47,6 +47,11 @@ class Worker:
             raise ConfigError(f"slots={slots!r}: use a whole number from 1")
         if isinstance(queues, str):
             raise ConfigError(f"queues={queues!r}: use a list of names, queues=[{queues!r}]")
+        if queues is not None and not len(queues):
+            raise ConfigError("queues=[]: name at least one, or leave it out to serve all")
+        for name, value, least in (("shutdown_timeout", shutdown_timeout, 0.0), ("beat", beat, 0.01)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
+                raise ConfigError(f"{name}={value!r}: use seconds from {least:g}")
         try:
             self.queues = None if queues is None else tuple(check_queue(queue) for queue in queues)
         except ValueError as error:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
+from types import CoroutineType
 from typing import Any
 
 import msgspec
 
-from laneway.context import Cancel, JobContext, RetryIn, Snooze, running_job
-from laneway.errors import BadArguments, GarbageError
+from laneway.context import Cancel, JobContext, RetryIn, Snooze, check_seconds, running_job
+from laneway.errors import BadArguments, GarbageError, UnknownTask
 from laneway.hooks import Hooks
 from laneway.instant import SECOND, micros, now_micros
 from laneway.job import Claim
@@ -37,17 +39,17 @@ UNKNOWN_FOR = 3600 * SECOND
 
 def judge(policy: Retry, attempt: int, error: BaseException) -> Outcome:
     """Decide what a failed run means."""
-    if isinstance(error, Snooze):
-        return Snoozed(micros(error.seconds))
-    if isinstance(error, Cancel):
-        return Cancelled(error.reason)
-    if isinstance(error, RetryIn):
-        return Retrying(micros(error.seconds), ErrorInfo.of(error)) if attempt <= policy.times else Dead(ErrorInfo.of(error))
-    if not policy.allows(attempt, error):
-        return Dead(ErrorInfo.of(error))
     try:
+        if isinstance(error, Snooze):
+            return Snoozed(micros(check_seconds("Snooze", error.seconds)))
+        if isinstance(error, Cancel):
+            return Cancelled(error.reason)
+        if isinstance(error, RetryIn) and attempt <= policy.times:
+            return Retrying(micros(check_seconds("RetryIn", error.seconds)), ErrorInfo.of(error))
+        if isinstance(error, RetryIn) or not policy.allows(attempt, error):
+            return Dead(ErrorInfo.of(error))
         return Retrying(micros(policy.delay(attempt - 1)), ErrorInfo.of(error))
-    except Exception as trouble:  # noqa: BLE001 - a user's backoff function may raise anything
+    except BaseException as trouble:  # noqa: BLE001 - a user's backoff function may raise anything, and a user's Snooze hold anything
         return Dead(ErrorInfo.of(trouble))
 
 
@@ -68,6 +70,7 @@ class Runner:
         self._flush_notes = flush_notes
         self.running: dict[int, JobContext] = {}  # by token
         self.log_runs = log.isEnabledFor(logging.DEBUG)
+        self._home = os.getpid()
 
     def run(self, claim: Claim) -> Settled:
         """Run a claim in this thread."""
@@ -94,19 +97,26 @@ class Runner:
         task = self._tasks.get(claim.job.task)
         if task is None:
             log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
-            return unknown(claim, now_micros())
+            return self._stillborn(claim, unknown(claim, now_micros()))
         try:
             args, kwargs, options = task.signature.open(claim.job.body)
             policy, headers = _read_options(options, task.retry) if options else (task.retry, _NO_HEADERS)
         except (BadArguments, GarbageError) as error:
-            return Dead(ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}"))
-        except Exception as error:  # noqa: BLE001 - a user's codec may raise anything
-            return Dead(ErrorInfo.of(error))
+            info = ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}")
+            return self._stillborn(claim, Dead(info), error)
+        except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
+            return self._stillborn(claim, Dead(ErrorInfo.of(error)), error)
         job = JobContext(claim, args, kwargs, headers)
         self.running[claim.token] = job
         if self.log_runs:
             log.debug("%s %s starts", job.task, job.id, extra={"laneway_job": job})
         return job, task, policy
+
+    def _stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Outcome:
+        """Tell of a job that died before it could run."""
+        if isinstance(outcome, Dead):
+            self._died(JobContext(claim, [], {}, _NO_HEADERS), outcome, error or UnknownTask(outcome.error.message))
+        return outcome
 
     def _call(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
         running_job.set(job)
@@ -118,7 +128,7 @@ class Runner:
                     result = task.function(*job.args, **job.kwargs)
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a job's code end that job alone
             return self._failed(job, policy, error)
-        return self._done(task, result)
+        return self._done(job, task, result)
 
     async def _acall(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
         running_job.set(job)
@@ -130,21 +140,27 @@ class Runner:
                     result = await task.function(*job.args, **job.kwargs)
         except BaseException as error:  # noqa: BLE001 - the same; CancelledError too
             return self._failed(job, policy, error)
-        return self._done(task, result)
+        return self._done(job, task, result)
 
-    def _done(self, task: Task[..., Any, Any], result: object) -> Outcome:
+    def _done(self, job: JobContext, task: Task[..., Any, Any], result: object) -> Outcome:
+        if isinstance(result, CoroutineType):
+            result.close()
+            error = TypeError(f"{job.task} returned a coroutine that nobody runs: declare the task itself with async def")
+            return self._failed(job, _NEVER, error)
         if task.keep_result is None:
             return _DONE
         try:
             return Done(task.app.codecs.encode(result), micros(task.keep_result))
-        except Exception as error:  # noqa: BLE001 - a user's codec may raise anything
+        except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             # Running it again would do its work again: the result alone is at fault.
             described = ErrorInfo.of(error)
-            return Dead(
-                msgspec.structs.replace(described, message=f"it was done, but its result cannot be kept: {described.message}")
-            )
+            message = f"it was done, but its result cannot be kept: {described.message}"
+            outcome = Dead(msgspec.structs.replace(described, message=message))
+            self._died(job, outcome, error)
+            return outcome
 
     def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> Outcome:
+        self._leave_child(error)
         if job.cancelled and not isinstance(error, Snooze | RetryIn):
             return Cancelled("cancelled while it ran")
         outcome = judge(policy, job.attempt, error)
@@ -158,6 +174,12 @@ class Runner:
             self._died(job, outcome, error)
         return outcome
 
+    def _leave_child(self, error: BaseException | None = None) -> None:
+        """End the child of a fork in a job's code: the job is its parent's, and the worker too."""
+        if os.getpid() != self._home:
+            code = error.code if isinstance(error, SystemExit) else error and 1
+            os._exit(code if isinstance(code, int) else code is not None)
+
     def _died(self, job: JobContext, outcome: Dead, error: BaseException) -> None:
         log.error(
             "%s %s is dead after attempt %d: %s: %s\n%s",
@@ -167,6 +189,7 @@ class Runner:
         self._hooks.call("on_death", job, error)
 
     def _finish(self, claim: Claim, outcome: Outcome, started: int) -> Settled:
+        self._leave_child()
         finished = time.time_ns() // 1000
         job = self.running.pop(claim.token, None)
         if job is not None:
@@ -182,12 +205,11 @@ class Runner:
                     seconds,
                     extra={"laneway_job": job, "laneway_outcome": outcome},
                 )
-        elif isinstance(outcome, Dead):
-            log.error("%s %s is dead: %s", claim.job.task, claim.job.id, outcome.error.message)
         return Settled(claim, outcome, started, finished)
 
 
 _DONE = Done()
+_NEVER = Retry(times=0)
 _NO_HEADERS: dict[str, str] = {}
 
 

@@ -26,11 +26,13 @@ class Outbox:
         self._wake_store = wake_store
         self._in_store = False  # the loop sleeps in the store's wait,
         self._asleep = False  # or here
+        self._rung = False  # somebody woke the loop since it last slept, whether it slept or not
         self._door = threading.Lock()
         self._door.acquire()
 
     def wake(self) -> None:
-        """Wake the loop, if it sleeps."""
+        """Wake the loop, or keep it from going to sleep."""
+        self._rung = True
         if self._asleep:
             self._asleep = False
             self._open()
@@ -58,11 +60,12 @@ class Outbox:
         # The mark is set before looking: who puts something after the look sees it and wakes us.
         if in_store is not None:
             self._in_store = True
-            if not self.waiting:
+            if not self.waiting and not self._rung:
                 in_store(timeout)
             self._in_store = False
         else:
             self._asleep = True
-            if not self.waiting:
+            if not self.waiting and not self._rung:
                 self._door.acquire(timeout=timeout)
             self._asleep = False
+        self._rung = False

@@ -129,10 +129,12 @@ class Loop:
 
     def _left_to_slots(self) -> bool:
         """While jobs are short, the slots' threads do the exchanges. Look now and then whether they do."""
-        if self._pace.mean >= SHORT or not self._in_flight or self.stopping:
+        if self._pace.mean >= SHORT or self.stopping or not (self._in_flight or self._mutex.locked()):
             return False
+        if len(self._outbox.waiting) >= self._in_flight and not self._mutex.locked():
+            return False  # all have ended, and whoever was last found us holding the mutex
         before = (self._turn, self._slots.waiting)
-        self._outbox.sleep(SOON, None)
+        self._outbox.doze(SOON)
         if before != (self._turn, self._slots.waiting):
             return True
         # Somebody takes longer than expected: others need not wait for it.
@@ -277,15 +279,20 @@ class Loop:
     # -- coming to an end ------------------------------------------------------------------------------------
 
     def _finished(self, burst: bool) -> bool:
-        with self._mutex:  # in the middle of a slot's exchange it may look as if nothing were left
-            idle = not self._hand and not self._in_flight and not self._outbox.waiting and not self._trouble
-            looked = not self._look
+        idle = self._idle()
+        if idle:
+            with self._mutex:  # in the middle of a slot's exchange it may look as if nothing were left
+                idle = self._idle()
+        looked = not self._look
         if self.stopping or self._failure is not None:
             if self._deadline == float("inf"):
                 self._deadline = time.monotonic() + self._shutdown_timeout
                 log.info("%s: stopping, running jobs have %g s", self._why, self._shutdown_timeout)
             return idle or time.monotonic() >= self._deadline
         return burst and idle and looked
+
+    def _idle(self) -> bool:
+        return not self._hand and not self._in_flight and not self._outbox.waiting and not self._trouble
 
     def _end(self) -> None:
         """Leave everything in order: nothing claimed that does not run."""

@@ -55,6 +55,13 @@ class Outbox:
         """Return what could not be written, in front of what came since."""
         self.waiting.extendleft(reversed(settled))
 
+    def doze(self, timeout: float) -> None:
+        """Sleep until somebody says `wake`; outcomes alone do not."""
+        self._asleep = True
+        if not self._rung:
+            self._door.acquire(timeout=timeout)
+        self._asleep = self._rung = False
+
     def sleep(self, timeout: float, in_store: Callable[[float], bool] | None) -> None:
         """Sleep until an outcome comes; with `in_store` also until the store rings."""
         # The mark is set before looking: who puts something after the look sees it and wakes us.

@@ -77,9 +77,10 @@ class _Walk:
         in_lanes: list[tuple[str, int, int]] = []
         parked: list[tuple[int]] = []
         taken: set[str] = set()  # lanes taken in this portion
+        claims, worker, books = self.claims, self._worker, self._turn.books
         for row in rows:
             seq, id_, task, lane, attempt, enqueued, due, place, body, holder = row
-            if len(self.claims) == most or self._parked + len(parked) == MOST_PARKED:
+            if len(claims) == most or self._parked + len(parked) == MOST_PARKED:
                 break
             if lane is not None and holder != seq:
                 if holder is not None or lane in taken:
@@ -94,9 +95,9 @@ class _Walk:
                 self._write(queue, claimed, in_lanes, parked)
                 self._set_aside(seq, error)
                 return True
-            self._turn.books.token += 1
-            (claimed if lane is None else in_lanes).append((self._worker, self._turn.books.token, seq))
-            self.claims.append(Claim(job, self._turn.books.token, attempt + 1, enqueued, due, place))
+            books.token = token = books.token + 1
+            (claimed if lane is None else in_lanes).append((worker, token, seq))
+            claims.append(Claim(job, token, attempt + 1, enqueued, due, place))
         self._write(queue, claimed, in_lanes, parked)
         return len(rows) == size
 

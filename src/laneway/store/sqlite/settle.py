@@ -38,8 +38,7 @@ def _all_done(turn: Turn, worker: str, done: list[Settled]) -> bool:
         turn.execute("rollback to done")
         return False
     turn.execute("release done")
-    for item in done:
-        _done(turn, item)
+    _done(turn, done)
     return True
 
 
@@ -48,7 +47,7 @@ def _one_by_one(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str
     for item in settled:
         claim = item.claim
         if type(item.outcome) is Done and turn.execute(SQL["done"], (claim.job.id, claim.token, worker)).rowcount:
-            _done(turn, item)
+            _done(turn, [item])
             continue
         row = turn.find("held", claim.job.id, claim.token, worker)
         if row is None:
@@ -61,28 +60,20 @@ def _one_by_one(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str
     return refused
 
 
-def _done(turn: Turn, item: Settled) -> None:
-    """The usual end, without reading the row: it is deleted, and all that is needed is in the claim."""
-    job, outcome = item.claim.job, item.outcome
-    turn.queue(job.queue).move(RUNNING, None)
-    if job.lane is not None:
-        turn.let_out(job.queue, job.lane)
-    turn.books.processed += 1
-    turn.runs.append(
-        Run(
-            job.id,
-            job.task,
-            job.queue,
-            job.lane,
-            item.claim.enqueued,
-            item.started,
-            item.finished or turn.now,
-            Done.name,
-        )
-    )
-    if isinstance(outcome, Done) and outcome.result is not None and outcome.keep > 0:
-        turn.execute(SQL["result_trim"], (turn.now,))
-        turn.execute(SQL["result_add"], (job.id, turn.now + outcome.keep, outcome.result))
+def _done(turn: Turn, done: Sequence[Settled]) -> None:
+    """The usual end, without reading rows: they are deleted, and all that is needed is in the claims."""
+    turn.books.processed += len(done)
+    for item in done:
+        claim, outcome = item.claim, item.outcome
+        job = claim.job
+        turn.queues[job.queue].counts[RUNNING] -= 1
+        run = Run(job.id, job.task, job.queue, job.lane, claim.enqueued, item.started, item.finished or turn.now, Done.name)
+        turn.runs.append(run)
+        if job.lane is not None:
+            turn.let_out(job.queue, job.lane)
+        if isinstance(outcome, Done) and outcome.result is not None and outcome.keep > 0:
+            turn.execute(SQL["result_trim"], (turn.now,))
+            turn.execute(SQL["result_add"], (job.id, turn.now + outcome.keep, outcome.result))
 
 
 def _settle(turn: Turn, item: Settled, row: Row) -> None:
@@ -93,7 +84,7 @@ def _settle(turn: Turn, item: Settled, row: Row) -> None:
             # It was to be cancelled, and was done all the same.
             turn.execute(SQL["mark"], (None, row.seq))
             turn.execute(SQL["done"], (row.id, row.token, row.worker))
-            _done(turn, item)
+            _done(turn, [item])
         case Cancelled():
             turn.leave(row, RUNNING, None if row.mark == "delete" else outcome.name, item.started, item.finished)
         case Snoozed():

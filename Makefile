@@ -29,8 +29,8 @@ check: setup  ## ruff, mypy --strict and pyright
 	$(BIN)/mypy
 	$(BIN)/pyright --level warning
 
-bench: setup  ## measure the store against a raw sqlite3 loop; ARGS="push lanes" picks parts
-	$(BIN)/python bench/store.py $(ARGS)
+bench: setup  ## measure store and worker against a raw sqlite3 loop; ARGS="push noop" picks parts
+	$(BIN)/python bench/run.py $(ARGS)
 
 soak: setup  ## long runs of the random tests
 	LANEWAY_SOAK=1 $(BIN)/python -m pytest -m "soak or model" --timeout 3600 $(ARGS)

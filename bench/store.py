@@ -1,13 +1,8 @@
-"""How fast the SQLite store is, beside a raw sqlite3 loop in the same run.
-
-make bench                      all parts
-make bench ARGS="push lanes"    some: push exchange lanes later latency wake share
-"""
+"""How fast the SQLite store is, beside a raw sqlite3 loop in the same run. `make bench ARGS="push lanes"` picks parts."""
 
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +10,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from harness import Table, alternate, folder, percentile, rate
+from harness import Table, alternate, percentile, rate
 from laneway import App
 from laneway.instant import now_micros
 from laneway.job import Claim, Job, new_id
@@ -289,8 +284,3 @@ def share(where: Path) -> None:
 
 
 PARTS = {part.__name__: part for part in (push, exchange, lanes, later, latency, wake, share)}
-
-if __name__ == "__main__":
-    for part_name in sys.argv[1:] or PARTS:
-        with folder() as part_folder:
-            PARTS[part_name](part_folder)

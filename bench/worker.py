@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import sys
 import time
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
-from harness import Table, alternate, folder, percentile, rate
+from harness import Table, alternate, percentile, rate
 from laneway import App, Worker
 from laneway.instant import now_micros
 from laneway.job import new_id
@@ -105,7 +104,7 @@ def _serve(path: Path, started: SimpleQueue[float]) -> None:
     Worker(app).run()
 
 
-def latency(where: Path) -> None:
+def idle(where: Path) -> None:
     """From enqueue to start in an idle worker of another process; and how late a scheduled job starts."""
     table = Table("an idle worker in another process, milliseconds", "", "p50", "p99", "most")
     path = where / "jobs.db"
@@ -141,9 +140,4 @@ def latency(where: Path) -> None:
     app.close()
 
 
-PARTS = {part.__name__: part for part in (noop, waiting, latency)}
-
-if __name__ == "__main__":
-    for part_name in sys.argv[1:] or PARTS:
-        with folder() as part_folder:
-            PARTS[part_name](part_folder)
+PARTS = {part.__name__: part for part in (noop, waiting, idle)}

@@ -61,12 +61,15 @@ def check_seconds(name: str, seconds: float) -> float:
 class JobContext:
     """The job that runs here."""
 
-    __slots__ = ("_claim", "_notes", "args", "cancelled", "headers", "kwargs", "notes_changed")
+    __slots__ = ("_claim", "_notes", "args", "cancelled", "headers", "kwargs", "notes_changed", "started")
 
-    def __init__(self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0
+    ) -> None:
         self._claim = claim
         self._notes: Notes | None = None
         self.notes_changed = False
+        self.started = started  #: by this worker's clock, microseconds
         self.args = args
         self.kwargs = kwargs
         self.headers = headers

@@ -21,7 +21,7 @@ import msgspec
 from laneway import life
 from laneway.context import JobContext
 from laneway.errors import StoreUnavailable
-from laneway.instant import SECOND, now_micros
+from laneway.instant import SECOND, micros, now_micros
 from laneway.job import Claim
 from laneway.outcome import Settled
 from laneway.store.contract import Heard, Store
@@ -72,6 +72,7 @@ class Loop:
         self._hand: deque[Claim] = deque()  # claimed, not yet handed over
         self._known: dict[int, Claim] = {}  # all claims that are not settled, by token
         self._in_flight = 0  # of these, handed over
+        self._long_ones = 0  # of these, running for longer than jobs do here, when the loop last looked
         self._loads: dict[str, int] = {}
         self._look = True  # there may be something to claim
         self._due = float("inf")  # or there will be, at this monotonic time
@@ -131,10 +132,12 @@ class Loop:
         """While jobs are short, the slots' threads do the exchanges. Look now and then whether they do."""
         if self._pace.mean >= SHORT or self.stopping or not (self._in_flight or self._mutex.locked()):
             return False
-        if len(self._outbox.waiting) >= self._in_flight and not self._mutex.locked():
+        if len(self._outbox.waiting) + self._long_ones >= self._in_flight and not self._mutex.locked():
             return False  # all have ended, and whoever was last found us holding the mutex
         before = (self._turn, self._slots.waiting)
         self._outbox.doze(SOON)
+        since = now_micros() - micros(SOON)
+        self._long_ones = sum([job.started < since for job in list(self._runner.running.values())])
         if before != (self._turn, self._slots.waiting):
             return True
         # Somebody takes longer than expected: others need not wait for it.
@@ -143,14 +146,14 @@ class Loop:
     def ended(self, settled: Settled) -> None:
         """Take an outcome from a slot or seat, in its own thread.
 
-        If nothing else runs here, this thread does the exchange itself: waking the loop and being woken by it would take
-        longer than that. So short jobs, and a lane that is worked off one by one, run at full speed.
+        If nothing else runs here but long jobs, this thread does the exchange itself: waking the loop and being woken by it
+        would take longer than that. So short jobs, and a lane that is worked off one by one, run at full speed.
         """
         waiting = self._outbox.waiting
         waiting.append(settled)
         needed = self._pace.mean >= SHORT
         # Who ends a job during our exchange leaves its outcome to us: look once more after letting go.
-        while len(waiting) >= self._in_flight and self._mutex.acquire(blocking=False):
+        while len(waiting) + self._long_ones >= self._in_flight and self._mutex.acquire(blocking=False):
             try:
                 gathered = self._outbox.take()
                 if not gathered:
@@ -219,9 +222,7 @@ class Loop:
             self._seats.hand(seated)
             claims = [claim for claim in claims if claim.job.task not in self._seated]
         if claims:
-            # One thread is enough for what is over before another could wake up.
-            few = 0 if self._slots.active else 1
-            self._slots.hand(claims, few if self._pace.mean < SHORT else len(claims))
+            self._slots.hand(claims, short=self._pace.mean < SHORT, long_ones=self._long_ones)
 
     def _sleep(self, limit: int) -> None:
         now = time.monotonic()

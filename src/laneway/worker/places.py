@@ -33,7 +33,7 @@ class Slots:
     """Threads that run claims of plain tasks.
 
     Claims wait in one line; a thread takes the next when it has ended one, and goes to sleep when there is none. Who slept last
-    is woken first. How many to wake is said by who hands over: for jobs of microseconds one thread is faster than ten.
+    is woken first. Jobs of microseconds are run by one thread: it is faster than ten that take turns on the interpreter.
     """
 
     def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash) -> None:
@@ -44,6 +44,7 @@ class Slots:
         self._line: deque[Claim] = deque()
         self._idle: list[threading.Lock] = []  # the locks that idle threads wait for
         self._threads: list[threading.Thread] = []
+        self._wanted = size  # how many threads should be awake
         self._closed = False
 
     @property
@@ -56,10 +57,11 @@ class Slots:
         """How many threads are awake."""
         return len(self._threads) - len(self._idle)
 
-    def hand(self, claims: Sequence[Claim], wake: int) -> None:
-        """Put claims in line and wake some threads."""
+    def hand(self, claims: Sequence[Claim], *, short: bool, long_ones: int) -> None:
+        """Put claims in line: for short jobs one thread is enough, besides those that run long ones; else each gets one."""
         self._line.extend(claims)
-        for _ in range(wake):
+        self._wanted = min(1 + long_ones, self._size) if short else self._size
+        for _ in range(max(self._wanted - self.active, 0) if short else len(claims)):
             self.wake()
 
     def take_back(self) -> list[Claim]:
@@ -72,6 +74,7 @@ class Slots:
 
     def wake(self) -> bool:
         """Wake one more thread, a new one if all are awake; False if all are."""
+        self._wanted = max(self._wanted, self.active + 1)
         try:
             self._idle.pop().release()
         except IndexError:
@@ -102,6 +105,9 @@ class Slots:
                     self._rest(bed)
                     continue
                 end(run(claim))
+                if len(self._threads) - len(self._idle) > self._wanted:
+                    self._idle.append(bed)  # the others are enough, and we would only be in their way
+                    bed.acquire()
         except BaseException as error:  # noqa: BLE001 - our own mistake: jobs' errors are outcomes
             self._crash(error)
 

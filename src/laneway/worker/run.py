@@ -75,7 +75,7 @@ class Runner:
     def run(self, claim: Claim) -> Settled:
         """Run a claim in this thread."""
         started = time.time_ns() // 1000
-        outcome = self._prepare(claim)
+        outcome = self._prepare(claim, started)
         if isinstance(outcome, tuple):
             job, task, policy = outcome
             # An empty context: what one job sets, the next on this thread does not see.
@@ -85,14 +85,14 @@ class Runner:
     async def arun(self, claim: Claim) -> Settled:
         """Run a claim of an async task on this event loop."""
         started = time.time_ns() // 1000
-        outcome = self._prepare(claim)
+        outcome = self._prepare(claim, started)
         if isinstance(outcome, tuple):
             outcome = await self._acall(*outcome)
         return self._finish(claim, outcome, started)
 
     # -- the steps -------------------------------------------------------------------------------------------
 
-    def _prepare(self, claim: Claim) -> Outcome | tuple[JobContext, Task[..., Any, Any], Retry]:
+    def _prepare(self, claim: Claim, started: int) -> Outcome | tuple[JobContext, Task[..., Any, Any], Retry]:
         """Find the task and read the arguments, or say what it means that this cannot be done."""
         task = self._tasks.get(claim.job.task)
         if task is None:
@@ -106,7 +106,7 @@ class Runner:
             return self._stillborn(claim, Dead(info), error)
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             return self._stillborn(claim, Dead(ErrorInfo.of(error)), error)
-        job = JobContext(claim, args, kwargs, headers)
+        job = JobContext(claim, args, kwargs, headers, started)
         self.running[claim.token] = job
         if self.log_runs:
             log.debug("%s %s starts", job.task, job.id, extra={"laneway_job": job})

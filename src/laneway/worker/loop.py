@@ -42,7 +42,7 @@ log = logging.getLogger("laneway")
 #: Claims that wait in hand and do not move for so long go back: somebody else may be free.
 STUCK = 0.1
 #: So long a claim may wait behind one that was expected to be short, before another thread is woken for it, seconds.
-SOON = 0.002
+SOON = 0.005
 
 
 class Loop:

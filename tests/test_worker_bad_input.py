@@ -636,3 +636,41 @@ def test_a_task_that_ends_the_worker_beside_its_failure_still_settles(app: App) 
 def test_settings_that_make_no_sense_are_refused_where_they_are_written(app: App, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings)) + "|queue"):
         Worker(app, **settings)
+
+
+def test_a_plain_function_that_returns_a_coroutine_is_told_to_be_async(app: App) -> None:
+    async def later() -> None: ...
+
+    @app.task
+    def forgot() -> object:
+        return later()
+
+    job = forgot.enqueue()
+    Worker(app, slots=2).run(burst=True)
+
+    found = app.inspect.job(job.id)
+    assert found is not None
+    assert found.state == "dead"
+    assert "async def" in found.errors[-1].message
+
+
+def test_a_cancelled_thread_hears_it_at_its_next_call_of_ours(app: App) -> None:
+    begun = threading.Event()
+
+    @app.task
+    def long() -> None:
+        begun.set()
+        for step in range(10_000):
+            current_job().progress(step, 10_000)
+            time.sleep(0.001)
+
+    job = long.enqueue()
+    worker = Worker(app, slots=2, beat=0.05)
+    thread = threading.Thread(target=lambda: worker.run(burst=True))
+    thread.start()
+    assert begun.wait(10)
+    assert job.cancel()
+    thread.join(10)
+
+    assert not thread.is_alive()
+    assert job.state() == "cancelled"

@@ -70,7 +70,7 @@ class Codec:
         except UnicodeEncodeError as error:
             raise ValueError(f"a string has no UTF-8 form: {error}") from None
         # msgspec writes NaN and infinity as null; only then is there anything to look for.
-        if b"null" in data:
+        if b"null" in data and _levels(data) <= MAX_LEVELS:  # what is deeper is refused anyway
             for number in _floats(msgspec.to_builtins(value, enc_hook=self._to_json)):
                 if not math.isfinite(number):
                     raise ValueError(f"JSON has no {number}: pass None, or leave it out")

@@ -131,6 +131,12 @@ class Database:
         finally:
             self._line.release()
 
+    def __del__(self) -> None:
+        # Who forgets to close leaves nothing open; in a forked child these are not ours, and were forgotten already.
+        for connection in (getattr(self, "_reader", None), getattr(self, "_writer", None)):
+            if connection is not None:
+                connection.close()
+
     def after_fork(self) -> None:
         """Forget what belongs to the parent."""
         self._lost_in_fork = self.path is None and self._writer is not None
@@ -230,10 +236,14 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         target = ":memory:" if self.path is None else os.fspath(self.path)
         connection = sqlite3.connect(target, timeout=self.timeout, isolation_level=None, check_same_thread=False)
-        connection.text_factory = _text
-        connection.execute(f"pragma synchronous = {self._synchronous}")
-        connection.execute("pragma cache_size = -8000")
-        connection.execute("pragma wal_autocheckpoint = 4000")  # 16 MB: a checkpoint waits for the disk
+        try:
+            connection.text_factory = _text
+            connection.execute(f"pragma synchronous = {self._synchronous}")
+            connection.execute("pragma cache_size = -8000")
+            connection.execute("pragma wal_autocheckpoint = 4000")  # 16 MB: a checkpoint waits for the disk
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from laneway import App
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
@@ -78,3 +79,19 @@ def inspect(bench: Bench) -> Inspect:
 @pytest.fixture
 def clock(bench: Bench) -> Clock:
     return bench.clock
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    """An app on a store in memory."""
+    made = App("sqlite://")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def file_app(tmp_path: Path) -> Iterator[App]:
+    """An app on a store in a file."""
+    made = App(f"sqlite:///{tmp_path / 'jobs.db'}")
+    yield made
+    made.close()

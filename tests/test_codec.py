@@ -148,13 +148,6 @@ def nested(levels: int, leaf: object = 1) -> object:
     return leaf
 
 
-@pytest.fixture
-def app() -> Iterator[App]:
-    made = App("sqlite://")
-    yield made
-    made.close()
-
-
 # -- what makes the trip -----------------------------------------------------------------------------------------
 
 AWARE = datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=timezone(timedelta(hours=5, minutes=30)))

@@ -50,13 +50,6 @@ Send = Task[..., int, int]
 
 
 @pytest.fixture
-def app() -> Iterator[App]:
-    made = App("sqlite://")
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def send(app: App) -> Send:
     @app.task(name="send")
     def send(user: int, template: str = "welcome") -> int:

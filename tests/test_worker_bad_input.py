@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from fractions import Fraction
 from typing import Any
 
@@ -27,13 +27,6 @@ from laneway.worker import run as running
 
 DEADLINE = 20.0
 NEIGHBOURS = 40
-
-
-@pytest.fixture
-def app() -> Iterator[App]:
-    made = App("sqlite://")
-    yield made
-    made.close()
 
 
 class Street:

@@ -1,0 +1,128 @@
+"""What the worker's tests share: workers in threads, deadlines, a look at a job, and a store that fails on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from laneway import App, JobHandle, Worker
+from laneway.outcome import Settled
+from laneway.store.contract import Exchange, Heard, Store, Want, WorkerInfo
+
+DEADLINE = 20.0
+ALL_DONE = {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 0, "running": 0, "dead": 0}
+
+
+def url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'jobs.db'}"
+
+
+def until(condition: Callable[[], object], what: str = "the condition") -> None:
+    """Look until something holds, for as long as a test may take."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not come true"
+        time.sleep(0.002)
+
+
+def wait(event: threading.Event) -> None:
+    assert event.wait(DEADLINE), "the event did not happen"
+
+
+class Running:
+    """A worker that runs in a thread."""
+
+    def __init__(self, worker: Worker, *, burst: bool = False) -> None:
+        self.worker = worker
+        self.error: BaseException | None = None
+        self._burst = burst
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.worker.run(burst=self._burst)
+        except BaseException as error:  # noqa: BLE001 - raised again where the test looks
+            self.error = error
+
+    def join(self) -> None:
+        """Wait until it has returned."""
+        self._thread.join(DEADLINE)
+        assert not self._thread.is_alive(), "the worker did not return"
+        if isinstance(self.error, Exception):
+            raise self.error
+        assert self.error is None  # a KeyboardInterrupt would end the tests
+
+
+@contextlib.contextmanager
+def working(app: App, slots: int = 5, **options: Any) -> Iterator[Worker]:
+    """A worker at work while the block runs; stopped at its end."""
+    running = Running(Worker(app, slots, **options))
+    try:
+        yield running.worker
+    finally:
+        running.worker.stop()
+        running.join()
+
+
+def burst(app: App, slots: int = 5, **options: Any) -> None:
+    """Let a worker run what is due, with a deadline."""
+    Running(Worker(app, slots, **options), burst=True).join()
+
+
+def info(app: App, handle: JobHandle[Any]) -> Any:
+    """Return a job as it stands in the store."""
+    found = app.inspect.job(handle.id)
+    assert found is not None
+    return found
+
+
+def worker_ids(app: App) -> set[str]:
+    """Return who holds claims."""
+    return {job.worker for job in app.inspect.jobs("running", limit=1000) if job.worker}
+
+
+class Faulty:
+    """A store whose exchanges may get lost, on the way there or on the way back."""
+
+    def __init__(self, real: Store) -> None:
+        self._real = real
+        self.before: Callable[[], object] = lambda: None
+        self.after: Callable[[], object] = lambda: None
+        self.beating: Callable[[], object] = lambda: None
+        self.settled: Counter[tuple[str, int]] = Counter()  # by id and token: what the store took
+        self.calls: list[str] = []
+
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+        self.calls.append("exchange")
+        self.before()
+        answer = self._real.exchange(worker, settled, wants, limit)
+        self.settled.update((s.claim.job.id, s.claim.token) for s in settled if s.claim.job.id not in answer.refused)
+        self.after()
+        return answer
+
+    def give_back(self, worker: str, keep: Sequence[int] = ()) -> list[str]:
+        self.before()
+        ids = self._real.give_back(worker, keep)
+        self.after()
+        return ids
+
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+        self.beating()
+        self.calls.append("beat")
+        return self._real.beat(workers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def faulty(app: App) -> Faulty:
+    """Put a faulty store before an app's own."""
+    made = Faulty(app.store)
+    app._stores = (cast(Store, made), app.store_inspect)
+    return made

@@ -213,6 +213,15 @@ class TestLanes:
 
         assert ids(claim(store)) == ["x1"]
 
+    @pytest.mark.parametrize("action", ["cancel", "delete"])
+    def test_a_next_that_is_ended_before_its_claim_hands_the_lane_on(self, store: Store, inspect: Inspect, action: str) -> None:
+        store.push([job(f"x{n}", lane="x") for n in range(3)])
+        settle(store, claim(store), Done())  # x1 is next: it holds the lane, and nobody has claimed it
+
+        assert getattr(inspect, action)("x1")
+
+        assert ids(claim(store)) == ["x2"]
+
     def test_at_most_a_thousand_are_parked_in_one_call(self, store: Store, inspect: Inspect) -> None:
         store.push([job(lane="x") for _ in range(2500)])
         store.push([job("other", lane="y")])
@@ -498,6 +507,15 @@ class TestLooking:
         assert last.next is None
         with pytest.raises(NotFound, match=r"page\.next"):
             inspect.jobs(Filter(), 2, "nobody")
+
+    def test_a_job_is_ready_from_its_very_microsecond_on(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("now")])
+        store.push([job("a microsecond later", delay=0.000001)])
+
+        assert (inspect.counts()["ready"], inspect.counts()["scheduled"]) == (1, 1)
+        clock.now += 1
+        assert (inspect.counts()["ready"], inspect.counts()["scheduled"]) == (2, 0)
+        assert len(claim(store)) == 2
 
     def test_queues_are_listed_with_their_counts(self, store: Store, inspect: Inspect) -> None:
         store.push([job(queue="b"), job(queue="a", delay=1)])

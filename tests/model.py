@@ -8,8 +8,9 @@ or `end` notice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 RULES = frozenset({
     "claim takes the lane or parks",  # a job whose lane has another holder does not run
@@ -38,6 +39,7 @@ class Job:
     worker: str | None = None
     token: int | None = None
     mark: str | None = None
+    lost: str = ""  # why the claim before was lost: forgotten when a run has come to an end
     ran: bool = False
 
 
@@ -73,8 +75,8 @@ class Model:
         self.totals["enqueued"] += 1
         return True
 
-    def claim(self, worker: str, wants: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int]]:
-        claims: list[tuple[str, int, int]] = []
+    def claim(self, worker: str, wants: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int, str]]:
+        claims: list[tuple[str, int, int, str]] = []
         for queue, most in wants:
             taken = 0
             while queue not in self.paused and taken < most and len(claims) < limit:
@@ -97,13 +99,13 @@ class Model:
             return False
         return self.holder.get((job.queue, job.lane), job.id) != job.id
 
-    def take(self, job: Job, worker: str) -> tuple[str, int, int]:
+    def take(self, job: Job, worker: str) -> tuple[str, int, int, str]:
         self.check_order(job)
         if job.lane is not None:
             self.holder[job.queue, job.lane] = job.id
         self.token += 1
         job.where, job.worker, job.token, job.ran = "running", worker, self.token, True
-        return job.id, self.token, job.attempt + 1
+        return job.id, self.token, job.attempt + 1, job.lost
 
     def settle(self, worker: str, id_: str, token: int, outcome: str, after: int = 0) -> bool:
         """Write one outcome; False is a refusal."""
@@ -119,6 +121,7 @@ class Model:
             self.totals["failed"] += outcome == "retrying"
             self.totals["retried"] += outcome == "retrying"
             job.attempt += outcome == "retrying"
+            job.lost = ""
             self.back(job, self.now + after, failed=outcome == "retrying")
         else:
             self.totals["processed"] += outcome == "done"
@@ -126,7 +129,8 @@ class Model:
             self.leave(job, outcome)
         return True
 
-    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
+    def give_back(self, worker: str, keep: Collection[int] = (), lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+        """Take claims back: by the worker itself, or, with words for some of them, because it died."""
         self.begin()
         if keep and "unheard claims go back" not in self.rules:
             return []
@@ -135,6 +139,7 @@ class Model:
             if job.mark is not None:
                 self.leave(job, "cancelled" if job.mark == "cancel" else "deleted")
             else:
+                job.lost = lost.get(job.token or 0, job.lost)
                 self.back(job, job.due, failed=False)
         return sorted(job.id for job in mine)
 
@@ -181,7 +186,7 @@ class Model:
         held = self.holds(job)
         if why == "dead":
             job.where, job.worker, job.token, job.mark, job.failed = "dead", None, None, None, False
-            job.attempt += 1
+            job.attempt, job.lost = job.attempt + 1, ""
             self.totals["dead"] += 1
         else:
             del self.jobs[job.id]
@@ -229,7 +234,7 @@ class Model:
         for _ in range(3 * len(self.jobs) + 3):
             self.tick(100_000_000)
             self.begin()
-            for id_, token, _ in self.claim(workers[0], [(queue, 3) for queue in queues], 9):
+            for id_, token, _, _ in self.claim(workers[0], [(queue, 3) for queue in queues], 9):
                 self.settle(workers[0], id_, token, "done")
             self.sound()
         assert all(job.where == "dead" for job in self.jobs.values()), "starved"

@@ -649,6 +649,114 @@ class TestWorkers:
         assert observer.dead([(there, 2)]) == []
 
 
+class TestLostClaims:
+    def test_a_first_claim_follows_no_lost_one(self, store: Store) -> None:
+        store.push([job("a")])
+
+        assert words(claim(store)) == {"a": ""}
+
+    def test_the_next_claim_says_why_the_one_before_was_lost(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b"), job("c")])
+        a, b, _ = claim(store)
+
+        store.recover("w", "killed by signal 11", {a.token: "crash", b.token: "timeout"})
+
+        found = [inspect.job(id_) for id_ in "abc"]
+        assert [[e.message for e in j.errors] for j in found if j is not None] == [["killed by signal 11"]] * 3
+        assert words(claim(store, worker="other")) == {"a": "crash", "b": "timeout", "c": ""}
+
+    def test_a_job_that_is_lost_for_no_reason_of_its_own_keeps_the_word(self, store: Store) -> None:
+        lose(store, "a", "crash")
+        claim(store)
+
+        store.recover("w", "killed by signal 9")
+
+        assert words(claim(store)) == {"a": "crash"}
+
+    def test_a_job_that_is_lost_again_has_the_last_word(self, store: Store) -> None:
+        lose(store, "a", "crash")
+        [again] = claim(store)
+
+        store.recover("w", "its timeout was over", {again.token: "timeout"})
+
+        assert words(claim(store)) == {"a": "timeout"}
+
+    def test_giving_back_keeps_the_word(self, store: Store) -> None:
+        lose(store, "a", "crash")
+        claim(store)
+
+        store.give_back("w")
+
+        assert words(claim(store)) == {"a": "crash"}
+
+    def test_a_word_for_a_claim_that_is_not_held_is_passed_over(self, store: Store) -> None:
+        store.push([job("settled"), job("others"), job("mine")])
+        [settled] = claim(store, limit=1)
+        settle(store, [settled], Retrying(0, ERROR))
+        [others] = claim(store, limit=1, worker="other")
+        claim(store)
+
+        store.recover("w", "killed", {settled.token: "crash", others.token: "crash", 10**6: "crash"})
+        store.give_back("other")
+
+        assert words(claim(store)) == {"settled": "", "others": "", "mine": ""}
+
+    @pytest.mark.parametrize("outcome", [Retrying(0, ERROR), Snoozed(0)], ids=lambda outcome: outcome.name)
+    def test_a_run_that_came_to_an_end_is_no_suspect_any_more(self, store: Store, outcome: Outcome) -> None:
+        lose(store, "a", "crash")
+
+        settle(store, claim(store), outcome)
+
+        assert words(claim(store)) == {"a": ""}
+
+    @pytest.mark.parametrize("outcome", [Done(), Cancelled()], ids=lambda outcome: outcome.name)
+    def test_a_job_that_left_leaves_no_word_for_the_next_with_its_id(self, store: Store, outcome: Outcome) -> None:
+        lose(store, "a", "crash")
+        settle(store, claim(store), outcome)
+
+        store.push([job("a")])
+
+        assert words(claim(store)) == {"a": ""}
+
+    def test_a_replayed_job_begins_anew(self, store: Store, inspect: Inspect) -> None:
+        lose(store, "a", "crash")
+        settle(store, claim(store), Dead(ERROR))
+
+        assert inspect.retry("a")
+
+        assert words(claim(store)) == {"a": ""}
+
+    def test_the_word_stays_with_its_job_and_not_with_its_lane(self, store: Store) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x")])
+        [head] = claim(store)
+        store.recover("w", "killed by signal 11", {head.token: "crash"})
+
+        again = claim(store)
+        assert words(again) == {"x0": "crash"}
+        assert words(settle(store, again, Done(), limit=1).claims) == {"x1": ""}
+
+    @pytest.mark.parametrize("action", ["cancel", "delete"])
+    def test_a_suspect_that_was_to_be_ended_does_not_come_back(self, store: Store, inspect: Inspect, action: str) -> None:
+        store.push([job("a")])
+        [held] = claim(store)
+        assert getattr(inspect, action)("a")
+
+        store.recover("w", "killed by signal 11", {held.token: "crash"})
+
+        assert inspect.job("a") is None
+
+
+def lose(store: Store, id_: str, word: str) -> None:
+    """Push a job whose first claim is lost, with a word."""
+    store.push([job(id_)])
+    [held] = claim(store)
+    store.recover("w", "killed by signal 11", {held.token: word})
+
+
+def words(claims: Sequence[Claim]) -> dict[str, str]:
+    return {claim.job.id: claim.lost for claim in claims}
+
+
 class TestWaiting:
     def test_a_push_ends_the_wait(self, store: Store) -> None:
         assert_woken(store, lambda: store.push([job("a")]))

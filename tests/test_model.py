@@ -28,6 +28,7 @@ ERROR = ErrorInfo(kind="ValueError", message="no")
 
 seconds = st.sampled_from([0, 0, 0, 1_000_000, 7_000_000])
 numbers = st.integers(0, 30)
+words = st.sampled_from(["crash", "timeout"])
 
 push = st.tuples(
     st.just("push"),
@@ -49,7 +50,8 @@ others = st.one_of(
     st.tuples(st.just("tick"), st.sampled_from([1, 500_000, 1_000_000, 10_000_000, -2_000_000])),
     st.tuples(st.just("stale"), st.sampled_from(WORKERS), numbers, outcomes),
     st.tuples(st.just("give_back"), st.sampled_from(WORKERS), st.sets(numbers, max_size=3)),
-    st.tuples(st.just("recover"), st.sampled_from(WORKERS)),
+    st.tuples(st.just("recover"), st.sampled_from(WORKERS), st.dictionaries(numbers, words, min_size=1, max_size=3)),
+    st.tuples(st.just("recover"), st.sampled_from(WORKERS), st.just({})),
     st.tuples(st.sampled_from(["cancel", "delete", "retry", "retry"]), numbers),
     st.tuples(st.sampled_from(["pause", "resume"]), st.sampled_from(QUEUES)),
 )
@@ -141,7 +143,7 @@ class Play:
 
     def both(
         self, worker: str, settled: list[tuple[str, int, str, int]], wants: list[tuple[str, int]], limit: int
-    ) -> tuple[list[str], list[tuple[str, int, int]]]:
+    ) -> tuple[list[str], list[tuple[str, int, int, str]]]:
         self.model.begin()
         refused = [id_ for id_, token, outcome, after in settled if not self.model.settle(worker, id_, token, outcome, after)]
         claims = self.model.claim(worker, wants, limit)
@@ -149,7 +151,7 @@ class Play:
             given = [Settled(self.claims[token], outcome_of(outcome, after)) for _, token, outcome, after in settled]
             answer = self.bench.store.exchange(worker, given, [Want(*want) for want in wants], limit)
             assert answer.refused == refused
-            assert [(c.job.id, c.token, c.attempt) for c in answer.claims] == claims
+            assert [(c.job.id, c.token, c.attempt, c.lost) for c in answer.claims] == claims
             self.claims |= {claim.token: claim for claim in answer.claims}
             self.check_rest(answer.more, answer.next_due, answer.loads, wants)
         return refused, claims
@@ -162,11 +164,11 @@ class Play:
         assert next_due == (None if more or not jobs else min(j.due for j in jobs) - self.model.now)
         assert {queue: n for queue, n in loads.items() if n} == {q: n for q, n in ready.items() if q not in self.model.paused}
 
-    def hear(self, worker: str, settled: list[tuple[str, int, str, int]], claims: list[tuple[str, int, int]]) -> None:
+    def hear(self, worker: str, settled: list[tuple[str, int, str, int]], claims: list[tuple[str, int, int, str]]) -> None:
         for id_, token, _, _ in settled:
             del self.known[worker][token]
             self.old[worker].append((id_, token))
-        for id_, token, _ in claims:
+        for id_, token, _, _ in claims:
             self.known[worker][token] = id_
 
     def stale(self, worker: str, number: int, outcome: str) -> None:
@@ -185,10 +187,12 @@ class Play:
             assert sorted(self.bench.store.give_back(worker, kept)) == answer
         self.forget(worker, kept)
 
-    def recover(self, worker: str) -> None:
-        answer = self.model.give_back(worker)
+    def recover(self, worker: str, lost: dict[int, str]) -> None:
+        tokens = list(self.known[worker])
+        told = {tokens[n % len(tokens)]: word for n, word in lost.items()} if tokens else {}
+        answer = self.model.give_back(worker, lost=told)
         if self.bench is not None:
-            assert sorted(self.bench.store.recover(worker, "killed")) == answer
+            assert sorted(self.bench.store.recover(worker, "killed", told)) == answer
         self.forget(worker, set())
 
     def forget(self, worker: str, kept: set[int]) -> None:
@@ -243,6 +247,7 @@ class Play:
             bench.clock.advance(100)
             answer = bench.store.exchange("ann", [], [Want(queue, 3) for queue in QUEUES], 9)
             done += [claim.job.id for claim in answer.claims]
+            assert all(claim.lost == self.model.jobs[claim.job.id].lost for claim in answer.claims)
             bench.store.exchange("ann", [Settled(claim, Done()) for claim in answer.claims], [], 0)
         assert sorted(done) == sorted(model_jobs), "not everything drained, exactly once"
         assert sum(bench.inspect.counts().values()) == bench.inspect.counts()["dead"]

@@ -17,9 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from laneway import App
+from laneway import App, life
 from laneway.errors import (
     ConfigError,
     SchemaError,
@@ -31,7 +32,7 @@ from laneway.errors import (
 )
 from laneway.job import Claim, Job, new_id
 from laneway.outcome import Done, ErrorInfo, Retrying, Settled
-from laneway.store.contract import Want
+from laneway.store.contract import Want, WorkerInfo
 from laneway.store.inspect import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
 from laneway.store.sqlite.lock import FairLock, FileLock
@@ -125,14 +126,62 @@ def test_text_that_is_none_harms_only_its_own_job(store: SQLiteStore, path: Path
     assert len(store.give_back("w")) == 3
 
 
-def test_errors_that_cannot_be_read_are_no_reason_to_fail(store: SQLiteStore, path: Path) -> None:
+#: Malformed, no UTF-8, another shape, too deep: each is refused in its own way.
+UNREADABLE = [
+    b"\xff",
+    b'[{"kind":"\xff","message":""}]',
+    b'{"log":["\xff"]}',
+    b"7",
+    b'[{"x":' + b"[" * 100_000,
+    b'{"x":' + b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("garbage", UNREADABLE, ids=lambda raw: repr(raw[:12]))
+def test_errors_and_notes_that_cannot_be_read_are_no_reason_to_fail(store: SQLiteStore, path: Path, garbage: bytes) -> None:
     store.push([job("a")])
-    sql(path, "update laneway_job set errors = x'ff'")
+    sql(path, "update laneway_job set errors = ?, notes = ?", garbage, garbage)
 
     found = SQLiteInspect(store).job("a")
 
     assert found is not None
     assert found.errors[0].kind == "garbage"
+    assert found.log == ["(what the run told cannot be read)"]
+    claims = store.exchange("w", [], WANT, 10).claims
+    assert store.exchange("w", [Settled(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0).refused == []
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"", b"\xff", b"null", b"[]", b"{}", b'{"id":7}', b'{"id":"bad","host":"\xff"}', b'{"id":"bad","runs":[[1]]}',
+        b'{"id":"bad","x":' + b"[" * 100_000, b'{"id":"good"}', b'{"id":"bad","since":-9223372036854775808}',
+        b'{"id":"bad","since":' + b"9" * 4000 + b',"runs":[[1,' + b"9" * 4000 + b"]]}",
+    ],
+    ids=lambda raw: repr(raw[:32]),
+)  # fmt: skip
+def test_a_worker_that_cannot_be_read_harms_nobody(store: SQLiteStore, path: Path, garbage: bytes) -> None:
+    store.push([job("a")])
+    store.beat([WorkerInfo("good", slots=5), WorkerInfo("bad", slots=5)])
+    store.exchange("bad", [], WANT, 1)
+    sql(path, "update laneway_worker set info = ? where id = 'bad'", garbage)
+
+    bad, good = SQLiteInspect(store).workers()
+
+    assert (bad.id, bad.started_at, bad.last_beat is not None, [held.id for held in bad.jobs]) == ("bad", None, True, ["a"])
+    assert (good.id, good.slots, good.jobs) == ("good", 5, [])
+    assert store.dead_workers() == []
+    assert store.beat([WorkerInfo("bad", slots=5)])["bad"].known
+    assert [worker.slots for worker in SQLiteInspect(store).workers()] == [5, 5]
+
+
+def test_a_worker_is_judged_by_its_own_row_whatever_id_it_claims_to_have(store: SQLiteStore, path: Path) -> None:
+    me = life.here()
+    store.beat([me, WorkerInfo("bad")])
+    another = msgspec.structs.replace(me, started=me.started - 1)
+    sql(path, "update laneway_worker set info = ? where id = 'bad'", msgspec.json.encode(another))
+
+    assert store.dead_workers() == ["bad"]
 
 
 def test_books_that_cannot_be_read_are_said_to_be_damaged(store: SQLiteStore, path: Path) -> None:
@@ -256,8 +305,10 @@ def test_a_writer_that_is_frozen_is_named_by_its_pid(path: Path, opened: Callabl
 def test_who_only_looks_needs_no_lock(store: SQLiteStore, opened: Callable[..., SQLiteStore]) -> None:
     store.push([job("a")])
     other = opened(timeout=0.1)
+    store.beat([WorkerInfo("w")])
     with store.database.writing:
         assert SQLiteInspect(other).counts()["ready"] == 1
+        assert [worker.id for worker in SQLiteInspect(other).workers()] == ["w"]
 
 
 # -- versions ------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_a_worker_that_is_told_to_be_quiet_claims_nothing_more(app: App) -> None
         wait(started)
         (id_,) = worker_ids(app)
         assert app.store_inspect.tell(id_, "quiet")
-        until(lambda: worker._loop is not None and worker._loop.quiet)
+        until(lambda: worker._loop is not None and worker._loop._quiet)
         go.set()
         until(lambda: first.state() == "done")
         second = work.enqueue()

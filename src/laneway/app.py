@@ -62,6 +62,7 @@ class App:
         for name, value in (("dead_days", dead_days), ("dead_max", dead_max), ("dead_after", dead_after)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ConfigError(f"{name}={value!r}: use a number greater than 0")
+        self.dead_after = float(dead_after)
         self.imports = tuple(imports)
         if not all(isinstance(module, str) for module in self.imports):
             raise ConfigError(f"imports={self.imports!r}: use names of modules")
@@ -70,7 +71,7 @@ class App:
         self.codecs = Codec()
         self.inspect = Inspection(lambda: self.store_inspect, lambda: {task.queue for task in self.tasks.values()})
         self.stats = Stats(lambda: self.store_inspect)
-        self._settings: dict[str, Any] = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
+        self.settings: dict[str, Any] = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
         self._tasks: dict[str, Task[..., Any, Any]] = {}
         self._loaded = self._importing = False
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
@@ -93,7 +94,7 @@ class App:
     def _open(self) -> tuple[Store, Inspect]:
         with self._opening:
             if self._stores is None:
-                self._stores = open_store(self.url, **self._settings)
+                self._stores = open_store(self.url, **self.settings)
             return self._stores
 
     def use_store(self, url: str) -> None:
@@ -117,9 +118,10 @@ class App:
     @overload
     def task(self, /, **options: Unpack[TaskOptions]) -> _Declare: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
-        """Declare a task, bare or with options: name, queue, lane, priority, retry, keep_result.
+        """Declare a task, bare or with options: name, queue, lane, priority, retry, keep_result, timeout, isolate.
 
         `lane` names the parameter whose value is the lane's key: jobs with the same one run one at a time, in order.
+        A run that takes longer than `timeout` seconds is ended, and has failed. With `isolate` each run has a process of its own.
         """
         checked = check_task_options("@app.task", options)
         if function is not None:

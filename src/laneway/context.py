@@ -61,7 +61,7 @@ def check_seconds(name: str, seconds: float) -> float:
 class JobContext:
     """The job that runs here."""
 
-    __slots__ = ("_claim", "_notes", "args", "cancelled", "headers", "kwargs", "notes_changed", "started")
+    __slots__ = ("_claim", "_notes", "args", "cancelled", "headers", "kwargs", "notes_changed", "row", "started")
 
     def __init__(
         self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0
@@ -70,6 +70,7 @@ class JobContext:
         self._notes: Notes | None = None
         self.notes_changed = False
         self.started = started  #: by this worker's clock, microseconds
+        self.row = 0  #: where it stands on the worker's board
         self.args = args
         self.kwargs = kwargs
         self.headers = headers
@@ -123,6 +124,11 @@ class JobContext:
         self._go_on()
         notes = self._note()
         notes.log = [*notes.log, str(text)[:LINE_LENGTH].encode(errors="replace").decode()][-LOG_LINES:]
+
+    def take_notes(self, notes: Notes) -> None:
+        """Take what an isolated run told about itself."""
+        self._notes = notes
+        self.notes_changed = True
 
     def _go_on(self) -> None:
         """End a run that was cancelled: a thread cannot be stopped, but it can be told when it calls us."""

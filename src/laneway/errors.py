@@ -13,12 +13,16 @@
     │   └── UnknownTask
     ├── NotFound
     │   ├── UnknownJob
-    │   └── UnknownQueue
+    │   ├── UnknownQueue
+    │   └── UnknownWorker
     ├── ResultError
     │   ├── JobCancelled
     │   ├── JobFailed
     │   ├── NoResult
     │   └── ResultTimeout
+    ├── RunError                  a run was ended from outside
+    │   ├── JobCrashed
+    │   └── JobTimeout
     └── StoreError
         ├── GarbageError          bytes in the store that are no job
         ├── SchemaError           tables of another version
@@ -45,13 +49,16 @@ __all__ = [
     "EnqueueError",
     "GarbageError",
     "JobCancelled",
+    "JobCrashed",
     "JobFailed",
+    "JobTimeout",
     "LanewayError",
     "NoResult",
     "NotFound",
     "PayloadTooLarge",
     "ResultError",
     "ResultTimeout",
+    "RunError",
     "SchemaError",
     "StoreBusy",
     "StoreCorrupt",
@@ -62,6 +69,7 @@ __all__ = [
     "UnknownJob",
     "UnknownQueue",
     "UnknownTask",
+    "UnknownWorker",
     "did_you_mean",
 ]
 
@@ -121,6 +129,10 @@ class UnknownQueue(NotFound):
     """No queue of this name is known."""
 
 
+class UnknownWorker(NotFound):
+    """No worker with this id beats in the store."""
+
+
 class ResultError(LanewayError):
     """There is no result."""
 
@@ -139,6 +151,18 @@ class NoResult(ResultError):
 
 class ResultTimeout(ResultError, TimeoutError):
     """The job has not finished in time. It goes on; ask again later."""
+
+
+class RunError(LanewayError):
+    """A run was ended from outside."""
+
+
+class JobCrashed(RunError):
+    """The process that ran the job ended."""
+
+
+class JobTimeout(RunError, TimeoutError):
+    """The job ran longer than its timeout."""
 
 
 class StoreError(LanewayError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from laneway.errors import ConfigError, did_you_mean
+from laneway.errors import ConfigError, UnknownWorker, did_you_mean
 from laneway.job import STATES
-from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run
+from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, WorkerStatus
 
 if TYPE_CHECKING:
     from laneway.store.inspect import Inspect
@@ -16,7 +16,7 @@ __all__ = ["Inspection", "Stats"]
 
 
 class Inspection:
-    """Look at jobs and queues, and act on them."""
+    """Look at jobs, queues and workers, and act on them."""
 
     def __init__(self, store: Callable[[], Inspect], declared: Callable[[], Collection[str]]) -> None:
         self._store = store
@@ -64,6 +64,23 @@ class Inspection:
     def resume(self, queue: str) -> None:
         """Let a paused queue go on."""
         self._store().pause(queue, paused=False, declared=self._declared())
+
+    def workers(self) -> list[WorkerStatus]:
+        """List the workers with what they run, by host and pid."""
+        return self._store().workers()
+
+    def quiet(self, worker: WorkerStatus | str) -> None:
+        """Ask a worker to claim nothing more, from its next beat on. What runs goes on."""
+        self._tell(worker, "quiet")
+
+    def stop(self, worker: WorkerStatus | str) -> None:
+        """Ask a worker to end, from its next beat on, when what runs has ended."""
+        self._tell(worker, "stop")
+
+    def _tell(self, worker: WorkerStatus | str, command: str) -> None:
+        id_ = worker.id if isinstance(worker, WorkerStatus) else worker
+        if not self._store().tell(id_, command):
+            raise UnknownWorker(f'no worker "{id_}" beats in the store: it has ended, or was taken for dead', id=id_)
 
 
 class Stats:

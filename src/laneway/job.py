@@ -44,6 +44,9 @@ class Claim(Struct, frozen=True, gc=False):
     enqueued: int  #: when the store took the job, microseconds
     due: int  #: since when it could be claimed, microseconds
     place: int = 0  #: since when it could run for the first time, microseconds
+    #: why the claim before this one was lost, if whoever runs it now must know: `crash` (it had started when its worker's process
+    #: crashed: a suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
+    lost: str = ""
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes

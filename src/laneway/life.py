@@ -19,11 +19,14 @@ from laneway.store.contract import WorkerInfo
 __all__ = ["Observer", "here"]
 
 
-def here(*, queues: tuple[str, ...] = (), slots: int = 0, version: str = "", since: int = 0) -> WorkerInfo:
-    """Return this process as a worker with a new id."""
-    pid = os.getpid()
+def here(
+    pid: int | None = None, *, id: str = "", fleet: str = "", queues: tuple[str, ...] = (), slots: int = 0, version: str = "",  # noqa: A002
+    since: int = 0,
+) -> WorkerInfo:  # fmt: skip
+    """Return a process of this host as a worker: this one, and with a new id, unless said."""
+    pid = pid or os.getpid()
     return WorkerInfo(
-        id=new_id(), host=socket.gethostname(), boot=_boot(), pid=pid, started=_process(pid)[0],
+        id=id or new_id(), fleet=fleet, host=socket.gethostname(), boot=_boot(), pid=pid, started=_process(pid)[0],
         queues=queues, slots=slots, version=version, since=since,
     )  # fmt: skip
 

@@ -33,6 +33,8 @@ class TaskOptions(TypedDict, total=False):
     priority: int
     retry: Retry
     keep_result: float  #: seconds
+    timeout: float  #: seconds that a run may take
+    isolate: bool  #: each run in a process of its own
 
 
 def _retry(value: object) -> Retry:
@@ -59,6 +61,12 @@ def _seconds(value: object) -> float:
     return value
 
 
+def _yes_or_no(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r}: use True or False")
+    return value
+
+
 def _name(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable() or " " in value:
         raise ValueError(f"{value!r} is no name for a task: use 1 to 200 printable characters without spaces")
@@ -77,6 +85,7 @@ _JOB: dict[str, Callable[[object], object]] = {
 }  # fmt: skip
 _TASK: dict[str, Callable[[object], object]] = {
     "name": _name, "queue": check_queue, "lane": _parameter, "priority": check_priority, "retry": _retry, "keep_result": _seconds,
+    "timeout": _seconds, "isolate": _yes_or_no,
 }  # fmt: skip
 
 

@@ -114,6 +114,8 @@ class Task(Generic[P, C, R]):
         self.priority: int = options.get("priority", 0)
         self.retry: Retry = options.get("retry") or Retry()
         self.keep_result: float | None = options.get("keep_result")
+        self.timeout: float | None = options.get("timeout")
+        self.isolate: bool = options.get("isolate", False)
         self.is_async = inspect.iscoroutinefunction(function)
         functools.update_wrapper(self, function, updated=())
         self._using: Using[P, R] = Using(self, {})

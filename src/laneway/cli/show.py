@@ -23,7 +23,7 @@ from laneway.context import JobContext
 from laneway.instant import SECOND
 from laneway.outcome import Dead, Outcome, Retrying, Snoozed
 
-__all__ = ["OUTCOME_COLOURS", "JobLines", "clip", "clock", "duration", "log_plainly", "short_id", "sparkline", "wants_colour"]
+__all__ = ["OUTCOME_COLOURS", "JobLines", "clip", "clock", "duration", "short_id", "sparkline", "wants_colour"]
 
 OUTCOME_COLOURS = {"done": "green", "retrying": "yellow", "snoozed": "cyan", "dead": "red", "cancelled": "magenta"}
 LEVEL_COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
@@ -179,14 +179,3 @@ def _is_told_by_its_run(record: logging.LogRecord) -> bool:
 def _on_terminal(handler: logging.Handler) -> bool:
     stream = getattr(handler, "stream", None)
     return stream is not None and hasattr(stream, "isatty") and bool(stream.isatty())
-
-
-def log_plainly(stream: TextIO) -> None:
-    """Write warnings, and when a worker starts and stops. A program that has set up logging itself keeps its own."""
-    log.disabled = False
-    if logging.getLogger().handlers or log.handlers:
-        return
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)

@@ -24,8 +24,8 @@ RUNS = 10
 def status(app_name: str | None, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Show counts, queues and recent runs."""
     from laneway.app import App  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.locate import check_store, find_app  # noqa: PLC0415
     from laneway.cli.snapshot import Snapshot  # noqa: PLC0415
+    from laneway.locate import check_store, find_app  # noqa: PLC0415
 
     app = find_app(app_name, app_option) if store is None else App(store)
     try:

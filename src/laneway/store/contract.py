@@ -15,6 +15,7 @@ Workers import this module, never the inspection side.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
@@ -61,6 +62,11 @@ class WorkerInfo(Struct, frozen=True):
     slots: int = 0
     version: str = ""
     since: int = 0  #: when it started, microseconds
+    fleet: str = ""  #: shared by the workers of one fleet; empty: a worker inside a program
+    rss: int = 0  #: its memory at this beat, bytes
+    pss: int = 0  #: the same, with what it shares with others counted by its share
+    phase: str = "working"  #: `working`, `quiet` (it claims nothing more), `stopping`
+    runs: tuple[tuple[int, int], ...] = ()  #: what runs at this beat: its claim's token, and when it started in microseconds
 
 
 class Heard(Struct, frozen=True):
@@ -96,8 +102,8 @@ class Store(Protocol):
     def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
         """Return the worker's claims, except those with the tokens in `keep`. Gives the jobs' ids.
 
-        Place, due time, lane and attempts stay as they were. Tokens, not ids: a job that was settled as retrying in a lost
-        exchange may have been claimed again in the same one, and of that claim the worker has never heard.
+        Place, due time, lane, attempts and why a claim was lost stay as they were. Tokens, not ids: a job that was settled as
+        retrying in a lost exchange may have been claimed again in the same one, and of that claim the worker has never heard.
         """
         ...
 
@@ -113,8 +119,12 @@ class Store(Protocol):
         """
         ...
 
-    def recover(self, worker: str, cause: str) -> list[str]:
-        """Give a dead worker's claims back, each marked with the cause, and forget the worker. Gives the ids."""
+    def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+        """Give a dead worker's claims back, each marked with the cause, and forget the worker. Gives the ids.
+
+        `lost` has a word for some of their tokens (`crash`, `timeout`): the job remembers it, and its next claims carry it until
+        one of them is settled, or lost with another word. For the others what was remembered stays as it was.
+        """
         ...
 
     def wait(self, timeout: float) -> bool:

@@ -18,7 +18,7 @@ from laneway.instant import as_datetime
 from laneway.job import State
 from laneway.outcome import ErrorInfo
 
-__all__ = ["Counts", "Filter", "Inspect", "JobInfo", "Page", "QueueInfo", "Run", "StoredResult"]
+__all__ = ["Counts", "Filter", "Inspect", "JobInfo", "Page", "QueueInfo", "Run", "RunningJob", "StoredResult", "WorkerStatus"]
 
 #: Jobs by state: scheduled, ready, retrying, blocked, running, dead.
 Counts = dict[str, int]
@@ -99,6 +99,40 @@ class QueueInfo(Struct, frozen=True):
     counts: Counts
 
 
+class RunningJob(Struct, frozen=True):
+    """A job that a worker holds."""
+
+    id: str
+    task: str
+    queue: str
+    lane: str | None
+    token: int
+    started_at: datetime | None  #: None: it was claimed after the last beat, or still waits inside the worker
+
+
+class WorkerStatus(Struct, frozen=True, kw_only=True):
+    """A worker as the store knows it: by its last beat, and by what it holds now.
+
+    One that holds claims and never beat is known by its id and its jobs alone.
+    """
+
+    id: str
+    host: str
+    pid: int
+    fleet: str  #: shared by the workers of one fleet; empty: a worker inside a program
+    version: str
+    queues: tuple[str, ...]  #: empty: all
+    slots: int
+    phase: str  #: working, quiet (it claims nothing more), stopping
+    started_at: datetime | None  #: None if it is not known, as the other three
+    uptime: float | None  #: seconds
+    last_beat: datetime | None
+    beat_age: float | None  #: seconds
+    rss: int  #: bytes, at the last beat
+    pss: int  #: the same, with what it shares with others counted by its share
+    jobs: list[RunningJob]  #: in the order of claiming
+
+
 class Page(list[JobInfo]):
     """Some jobs, and where to go on: `jobs(after=page.next)`; None on the last page."""
 
@@ -159,6 +193,10 @@ class Inspect(Protocol):
 
     def pause(self, queue: str, paused: bool, declared: Collection[str] = ()) -> None:
         """Stop or resume claims from a queue; one that has never had a job must be among the declared ones."""
+        ...
+
+    def workers(self) -> list[WorkerStatus]:
+        """List the workers that beat or hold claims, by host, pid and id."""
         ...
 
     def tell(self, worker: str, command: str) -> bool:

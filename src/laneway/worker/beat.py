@@ -1,31 +1,53 @@
 """The beat: says that this worker lives, hears what is asked of it, and recovers the claims of the dead.
 
-It runs in a thread of the worker's own process: a job that holds the interpreter holds it up too. That is what `laneway worker`
-will have a supervisor for.
+It runs in a thread of the worker's own process: a job that holds the interpreter holds it up too. `laneway worker` has a
+supervisor for that.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
+import msgspec
+
 from laneway.errors import StoreUnavailable
+from laneway.kernel import memory
 from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.worker.board import Board
 from laneway.worker.service import Service
 
-__all__ = ["Beat"]
+__all__ = ["Beat", "described", "recover_strangers"]
 
 log = logging.getLogger("laneway")
+
+
+def described(worker: WorkerInfo, board: Board, used: tuple[int, int]) -> WorkerInfo:
+    """Return a worker with what it does just now."""
+    runs = tuple((entry.token, entry.started) for entry in board.entries())
+    phase = "working" if board.phase == "starting" else board.phase
+    return msgspec.structs.replace(worker, runs=runs, phase=phase, rss=used[0], pss=used[1])
+
+
+def recover_strangers(store: Store, ours: Callable[[str], bool] = lambda _: False) -> None:
+    """Give back what dead workers held. Those of our own fleet are its supervisor's business."""
+    for dead in store.dead_workers():
+        if not ours(dead):
+            ids = store.recover(dead, "its process ended, or its beat stood still")
+            if ids:
+                log.warning("worker %s is dead: its %d jobs are ready again", dead, len(ids))
 
 
 class Beat(Service):
     """Every `every` seconds; an observer elsewhere allows 15, so four beats may get lost."""
 
-    def __init__(self, store: Store, worker: WorkerInfo, heard: Callable[[Heard], None], every: float) -> None:
+    def __init__(self, store: Store, worker: WorkerInfo, board: Board, heard: Callable[[Heard], None], every: float) -> None:
         super().__init__()
         self.every = every
         self._store = store
         self._worker = worker
+        self._board = board
         self._heard = heard
         self._known = False
 
@@ -37,14 +59,12 @@ class Beat(Service):
     def tick(self) -> None:
         """Beat once."""
         try:
-            heard = self._store.beat([self._worker])[self._worker.id]
+            used = memory(os.getpid()) if self._known else (0, 0)  # the first beat is in a hurry
+            heard = self._store.beat([described(self._worker, self._board, used)])[self._worker.id]
             if self._known and not heard.known:
                 log.warning("this worker was taken for dead and its jobs were given to others: what it runs will be refused")
             first, self._known = not self._known, True
             self._heard(Heard(known=True, marks=heard.marks, commands=heard.commands) if first else heard)
-            for dead in self._store.dead_workers():
-                ids = self._store.recover(dead, "its process ended, or its beat stood still")
-                if ids:
-                    log.warning("worker %s is dead: its %d jobs are ready again", dead, len(ids))
+            recover_strangers(self._store)
         except StoreUnavailable as error:
             log.log(logging.DEBUG if self._known else logging.WARNING, "no beat: %s", error)

@@ -16,20 +16,20 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from laneway import life
-from laneway.context import JobContext
 from laneway.errors import StoreUnavailable
-from laneway.instant import SECOND, micros, now_micros
+from laneway.instant import FAR, SECOND, micros, now_micros
 from laneway.job import Claim
-from laneway.outcome import Settled
+from laneway.outcome import Done, Settled
 from laneway.store.contract import Heard, Store
 from laneway.worker.beat import Beat
+from laneway.worker.board import Board
 from laneway.worker.fetch import SHORT, Pace, deal
+from laneway.worker.isolate import Isolation
+from laneway.worker.link import Ear, Link
+from laneway.worker.notes import NoteTaker
 from laneway.worker.places import Seats, Slots
 from laneway.worker.run import Runner
-from laneway.worker.service import Service
 from laneway.worker.settle import Outbox
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ log = logging.getLogger("laneway")
 
 #: Claims that wait in hand and do not move for so long go back: somebody else may be free.
 STUCK = 0.1
+#: A stop without a deadline: ten years.
+FOREVER = float(FAR)
 #: So long a claim may wait behind one that was expected to be short, before another thread is woken for it, seconds.
 SOON = 0.005
 
@@ -49,25 +51,43 @@ class Loop:
     """One `run` of a worker."""
 
     def __init__(
-        self, worker: object, app: App, slots: int, queues: tuple[str, ...] | None, shutdown_timeout: float, beat: float
-    ) -> None:
+        self, worker: object, app: App, slots: int, queues: tuple[str, ...] | None, shutdown_timeout: float, beat: float,
+        link: Link | None = None,
+    ) -> None:  # fmt: skip
         self.stopping = False
-        self.quiet = False
+        self._quiet = False
+        self._patient = False  # who stops waits for what runs, however long
         self._why = "stop"
         self._worker = worker  # for the hooks
         self._app = app
         self._queues = queues
         self._shutdown_timeout = shutdown_timeout
         self._store: Store = app.store
-        self._info = life.here(queues=queues or (), slots=slots, version=_version(), since=now_micros())
+        self._link = link
+        self._board = Board(2 * slots) if link is None else link.board
+        self._isolation = Isolation(app, None if link is None else link.zygote)
+        self._info = life.here(
+            queues=queues or (),
+            slots=slots,
+            version=_version(),
+            since=now_micros(),
+            id=link.id if link else "",
+            fleet=link.fleet if link else "",
+        )
         self._outbox = Outbox(self._store.wake)
-        self._seated = {name for name, task in app.tasks.items() if task.is_async}
-        self._runner = Runner(app.tasks, app.hooks, self._flush)
+        self._seated = {name for name, task in app.tasks.items() if task.is_async and not task.isolate}
+        self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))
+        self._runner = Runner(app.tasks, app.hooks, self._notes.flush, self._board, self._isolation)
+        self._runner.fresh_for = app.dead_after / 2
         self._pace = Pace(slots)
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
-        self._seats = Seats(self._runner, self.ended, self._crash)
-        self._beat = Beat(self._store, self._info, self._heard, beat)
-        self._notes = _NotesService(self)
+        self._seats = Seats(self._runner, self.ended, self._crash, self._board)
+        self._beat: Beat | Ear
+        if link is None:
+            self._beat = Beat(self._store, self._info, self._board, self._heard, beat)
+        else:
+            self._beat = Ear(link, self._store, self._info, self._heard)
+        self._left = float("inf") if link is None or link.max_jobs is None else link.max_jobs  # jobs to run before a new process
         self._mutex = threading.Lock()  # held by who exchanges: the loop, or a slot's thread for it
         self._hand: deque[Claim] = deque()  # claimed, not yet handed over
         self._known: dict[int, Claim] = {}  # all claims that are not settled, by token
@@ -83,10 +103,13 @@ class Loop:
 
     def run(self, burst: bool) -> None:
         """Work until there is a reason to stop."""
+        if any(task.isolate for task in self._app.tasks.values()):
+            self._isolation.prepare()
         self._beat.tick()
         self._app.hooks.call("on_start", self._worker)
         self._beat.start()
         self._notes.start()
+        self._board.set_phase("working")
         try:
             while not self._finished(burst):
                 self._step()
@@ -100,12 +123,13 @@ class Loop:
             self._app.hooks.call("on_crash", self._failure)
             raise self._failure
 
-    def stop(self, why: str) -> None:
+    def stop(self, why: str, *, patient: bool = False) -> None:
         """Claim nothing more, and return from `run` when what runs has ended. From any thread, and from a signal's handler.
 
         Nothing is written here: a handler may have interrupted who writes just now. The loop says it.
         """
         self._why = why
+        self._patient = patient
         self.stopping = True
         self._outbox.wake()
 
@@ -168,10 +192,12 @@ class Loop:
 
     def _room(self, settling: int) -> int:
         """Return how many claims are wanted, if so many are settled in the same exchange."""
-        if self.stopping or self.quiet or self._failure is not None or not self._beat.known:
+        if self.stopping or self._quiet or self._failure is not None or not self._beat.known:
             return 0  # who claims must be known
         free = self._pace.unsettled - self._in_flight + settling
         missing = free + self._pace.ahead - len(self._hand)
+        if missing > self._left - len(self._known):
+            missing = int(self._left) - len(self._known)
         # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle.
         return max(missing, 0) if settling or free > len(self._hand) else 0
 
@@ -180,6 +206,10 @@ class Loop:
         wants = deal(queues, self._loads, limit, self._turn) if limit else []
         self._turn += 1
         unsure = self._trouble > 0
+        self._board.set_idle(False)
+        now = time.monotonic()
+        if now - self._runner.alive > self._runner.fresh_for:
+            self._distrust()
         try:
             if unsure:
                 # The last answer got lost: what was claimed in it goes back, since nobody here has heard of it.
@@ -189,6 +219,7 @@ class Loop:
             self._outbox.put_back(settled)
             self._away(error)
             return
+        self._runner.alive = now
         if unsure:
             log.warning("the store is back")
             self._trouble = 0
@@ -207,10 +238,28 @@ class Loop:
         for item in settled:
             del self._known[item.claim.token]
         self._in_flight -= len(settled)
+        self._count(settled)
         self._pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
         for id_ in refused:
             # After a lost answer a refusal means: it was settled then.
             log.log(logging.DEBUG if unsure else logging.WARNING, "job %s was not ours any more: its outcome was refused", id_)
+
+    def _count(self, settled: list[Settled]) -> None:
+        done = 0
+        for item in settled:
+            if type(item.outcome) is Done:
+                done += 1
+            else:
+                self._board.count(item.outcome.name)
+        self._board.count("done", done)
+        self._left -= len(settled)
+        if self._left <= 0 and not self.stopping:
+            self.stop("as many jobs as one process runs", patient=True)
+
+    def _distrust(self) -> None:
+        """This process may have been frozen, and others have its claims: what has not started does not start."""
+        self._runner.fence = max(self._known, default=self._runner.fence)
+        self._give_back()
 
     def _hand_over(self) -> None:
         number = min(len(self._hand), self._pace.unsettled - self._in_flight)
@@ -218,9 +267,9 @@ class Loop:
             return
         claims = [self._hand.popleft() for _ in range(number)]
         self._in_flight += number
-        if self._seated and (seated := [claim for claim in claims if claim.job.task in self._seated]):
+        if self._seated and (seated := [claim for claim in claims if claim.job.task in self._seated and not claim.lost]):
             self._seats.hand(seated)
-            claims = [claim for claim in claims if claim.job.task not in self._seated]
+            claims = [claim for claim in claims if claim.job.task not in self._seated or claim.lost]
         if claims:
             self._slots.hand(claims, short=self._pace.mean < SHORT, long_ones=self._long_ones)
 
@@ -287,10 +336,18 @@ class Loop:
         looked = not self._look
         if self.stopping or self._failure is not None:
             if self._deadline == float("inf"):
-                self._deadline = time.monotonic() + self._shutdown_timeout
-                log.info("%s: stopping, running jobs have %g s", self._why, self._shutdown_timeout)
+                self._stop_began()
             return idle or time.monotonic() >= self._deadline
-        return burst and idle and looked
+        if burst and idle and looked:
+            self._board.set_idle(True)
+            return self._link is None  # a fleet ends when all its workers are idle at once
+        return False
+
+    def _stop_began(self) -> None:
+        self._board.set_phase("stopping")
+        self._deadline = FOREVER if self._patient else time.monotonic() + self._shutdown_timeout
+        if self._link is None:
+            log.info("%s: stopping, running jobs have %g s", self._why, self._shutdown_timeout)
 
     def _idle(self) -> bool:
         return not self._hand and not self._in_flight and not self._outbox.waiting and not self._trouble
@@ -315,6 +372,8 @@ class Loop:
             log.warning("the store did not hear that this worker stopped: %s", error)
         self._slots.close(0 if left else 1.0)
         self._seats.close(0 if left else 1.0)
+        self._runner.watchdog.close()
+        self._isolation.close()
         self._app.hooks.call("on_stop", self._worker)
 
     def _crash(self, error: BaseException) -> None:
@@ -327,44 +386,21 @@ class Loop:
     def _heard(self, heard: Heard) -> None:
         if not heard.known:
             with self._mutex:
-                self._give_back()  # what others have now is not to start here
+                self._distrust()
         for job in list(self._runner.running.values()):
             if not job.cancelled and (job.id in heard.marks or not heard.known):
                 job.cancelled = True
                 self._seats.cancel(job.token)
         if not self._turn:
             self._outbox.wake()  # it may have waited to be known
-        if "quiet" in heard.commands:
-            self.quiet = True
+        if "quiet" in heard.commands and not self._quiet:
+            self._quiet = True
+            self._board.set_phase("quiet")
+            log.info("told to be quiet: this worker claims nothing more")
         if "stop" in heard.commands:
             self.stop("told to stop")
-
-    def _flush(self, *jobs: JobContext) -> None:
-        """Write down what jobs told about themselves."""
-        told = [(job.id, job.token, msgspec.json.encode(job.notes)) for job in jobs if job.notes_changed]
-        for job in jobs:
-            job.notes_changed = False
-        if told:
-            try:
-                self._store.note(told)
-            except StoreUnavailable as error:
-                log.debug("notes not written: %s", error)
-
-    def flush_all(self) -> None:
-        """Write down what all running jobs told."""
-        self._flush(*list(self._runner.running.values()))
-
-
-class _NotesService(Service):
-    """Writes progress and log lines of running jobs, once a second."""
-
-    def __init__(self, loop: Loop) -> None:
-        super().__init__()
-        self._loop_of_worker = loop
-
-    def tick(self) -> None:
-        """Write what is new."""
-        self._loop_of_worker.flush_all()
+        if "drain" in heard.commands:
+            self.stop("told to make place", patient=True)
 
 
 def _version() -> str:

@@ -11,12 +11,14 @@ import contextlib
 import contextvars
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from laneway.job import Claim
 from laneway.outcome import Settled
+from laneway.worker.board import Board
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["Seats", "Slots"]
 
 log = logging.getLogger("laneway")
+
+#: How often the event loop says that it turns, seconds.
+TURNS = 0.25
 
 Crash = Callable[[BaseException], None]
 
@@ -127,10 +132,12 @@ class Slots:
 class Seats:
     """An event loop in a thread of its own that runs claims of async tasks."""
 
-    def __init__(self, runner: Runner, ended: Callable[[Settled], None], crash: Crash) -> None:
+    def __init__(self, runner: Runner, ended: Callable[[Settled], None], crash: Crash, board: Board) -> None:
         self._runner = runner
         self._end = ended
         self._crash = crash
+        self._board = board
+        self._ticks = False  # the board hears that the loop turns
         self._waiting: deque[Claim] = deque()
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by token
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -186,6 +193,16 @@ class Seats:
         while self._waiting:
             claim = self._waiting.popleft()
             self._tasks[claim.token] = self._loop.create_task(self._run(claim))
+        if not self._ticks:
+            self._ticks = True
+            self._tick(self._loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say now and then that the loop turns, as long as there is something on it."""
+        self._ticks = bool(self._tasks)
+        self._board.set_loop(time.monotonic_ns() // 1000 if self._ticks else 0)
+        if self._ticks:
+            loop.call_later(TURNS, self._tick, loop)
 
     async def _run(self, claim: Claim) -> None:
         try:

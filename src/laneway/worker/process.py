@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from laneway.errors import ConfigError
 from laneway.job import check_queue
+from laneway.worker.link import Link
 from laneway.worker.loop import Loop
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class Worker:
     `queues` are the queues to serve, all by default. `run` returns after `stop`, after SIGTERM or SIGINT (in the main
     thread), or, with `burst`, when nothing is due and its slots are empty. A stop lets running jobs end for
     `shutdown_timeout` seconds.
+
+    It beats from a thread of its own program. So a job that holds the interpreter for longer than the app's `dead_after` is taken
+    for dead elsewhere, and a run that does not yield cannot be ended: `laneway worker` has other processes for that.
     """
 
     def __init__(
@@ -72,13 +76,17 @@ class Worker:
 
     def run(self, burst: bool = False) -> None:
         """Work until stopped; with `burst` until there is nothing to do."""
+        self.run_in(None, burst=burst)
+
+    def run_in(self, fleet: Link | None, *, burst: bool = False) -> None:
+        """Work as a part of a fleet, or alone."""
         if not self._running.acquire(blocking=False):
             raise ConfigError("this worker runs already: make another one")
         before = sys.getswitchinterval()
         try:
             sys.setswitchinterval(SWITCH_INTERVAL)
-            with self._signals():
-                self._loop = Loop(self, self.app, self.slots, self.queues, self.shutdown_timeout, self._beat_every)
+            with self._signals(alone=fleet is None):
+                self._loop = Loop(self, self.app, self.slots, self.queues, self.shutdown_timeout, self._beat_every, fleet)
                 self._loop.stopping = self._stopping
                 self._loop.run(burst)
         finally:
@@ -88,14 +96,17 @@ class Worker:
             self._running.release()
 
     @contextmanager
-    def _signals(self) -> Generator[None]:
-        """Stop on SIGTERM and SIGINT; a second one ends at once. Only the main thread can ask for them."""
+    def _signals(self, *, alone: bool) -> Generator[None]:
+        """Stop on SIGTERM and SIGINT; a second one ends at once. Only the main thread can ask for them.
+
+        In a fleet a signal may have been meant for all of it: its supervisor alone counts them.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def handle(number: int, _: FrameType | None) -> None:
-            if self._stopping:
+            if self._stopping and alone:
                 raise KeyboardInterrupt
             self._stopping = True
             if self._loop is not None:

@@ -15,19 +15,27 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from types import CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from laneway.context import Cancel, JobContext, RetryIn, Snooze, check_seconds, running_job
-from laneway.errors import BadArguments, GarbageError, UnknownTask
+from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout, UnknownTask
 from laneway.hooks import Hooks
 from laneway.instant import SECOND, micros, now_micros
 from laneway.job import Claim
+from laneway.kernel import cause_of_death
 from laneway.middleware import aaround, around
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.retry import Retry
+from laneway.shield import Limit, TimeIsUp
 from laneway.task import Task
+from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board
+from laneway.worker.isolate import Isolation
+from laneway.worker.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["Runner", "judge"]
 
@@ -35,6 +43,8 @@ log = logging.getLogger("laneway")
 
 #: A task nobody here knows may be known elsewhere, or soon: a deployment takes a while.
 UNKNOWN_FOR = 3600 * SECOND
+#: So often a job may take its own process with it, before it is dead.
+CRASHES = 3
 
 
 def judge(policy: Retry, attempt: int, error: BaseException) -> Outcome:
@@ -64,11 +74,21 @@ def unknown(claim: Claim, now: int) -> Outcome:
 class Runner:
     """Runs claims of an app's tasks."""
 
-    def __init__(self, tasks: Mapping[str, Task[..., Any, Any]], hooks: Hooks, flush_notes: Callable[[JobContext], None]) -> None:
+    def __init__(
+        self, tasks: Mapping[str, Task[..., Any, Any]], hooks: Hooks, flush_notes: Callable[[JobContext], None],
+        board: Board | None = None, isolation: Isolation | None = None,
+    ) -> None:  # fmt: skip
         self._tasks = tasks
         self._hooks = hooks
         self._flush_notes = flush_notes
+        self._board = board or Board(1)
+        self._isolation = isolation
+        self.watchdog = Watchdog()
         self.running: dict[int, JobContext] = {}  # by token
+        # A process that was frozen may have lost its claims meanwhile: what has not started then does not start any more.
+        self.alive = time.monotonic()  # when the worker last spoke with the store
+        self.fresh_for = float("inf")  # so long after that its claims are surely its own, seconds
+        self.fence = 0  # claims up to this token are not
         self.log_runs = log.isEnabledFor(logging.DEBUG)
         self._home = os.getpid()
 
@@ -78,22 +98,41 @@ class Runner:
         outcome = self._prepare(claim, started)
         if isinstance(outcome, tuple):
             job, task, policy = outcome
-            # An empty context: what one job sets, the next on this thread does not see.
-            outcome = contextvars.Context().run(self._call, job, task, policy)
+            if claim.lost == "timeout":
+                outcome = self._failed(job, policy, JobTimeout(f"{_too_long(task)}; its worker had to be ended"))
+            elif self._apart(task, claim):
+                outcome = self._call_apart(claim, job, task, policy)
+            else:
+                # An empty context: what one job sets, the next on this thread does not see.
+                outcome = contextvars.Context().run(self._call, job, task, policy)
         return self._finish(claim, outcome, started)
+
+    def run_alone(self, claim: Claim) -> Settled:
+        """Run the one claim of this process, be its task async or not."""
+        task = self._tasks.get(claim.job.task)
+        if task is None or not task.is_async:
+            return self.run(claim)
+        import asyncio  # noqa: PLC0415 - only where there are async tasks
+
+        return asyncio.run(self.arun(claim))
 
     async def arun(self, claim: Claim) -> Settled:
         """Run a claim of an async task on this event loop."""
         started = time.time_ns() // 1000
-        outcome = self._prepare(claim, started)
+        outcome = self._prepare(claim, started, ASYNC)
         if isinstance(outcome, tuple):
             outcome = await self._acall(*outcome)
         return self._finish(claim, outcome, started)
 
     # -- the steps -------------------------------------------------------------------------------------------
 
-    def _prepare(self, claim: Claim, started: int) -> Outcome | tuple[JobContext, Task[..., Any, Any], Retry]:
+    def _prepare(
+        self, claim: Claim, started: int, place: int = IN_THREAD
+    ) -> Outcome | tuple[JobContext, Task[..., Any, Any], Retry]:
         """Find the task and read the arguments, or say what it means that this cannot be done."""
+        if claim.token <= self.fence or time.monotonic() - self.alive > self.fresh_for:
+            log.warning("job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
+            return _GO_BACK
         task = self._tasks.get(claim.job.task)
         if task is None:
             log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
@@ -107,6 +146,10 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             return self._stillborn(claim, Dead(ErrorInfo.of(error)), error)
         job = JobContext(claim, args, kwargs, headers, started)
+        if place == IN_THREAD and self._apart(task, claim):
+            place = ISOLATED
+        deadline = 0 if task.timeout is None else time.monotonic_ns() // 1000 + micros(task.timeout)
+        job.row = self._board.enter(claim.token, started, deadline, place)
         self.running[claim.token] = job
         if self.log_runs:
             log.debug("%s %s starts", job.task, job.id, extra={"laneway_job": job})
@@ -120,27 +163,72 @@ class Runner:
 
     def _call(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
         running_job.set(job)
+        limit: Limit | None = None
         try:
-            if not self._hooks.middlewares:
-                result = task.function(*job.args, **job.kwargs)
-            else:
-                with around(self._hooks.middlewares, (job,)):
+            try:
+                if task.timeout is not None:
+                    limit = self.watchdog.begin(task.timeout)
+                if not self._hooks.middlewares:
                     result = task.function(*job.args, **job.kwargs)
+                else:
+                    with around(self._hooks.middlewares, (job,)):
+                        result = task.function(*job.args, **job.kwargs)
+            finally:
+                self._lift(limit)
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a job's code end that job alone
-            return self._failed(job, policy, error)
+            self._lift(limit)  # again: it may have struck while it was lifted
+            return self._failed(job, policy, _timed_out(task, error) if isinstance(error, TimeIsUp) else error)
         return self._done(job, task, result)
+
+    def _lift(self, limit: Limit | None) -> None:
+        if limit is not None and os.getpid() == self._home:
+            self.watchdog.end(limit)
+
+    def _apart(self, task: Task[..., Any, Any], claim: Claim) -> bool:
+        """Say whether a run is to have a process of its own: it is declared so, or it may have taken a worker with it."""
+        return (task.isolate or claim.lost == "crash") and self._isolation is not None
+
+    def _call_apart(self, claim: Claim, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
+        assert self._isolation is not None  # noqa: S101 - asked before
+        said = ""
+        for crashes in range(1, CRASHES + 1):
+            apart = self._isolation.run(claim, task.timeout, job)
+            if apart.outcome is not None:
+                return apart.outcome
+            if job.cancelled:
+                return Cancelled("cancelled while it ran")
+            if apart.killed:
+                return self._failed(job, policy, JobTimeout(_too_long(task)))
+            if apart.code is None:
+                return _GO_BACK  # it never began: whoever forks for us is gone
+            said = f"the process that ran it alone ended with {cause_of_death(apart.code)}"
+            log.warning("%s %s: %s (%d of %d)", job.task, job.id, said, crashes, CRASHES, extra={"laneway_crash": True})
+        error = JobCrashed(f"{said}, {CRASHES} times")
+        outcome = Dead(ErrorInfo.of(error))
+        self._died(job, outcome, error)
+        return outcome
 
     async def _acall(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
         running_job.set(job)
+        limit: asyncio.Timeout | None = None
         try:
-            if not self._hooks.middlewares and not self._hooks.async_middlewares:
-                result = await task.function(*job.args, **job.kwargs)
+            if task.timeout is None:
+                result = await self._await(job, task)
             else:
-                async with aaround(self._hooks.middlewares, self._hooks.async_middlewares, job):
-                    result = await task.function(*job.args, **job.kwargs)
+                import asyncio  # noqa: PLC0415 - loaded already: it runs this
+
+                async with asyncio.timeout(task.timeout) as limit:
+                    result = await self._await(job, task)
         except BaseException as error:  # noqa: BLE001 - the same; CancelledError too
-            return self._failed(job, policy, error)
+            is_over = limit is not None and limit.expired() and isinstance(error, TimeoutError)
+            return self._failed(job, policy, _timed_out(task, error) if is_over else error)
         return self._done(job, task, result)
+
+    async def _await(self, job: JobContext, task: Task[..., Any, Any]) -> Any:
+        if not self._hooks.middlewares and not self._hooks.async_middlewares:
+            return await task.function(*job.args, **job.kwargs)
+        async with aaround(self._hooks.middlewares, self._hooks.async_middlewares, job):
+            return await task.function(*job.args, **job.kwargs)
 
     def _done(self, job: JobContext, task: Task[..., Any, Any], result: object) -> Outcome:
         if isinstance(result, CoroutineType):
@@ -193,6 +281,7 @@ class Runner:
         finished = time.time_ns() // 1000
         job = self.running.pop(claim.token, None)
         if job is not None:
+            self._board.leave(job.row)
             if job.notes_changed and not isinstance(outcome, Done):
                 self._flush_notes(job)
             if self.log_runs:
@@ -209,8 +298,18 @@ class Runner:
 
 
 _DONE = Done()
+_GO_BACK = Snoozed(0)
 _NEVER = Retry(times=0)
 _NO_HEADERS: dict[str, str] = {}
+
+
+def _too_long(task: Task[..., Any, Any]) -> str:
+    return f"it ran longer than its timeout of {task.timeout or 0:g} s"
+
+
+def _timed_out(task: Task[..., Any, Any], error: BaseException) -> JobTimeout:
+    """Return the timeout as the error of the run, with the place where it struck."""
+    return JobTimeout(_too_long(task)).with_traceback(error.__traceback__)
 
 
 def _read_options(options: dict[str, Any], policy: Retry) -> tuple[Retry, dict[str, str]]:

@@ -79,7 +79,7 @@ class _Walk:
         taken: set[str] = set()  # lanes taken in this portion
         claims, worker, books = self.claims, self._worker, self._turn.books
         for row in rows:
-            seq, id_, task, lane, attempt, enqueued, due, place, body, holder = row
+            seq, id_, task, lane, attempt, enqueued, due, place, lost, body, holder = row
             if len(claims) == most or self._parked + len(parked) == MOST_PARKED:
                 break
             if lane is not None and holder != seq:
@@ -97,7 +97,7 @@ class _Walk:
                 return True
             books.token = token = books.token + 1
             (claimed if lane is None else in_lanes).append((worker, token, seq))
-            claims.append(Claim(job, token, attempt + 1, enqueued, due, place))
+            claims.append(Claim(job, token, attempt + 1, enqueued, due, place, lost or ""))
         self._write(queue, claimed, in_lanes, parked)
         return len(rows) == size
 

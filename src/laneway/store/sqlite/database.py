@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
 
+from laneway import shield
 from laneway.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from laneway.store.sqlite.lock import FairLock, FileLock
 
@@ -47,6 +48,14 @@ class Database:
 
     def enter(self) -> sqlite3.Connection:
         """Take the write lock and begin."""
+        shield.up()
+        try:
+            return self._enter()
+        except BaseException:
+            shield.down()
+            raise
+
+    def _enter(self) -> sqlite3.Connection:
         if not self._line.acquire(self.timeout):
             raise StoreBusy(f"{self}: other threads of this process kept writing for {self.timeout:g} s. Nothing was written.")
         try:
@@ -81,6 +90,7 @@ class Database:
                     connection.execute("rollback")
             self._unlock_file()
             self._line.release()
+            shield.down()
         if isinstance(error, sqlite3.Error):
             raise self.translate(error) from error
 
@@ -91,8 +101,9 @@ class Database:
             with self.writing as connection:
                 yield connection
             return
-        with self._reading:
-            try:
+        shield.up()
+        try:
+            with self._reading:
                 connection = self._reader or self._open_reader()
                 connection.execute("begin")
                 try:
@@ -100,8 +111,10 @@ class Database:
                 finally:
                     if connection.in_transaction:
                         connection.execute("commit")
-            except sqlite3.Error as error:
-                raise self.translate(error) from error
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+        finally:
+            shield.down()
 
     def changed(self) -> bool:
         """Say whether anybody has committed since this was last asked."""

@@ -12,18 +12,20 @@ from laneway.errors import NotFound, UnknownJob, UnknownQueue, did_you_mean
 from laneway.instant import as_datetime
 from laneway.job import STATES, State
 from laneway.outcome import Notes
-from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, StoredResult
+from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, StoredResult, WorkerStatus
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Books, decode, ripen
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.store import SQLiteStore
 from laneway.store.sqlite.turn import KEEP_RUNS, Row, Turn, read_errors
+from laneway.store.sqlite.workers import list_workers
 
 __all__ = ["SQLiteInspect"]
 
 _runs = msgspec.json.Decoder(list[Run])
 _notes = msgspec.json.Decoder(Notes)
 _COLUMNS = (
-    "seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, errors, notes, body"
+    "seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, lost, errors, "
+    "notes, body"
 )
 #: A state of the API as a condition; `:now` is the store's.
 _IN_STATE = {
@@ -104,6 +106,11 @@ class SQLiteInspect:
                     return StoredResult("done" if run.outcome == "done" else "cancelled")
         return StoredResult("gone")
 
+    def workers(self) -> list[WorkerStatus]:
+        """List the workers by host and pid, with what they hold."""
+        with self._store.database.reading() as connection:
+            return list_workers(connection, self._books(connection).now)
+
     def totals(self) -> dict[str, int]:
         """Return the counters since the store began."""
         with self._store.database.reading() as connection:
@@ -141,7 +148,7 @@ class SQLiteInspect:
                 queue.move(DEAD, READY)
             elif row.state < 2 and row.due > turn.now and (row.holds or row.state == 1):
                 # It has run: it keeps its place and its lane, only the wait is over.
-                turn.execute(SQL["wait_again"], (0, turn.now, row.attempt, row.errors, row.seq))
+                turn.execute(SQL["wait_again"], (0, turn.now, row.attempt, None, row.errors, row.seq))
                 queue.move(queue.waiting(row.due, failed=bool(row.state)), READY)
             else:
                 return False
@@ -221,7 +228,7 @@ def _state(row: Row, now: int) -> State:
 def _read_notes(notes: bytes | None) -> Notes:
     try:
         return _notes.decode(notes) if notes else Notes()
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return Notes(log=["(what the run told cannot be read)"])
 
 

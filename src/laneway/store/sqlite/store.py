@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -27,6 +28,7 @@ from laneway.store.sqlite.database import Database
 from laneway.store.sqlite.settle import settle
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Row, Turn
+from laneway.store.sqlite.workers import read_worker
 
 __all__ = ["SQLiteStore"]
 
@@ -38,8 +40,6 @@ TRIM_AT_ONCE = 1000
 
 #: seq, id, queue, task, lane, rank, place, due, enqueued, body
 PushedRow = tuple[int, str, str, str, str | None, int, int, int, int, bytes]
-
-_worker_info = msgspec.json.Decoder(WorkerInfo)
 
 
 class SQLiteStore:
@@ -130,7 +130,7 @@ class SQLiteStore:
                 found = turn.execute(SQL["command_read"], (worker.id,)).fetchone()
                 if found and found[0]:
                     turn.execute(SQL["command_write"], (None, worker.id))
-                turn.execute(SQL["beat"], (worker.id, msgspec.json.encode(worker)))
+                turn.execute(SQL["beat"], (worker.id, turn.now, msgspec.json.encode(worker)))
                 marks = dict(turn.execute(SQL["marks"], (worker.id,)).fetchall())
                 commands = tuple(found[0].split()) if found and found[0] else ()
                 heard[worker.id] = Heard(known=found is not None, marks=marks, commands=commands)
@@ -141,14 +141,14 @@ class SQLiteStore:
         """Name the workers that are dead, as far as this observer can tell. See the contract."""
         with self.turn() as turn:  # a write lock, so that an observer that cannot write judges nobody
             rows = turn.execute(SQL["workers"]).fetchall()
-        return self._observer.dead([(_read_worker(id_, info), beat) for id_, beat, info in rows])
+        return self._observer.dead([(read_worker(id_, info), beat) for id_, beat, _, info in rows])
 
-    def recover(self, worker: str, cause: str) -> list[str]:
+    def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
         """Give a dead worker's claims back and forget the worker. See the contract."""
         with self.turn() as turn:
             rows = _running(turn, worker)
             for row in rows:
-                turn.hand_back(row, ErrorInfo(kind="worker lost", message=cause))
+                turn.hand_back(row, ErrorInfo(kind="worker lost", message=cause), lost.get(row.token or 0))
             turn.books.recovered += len(rows)
             turn.execute(SQL["forget"], (worker,))
         if turn.ring:
@@ -219,11 +219,3 @@ def _count(turn: Turn, rows: list[PushedRow]) -> None:
         else:
             queue.move(None, SCHEDULED)
             turn.wait_for(name, rank, due)
-
-
-def _read_worker(id_: str, info: bytes | None) -> WorkerInfo:
-    """Return who a worker is; one that cannot be read is judged by its beat alone."""
-    try:
-        return _worker_info.decode(info) if info else WorkerInfo(id=id_)
-    except msgspec.MsgspecError:
-        return WorkerInfo(id=id_)

@@ -46,6 +46,7 @@ class Row(Struct, frozen=True):
     worker: str | None
     token: int | None
     mark: str | None
+    lost: str | None
     errors: bytes | None
 
     def errors_with(self, error: ErrorInfo, at: int) -> bytes:
@@ -58,7 +59,7 @@ def read_errors(errors: bytes | None) -> list[ErrorInfo]:
     """Return the errors of a row. Unreadable ones are no reason to fail."""
     try:
         return _errors.decode(errors) if errors else []
-    except msgspec.MsgspecError as trouble:
+    except (ValueError, RecursionError) as trouble:
         return [ErrorInfo(kind="garbage", message=f"the stored errors cannot be read: {trouble}")]
 
 
@@ -171,17 +172,22 @@ class Turn:
         if lane is not None and self.execute(SQL["let_out"], (queue, lane)).rowcount:
             counts.move(BLOCKED, READY)
 
-    def wait_again(self, row: Row, due: int, *, failed: bool, attempt: int, errors: bytes | None) -> None:
+    def wait_again(
+        self, row: Row, due: int, *, failed: bool, attempt: int, errors: bytes | None, lost: str | None = None
+    ) -> None:
         """A running job goes back to wait; it keeps its place and its lane."""
         queue = self.queue(row.queue)
-        self.execute(SQL["wait_again"], (int(failed), due, attempt, errors, row.seq))
+        self.execute(SQL["wait_again"], (int(failed), due, attempt, lost, errors, row.seq))
         queue.move(RUNNING, queue.waiting(due, failed))
         self.wait_for(row.queue, row.rank, due)
 
-    def hand_back(self, row: Row, error: ErrorInfo | None = None) -> None:
-        """A run did not end: the job is ready again, uncounted; if it was to be cancelled or deleted, it leaves now."""
+    def hand_back(self, row: Row, error: ErrorInfo | None = None, lost: str | None = None) -> None:
+        """A run did not end: the job is ready again, uncounted; if it was to be cancelled or deleted, it leaves now.
+
+        Why a claim was lost stays remembered until a run comes to an end, or another claim is lost for another reason.
+        """
         if row.mark is not None:
             self.leave(row, RUNNING, "cancelled" if row.mark == "cancel" else None)
             return
         errors = row.errors if error is None else row.errors_with(error, self.now)
-        self.wait_again(row, row.due, failed=False, attempt=row.attempt, errors=errors)
+        self.wait_again(row, row.due, failed=False, attempt=row.attempt, errors=errors, lost=lost or row.lost)

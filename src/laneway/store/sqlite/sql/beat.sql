@@ -1,4 +1,4 @@
 -- beat.sql: a worker lives.
--- takes id, info
-insert into laneway_worker (id, beat, info) values (?, 1, ?)
-on conflict (id) do update set beat = beat + 1, info = excluded.info
+-- takes id, now, info
+insert into laneway_worker (id, beat, at, info) values (?, 1, ?, ?)
+on conflict (id) do update set beat = beat + 1, at = excluded.at, info = excluded.info

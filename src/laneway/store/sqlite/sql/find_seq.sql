@@ -1,4 +1,4 @@
 -- find_seq.sql: the job at a place.
 -- takes seq; returns the columns of a row
-select seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, errors
+select seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, lost, errors
 from laneway_job where seq = ?

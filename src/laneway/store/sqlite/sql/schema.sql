@@ -24,6 +24,7 @@ create table laneway_job (
     worker   text,                         -- who runs it,
     token    integer,                      -- with which claim
     mark     text,                         -- what is asked of the run: cancel, delete
+    lost     text,                         -- why the claim before was lost: crash, timeout; null once a run has come to an end
     errors   blob,                         -- the last errors, as JSON
     notes    blob,                         -- what the run told about itself, as JSON
     body     blob not null
@@ -50,7 +51,8 @@ create index laneway_result_until on laneway_result (until);
 
 create table laneway_worker (
     id      text primary key,
-    beat    integer not null,
+    beat    integer not null,              -- grows with every beat
+    at      integer not null,              -- when it last beat, microseconds
     info    blob not null,                 -- who it is, as JSON
     command text                           -- for its next beat
 ) strict, without rowid;

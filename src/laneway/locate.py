@@ -159,7 +159,7 @@ def _where(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{_short(error.filename)}, line {error.lineno}: "
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    ours = str(Path(__file__).parent.parent)
+    ours = str(Path(__file__).parent)
     libraries = (ours, str(Path(os.__file__).parent))
     theirs = [frame for frame in frames if not frame.filename.startswith(libraries) and "site-packages" not in frame.filename]
     if not theirs:

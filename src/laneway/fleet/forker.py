@@ -1,0 +1,164 @@
+"""Forking: makes workers and processes for isolated runs, reaps them, and tells who must know.
+
+It runs in a process that has loaded the app, holds no connection and has no thread, so that a fork is safe and memory is
+shared. In a fleet that is the zygote; a `Worker` inside a program makes a small one of its own when it needs it.
+
+Enters: `Fork` of the supervisor, `Isolate` of workers.  Leaves: processes, `Forked`, `Child` and `Ended`.
+Called by: `zygote`, and `laneway.worker.isolate` for a worker without a fleet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from laneway.fleet.wire import Child, Ended, Fork, Forked, Isolate, Wire
+from laneway.kernel import die_with, open_pidfd, set_title
+
+__all__ = ["Forker"]
+
+#: How often children are looked at where the kernel has no handles on them, milliseconds.
+LOOK_EVERY = 20
+
+
+class _Process(Struct):
+    """A child of ours."""
+
+    pid: int
+    pidfd: int | None
+    word: socket.socket | None  # to the worker whose run it is
+
+
+class Forker:
+    """`serve` until the one who asked for us is gone."""
+
+    def __init__(
+        self, boss: Wire, be_worker: Callable[[Fork, list[int], Wire], None], be_isolated: Callable[[int], None]
+    ) -> None:
+        self._boss = boss
+        self._be_worker = be_worker
+        self._be_isolated = be_isolated
+        self._workers: dict[int, tuple[Wire, str]] = {}  # wires that isolated runs are asked for on
+        self._children: dict[int, _Process] = {}  # by pid
+
+    def serve(self) -> None:
+        """Work until the boss closes its wire; then nobody is left to work for."""
+        while not self._boss.closed:
+            poll = select.poll()
+            watched = [self._boss.fileno(), *self._workers]
+            handles = {child.pidfd for child in self._children.values()}
+            for fd in (*watched, *(handle for handle in handles if handle is not None)):
+                poll.register(fd, select.POLLIN)
+            poll.poll(LOOK_EVERY if None in handles else None)
+            self._reap()
+            for message in self._boss.read():
+                if isinstance(message, Fork):
+                    self._fork_worker(message)
+                elif isinstance(message, Isolate):
+                    self._fork_isolated(message, self._boss, "")
+            for fd, (wire, worker) in list(self._workers.items()):
+                for message in wire.read():
+                    if isinstance(message, Isolate):
+                        self._fork_isolated(message, wire, worker)
+                if wire.closed:
+                    del self._workers[fd]
+                    wire.close()
+
+    def _fork_worker(self, message: Fork) -> None:
+        fds = self._boss.take_fds(2)
+        ours, theirs = Wire.pair()
+        pid = self._fork(lambda: self._be_worker(message, fds, Wire(theirs)), f"worker {message.number}", keep=ours)
+        for fd in fds:
+            os.close(fd)
+        theirs.close()
+        self._workers[ours.fileno()] = (ours, message.id)
+        handle = self._adopt(pid, None)
+        self._boss.send(Forked(message.id, pid, len(handle)), handle)
+
+    def _fork_isolated(self, _: Isolate, wire: Wire, worker: str) -> None:
+        word_fd, child_fd = wire.take_fds(2)
+        word = socket.socket(fileno=word_fd)
+        pid = self._fork(lambda: self._be_isolated(child_fd), "isolated run", keep=word)
+        os.close(child_fd)
+        handle = self._adopt(pid, word)
+        made = Child(worker, pid, len(handle))
+        # The supervisor must know of the child before the worker trusts it with a claim.
+        if wire is not self._boss:
+            self._boss.send(made, handle)
+        with contextlib.suppress(OSError):
+            socket.send_fds(word, [msgspec.json.encode(made)], handle)
+
+    def _adopt(self, pid: int, word: socket.socket | None) -> list[int]:
+        handle = open_pidfd(pid)
+        self._children[pid] = _Process(pid, handle[0] if handle else None, word)
+        return handle
+
+    def _fork(self, be: Callable[[], None], title: str, keep: Wire | socket.socket) -> int:
+        """Fork; the child becomes what it is to be, and never returns."""
+        us = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            die_with(us)
+            set_title(title)
+            self._forget(keep)
+            be()
+            code = 0
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        except BaseException:  # noqa: BLE001 - a child must never go on as its parent
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _forget(self, keep: Wire | socket.socket) -> None:
+        """Close what belongs to the parent alone: a wire that a child held open would never seem closed to others."""
+        keep.close()
+        self._boss.close()
+        for wire, _ in self._workers.values():
+            wire.close()
+        for child in self._children.values():
+            if child.pidfd is not None:
+                os.close(child.pidfd)
+            if child.word is not None:
+                child.word.close()
+
+    def _reap(self) -> None:
+        for child in list(self._children.values()):
+            try:
+                pid, status = os.waitpid(child.pid, os.WNOHANG)
+            except ChildProcessError:  # somebody's handler for SIGCHLD was quicker
+                pid, status = child.pid, 0
+            if not pid:
+                continue
+            del self._children[child.pid]
+            ended = Ended(child.pid, os.waitstatus_to_exitcode(status))
+            if child.pidfd is not None:
+                os.close(child.pidfd)
+            self._boss.send(ended)
+            if child.word is not None:
+                with contextlib.suppress(OSError):
+                    child.word.send(msgspec.json.encode(ended))
+                child.word.close()
+
+    def kill_all(self) -> None:
+        """End all children."""
+        for pid in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

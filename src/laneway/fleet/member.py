@@ -1,0 +1,157 @@
+"""A worker as its supervisor sees it: a process, its board, and a wire to it.
+
+Enters: what the zygote and the board say.  Leaves: signals and words to the process.  Called by: `supervisor`, `recover`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+
+from laneway import life
+from laneway.fleet.plan import Plan
+from laneway.fleet.wire import Fork, Wire
+from laneway.instant import now_micros
+from laneway.store.contract import Heard, WorkerInfo
+from laneway.worker.board import ASYNC, ISOLATED, Board, Entry
+
+__all__ = ["Late", "Member", "Process", "late"]
+
+
+class Process:
+    """A process that can be ended and whose end can be seen, by its pidfd where there is one."""
+
+    def __init__(self, pid: int, handles: Sequence[int]) -> None:
+        self.pid = pid
+        self.handle = handles[0] if handles else None
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal."""
+        with contextlib.suppress(ProcessLookupError):
+            if self.handle is not None:
+                signal.pidfd_send_signal(self.handle, number)
+            else:
+                os.kill(self.pid, number)
+
+    def is_gone(self) -> bool:
+        """Say whether its code has ended; it may still be a zombie."""
+        if self.handle is not None:
+            poll = select.poll()
+            poll.register(self.handle, select.POLLIN)
+            return bool(poll.poll(0))
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+
+class Late:
+    """Which runs of a worker have not ended in time, and whether anybody beside them still goes on."""
+
+    def __init__(self, tokens: frozenset[int], others: bool) -> None:
+        self.tokens = tokens
+        self.others = others
+
+
+def late(entries: Sequence[Entry], loop_stands: bool, now: int, grace: int) -> Late:
+    """Judge a board: times in microseconds.
+
+    An isolated run is its worker's business. Where the event loop stands still, nothing on it goes on.
+    """
+    found = {entry.token for entry in entries if entry.deadline and now > entry.deadline + grace and entry.place != ISOLATED}
+    stuck = {entry.token for entry in entries if entry.place == ASYNC} if loop_stands else set[int]()
+    return Late(frozenset(found), any(entry.token not in found | stuck for entry in entries))
+
+
+class Member:
+    """One worker of the fleet."""
+
+    def __init__(self, plan: Plan, number: int, id_: str, version: str) -> None:
+        self.id = id_
+        self.number = number
+        self.since = time.monotonic()
+        self.told = ""  #: stop, drain: what it was told, after which its end is no surprise
+        self.kill_at = float("inf")  #: when it is ended if it has not ended itself, monotonic
+        self.killed = False  #: we have
+        self.late: frozenset[int] = frozenset()  #: runs that do not end
+        self.late_since = 0.0  #: since when, monotonic
+        self.process: Process | None = None  #: None until the zygote has forked it
+        self.code: int | None = None  #: how it ended, from the zygote
+        self.gone_at: float | None = None  #: since when we know that it has ended, monotonic
+        self.isolated: dict[int, Process] = {}  #: its isolated runs, by pid
+        self.rss = 0
+        self.beats = 0  #: how often the store has heard of it from us
+        self.loop_warned = 0  #: at which tick of its event loop it was last said that the loop stands
+        self._plan = plan
+        self._version = version
+        self._fd = os.memfd_create("laneway") if hasattr(os, "memfd_create") else _unlinked_file()
+        os.ftruncate(self._fd, Board.size(plan.rows))
+        self.board = Board(plan.rows, self._fd)
+        self.wire, self._theirs = Wire.pair()
+        self._info: WorkerInfo | None = None
+
+    def fork(self, zygote: Wire, folder: str) -> None:
+        """Ask the zygote for the process."""
+        zygote.send(Fork(self.id, self.number, folder), [self._fd, self._theirs.fileno()])
+        os.close(self._fd)
+        self._theirs.close()
+
+    def forked(self, process: Process) -> None:
+        """It is there."""
+        self.process = process
+        plan = self._plan
+        self._info = life.here(
+            process.pid, id=self.id, fleet=plan.fleet, queues=plan.queues, slots=plan.slots, version=self._version,
+            since=now_micros(),
+        )  # fmt: skip
+
+    @property
+    def info(self) -> WorkerInfo | None:
+        """Who it is, for the store; None until it is there, and after its end."""
+        return None if self.gone_at is not None else self._info
+
+    def tell(self, heard: Heard) -> None:
+        """Pass something on to it."""
+        self.wire.send(heard)
+
+    def stop(self, command: str, within: float) -> None:
+        """Tell it to end, and remember by when."""
+        if command == "stop" or not self.told:
+            self.told = command
+            self.tell(Heard(known=True, marks={}, commands=(command,)))
+        self.kill_at = min(self.kill_at, time.monotonic() + within)
+
+    def kill(self) -> None:
+        """End it now."""
+        self.killed = True
+        if self.process is not None:
+            self.process.kill()
+
+    def is_gone(self) -> bool:
+        """Say whether its process, and those of its isolated runs, have ended."""
+        return self.process is not None and self.process.is_gone() and all(child.is_gone() for child in self.isolated.values())
+
+    def close(self) -> None:
+        """Let go of everything but the board: somebody may still read it."""
+        self.wire.close()
+        for process in (self.process, *self.isolated.values()):
+            if process is not None:
+                process.close()
+
+
+def _unlinked_file() -> int:
+    import tempfile  # noqa: PLC0415 - only where there is no memfd
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())

@@ -1,0 +1,32 @@
+"""What a fleet is to be: the settings of `laneway worker`, as one value that travels to the zygote."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = ["Plan"]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """The settings of a fleet."""
+
+    app: str | None = None  #: how the app is named on the command line, if it is,
+    app_option: str | None = None  #: and by -A
+    store: str | None = None  #: use this store instead of the app's
+    queues: tuple[str, ...] = ()  #: all if empty
+    slots: int = 25
+    processes: int = 1
+    burst: bool = False
+    reload: bool = False
+    shutdown_timeout: float = 25.0  #: how long running jobs may take to end after a stop, seconds
+    max_jobs: int | None = None  #: a process that has run so many makes place for a new one
+    max_memory: int | None = None  #: and so does one that has more, bytes
+    beat: float = 3.0  #: how often the supervisor beats for its workers, seconds
+    timeout_grace: float = 2.0  #: a run that goes on so long after its timeout does not yield: its worker is replaced, seconds
+    fleet: str = ""  #: the fleet's id
+    parent: int = 0  #: the supervisor's pid
+
+    @property
+    def rows(self) -> int:
+        """How many rows a worker's board has: where jobs are very short, so many may be under way."""
+        return 2 * self.slots

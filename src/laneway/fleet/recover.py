@@ -1,0 +1,135 @@
+"""Beats and recoveries: the supervisor's side towards the store, in a thread of its own.
+
+A store that is slow or away must not keep the supervisor from ending a run or counting a signal. So everything the fleet says to
+the store goes through here: the beat for all workers, what dead ones held, and what fleets elsewhere left behind.
+
+Enters: members, and ends of workers.  Leaves: `Heard`, for the supervisor to pass on.  Called by: `supervisor`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from laneway.errors import StoreError, StoreUnavailable
+from laneway.fleet.member import Member
+from laneway.kernel import memory
+from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.worker.beat import described, recover_strangers
+
+__all__ = ["End", "Keeper"]
+
+log = logging.getLogger("laneway")
+
+#: How soon a store that was away is tried again, seconds.
+AGAIN = 0.25
+
+
+class End(Struct, frozen=True):
+    """A worker has ended: what it held goes back."""
+
+    id: str
+    cause: str  #: for the jobs' records
+    lost: dict[int, str]  #: what is held against which claims
+    said: str = ""  #: for the log, if it held something
+
+
+class Keeper:
+    """Keeps the fleet known to the store."""
+
+    def __init__(self, store: Store, members: Callable[[], Iterable[Member]], every: float, wake: Callable[[], None]) -> None:
+        self.heard: deque[tuple[str, Heard]] = deque()
+        self._store = store
+        self._members = members
+        self._every = every
+        self._wake = wake
+        self._ends: deque[End] = deque()
+        self._ours: set[str] = set()
+        self._rung = threading.Event()
+        self._stopped = False
+        self._away = False
+        self._thread = threading.Thread(target=self._run, name="laneway-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def claim(self, id_: str) -> None:
+        """A worker of ours is about to exist: what it leaves behind is ours to judge."""
+        self._ours.add(id_)
+
+    def recover(self, end: End) -> None:
+        """Give back what a worker held."""
+        self._ends.append(end)
+        self._rung.set()
+
+    @property
+    def busy(self) -> bool:
+        """There is something the store has not heard yet."""
+        return bool(self._ends)
+
+    def stop(self) -> None:
+        """End, after what is under way."""
+        self._stopped = True
+        self._rung.set()
+        self._thread.join(5.0)
+
+    def _run(self) -> None:
+        next_beat = 0.0
+        while not self._stopped:
+            now = time.monotonic()
+            try:
+                self._recover()
+                if now >= next_beat:
+                    next_beat = now + self._every
+                    self._beat()
+                self._is_there()
+            except StoreUnavailable as error:
+                self._is_away(error)
+            except StoreError:
+                log.exception("the supervisor could not do its duty at the store; it goes on")
+            # Ends are retried soon while the store is away; the beat has its own pace.
+            self._rung.wait(AGAIN if self._ends else max(next_beat - time.monotonic(), 0))
+            self._rung.clear()
+
+    def _recover(self) -> None:
+        while self._ends:
+            end = self._ends[0]
+            ids = self._store.recover(end.id, end.cause, end.lost)
+            self._ends.popleft()
+            self._ours.discard(end.id)
+            if end.said:
+                held = f": what it held is ready again ({len(ids)})" if ids else ""
+                suspects = sum(word == "crash" for word in end.lost.values())
+                alone = f"; what ran runs alone next ({suspects})" if suspects else ""
+                log.warning("%s%s%s", end.said, held, alone)
+            if "crash" in end.lost.values():
+                self._store.record({"crashed": 1})
+        self._wake()
+
+    def _beat(self) -> None:
+        members = [member for member in self._members() if member.info is not None]
+        infos: list[WorkerInfo] = []
+        for member in members:
+            if (info := member.info) is not None:
+                used = memory(info.pid)
+                member.rss = used[0]
+                infos.append(described(info, member.board, used))
+        for id_, heard in self._store.beat(infos).items():
+            self.heard.append((id_, heard))
+        self._wake()
+        recover_strangers(self._store, self._ours.__contains__)
+
+    def _is_away(self, error: StoreUnavailable) -> None:
+        if not self._away:
+            log.warning("%s The supervisor keeps trying; nothing is lost.", error)
+        self._away = True
+        time.sleep(AGAIN)
+
+    def _is_there(self) -> None:
+        self._away = False

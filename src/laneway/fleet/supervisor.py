@@ -1,0 +1,501 @@
+"""The supervisor: keeps a fleet's workers alive, ends what does not end, and gives back what the dead held.
+
+It has no user code and no policy for jobs: a worker that hogs its interpreter, crashes or eats its memory is another process. It
+starts the zygote, asks it for workers, watches their pidfds and boards, counts signals, and has the keeper tell the store.
+One loop in one thread: it waits for something to happen, and looks around ten times a second.
+
+Enters: a `Plan`, signals, ends of processes.  Leaves: processes, and an end without a remainder.  Called by: `laneway worker`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import msgspec
+
+import laneway
+from laneway.errors import ConfigError, LanewayError
+from laneway.fleet.hatch import Hatchery, reap
+from laneway.fleet.member import Member, Process, late
+from laneway.fleet.plan import Plan
+from laneway.fleet.recover import End, Keeper
+from laneway.fleet.stacks import Stacks
+from laneway.fleet.wire import Child, Ended, Failed, Forked, Message, Report
+from laneway.instant import SECOND
+from laneway.job import new_id
+from laneway.kernel import cause_of_death, set_title
+from laneway.store import open_store
+from laneway.store.contract import Heard
+from laneway.worker.board import ASYNC, ISOLATED
+
+__all__ = ["Supervisor"]
+
+log = logging.getLogger("laneway")
+
+#: How often the supervisor looks around if nothing happens, seconds.
+TICK = 0.1
+#: A worker that lived so long, or ran a job, is replaced at once; else the next one waits, longer each time up to the second.
+LIVED = 5.0
+SLOWEST = 30.0
+#: What a worker may take beyond the shutdown timeout before it is ended, seconds.
+LAST_WORDS = 1.0
+#: How long a worker that is about to be ended has to write its stacks, seconds.
+STACKS_WITHIN = 0.25
+#: How long the store is waited for at the end, seconds.
+LAST_WRITES = 5.0
+
+
+class Post:
+    """A place for a worker in the fleet. Who leaves it makes room for the next one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.member: Member | None = None
+        self.open = True  #: False: its worker was told to stop by somebody, and is not replaced
+        self.free_at = 0.0  #: when the next worker may start, monotonic
+        self.failures = 0  #: workers in a row that came to nothing
+
+    def left(self, member: Member, surprise: bool) -> None:
+        """Its worker is gone, or on its way out."""
+        if self.member is not member:
+            return
+        self.member = None
+        now = time.monotonic()
+        if not surprise or now - member.since >= LIVED or any(member.board.counts.values()):
+            self.failures = 0
+        else:
+            self.failures += 1
+            self.free_at = now + min(0.1 * 2.0**self.failures, SLOWEST)
+
+
+class Supervisor:
+    """One fleet, from its start to its end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = msgspec.structs.replace(plan, parent=os.getpid(), fleet=new_id())
+        self.outcomes: Counter[str] = Counter()  #: what runs came to
+        self._zygote = Hatchery(self.plan)
+        self._next: Hatchery | None = None  # a zygote that is to take over
+        self._old: list[Hatchery] = []  # zygotes that live until their last worker has drained
+        self._zygote_at = 0.0  # when another try with a zygote may be made, monotonic
+        self._zygote_failures = 0
+        self._posts = [Post(number) for number in range(1, plan.processes + 1)]
+        self._members: dict[str, Member] = {}
+        self._homes: dict[str, Hatchery] = {}  # which zygote a worker came from
+        self._signals: list[int] = []
+        self._changed: list[str] = []  # files, for --reload
+        self._stopping = self._hurried = False
+        self._selector = selectors.DefaultSelector()
+        self._ear, self._bell = socket.socketpair()
+        self._ear.setblocking(False)
+        self._bell.setblocking(False)
+        self._keeper: Keeper | None = None
+        self._stacks = Stacks(tempfile.mkdtemp(prefix="laneway-"))
+
+    # -- from start to end -----------------------------------------------------------------------------------
+
+    def load(self) -> Report:
+        """Wait until the zygote has loaded the app, and open its store; what is wrong with either is said in one line."""
+        try:
+            report = self._wait_for_report()
+            self._store, inspect = open_store(report.url, **report.settings)
+            inspect.counts()
+            self._store.note([])  # a worker would wait for a store that cannot be written to; at the start that is a mistake
+        except LanewayError:
+            self._clean_up()
+            raise
+        return report
+
+    def _wait_for_report(self) -> Report:
+        set_title("supervisor")
+        self._selector.register(self._ear, selectors.EVENT_READ)
+        self._watch(self._zygote)
+        while self._zygote.report is None:
+            self._selector.select(TICK)
+            for message in self._zygote.read():
+                if isinstance(message, Failed):
+                    raise ConfigError(message.line)
+                if isinstance(message, Report):
+                    self._zygote.report = message
+            if self._zygote.wire.closed and self._zygote.report is None:
+                self._zygote.end()
+                raise ConfigError(f"the app cannot be loaded: its process ended with {cause_of_death(self._zygote.code or 0)}")
+        set_title(f"supervisor of {self._zygote.report.url}")
+        return self._zygote.report
+
+    def run(self) -> None:
+        """Be a fleet until told to stop. To be called after `load`."""
+        try:
+            self._keeper = Keeper(self._store, lambda: list(self._members.values()), self.plan.beat, self._wake)
+            self._keeper.start()
+            with self._handlers(), self._reloading():
+                while not self._is_over():
+                    self._turn()
+            self._finish(self._keeper)
+            self._store.close()
+        finally:
+            self._clean_up()
+
+    def _turn(self) -> None:
+        """Do what there is to do, and wait."""
+        self._fill_posts()
+        self._selector.select(TICK)
+        while self._drained():
+            pass
+        self._hear_signals()
+        self._hear_zygotes()
+        self._hear_store()
+        self._hear_changes()
+        for member in list(self._members.values()):
+            self._look_at(member)
+        self._look_at_zygotes()
+        self._look_at_burst()
+        self._stacks.look()
+
+    def _is_over(self) -> bool:
+        closing = self._stopping or not any(post.open or post.member for post in self._posts)
+        return closing and not self._members
+
+    def _finish(self, keeper: Keeper) -> None:
+        deadline = time.monotonic() + (1.0 if self._hurried else LAST_WRITES)
+        while keeper.busy and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if keeper.busy:
+            log.error("the store did not hear that this fleet ended: what it held is recovered by the next worker that starts")
+        keeper.stop()
+
+    def _clean_up(self) -> None:
+        for zygote in (self._zygote, self._next, *self._old):
+            if zygote is not None:
+                zygote.end()
+        self._selector.close()
+        self._ear.close()
+        self._bell.close()
+        self._stacks.close()
+
+    # -- signals ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _handlers(self) -> Generator[None]:
+        def note(number: int, _: FrameType | None) -> None:
+            self._signals.append(number)
+            self._wake()
+
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTIN)
+        before = {number: signal.signal(number, note) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # it has been rung, or nobody listens any more
+            self._bell.send(b".")
+
+    def _drained(self) -> bool:
+        try:
+            return bool(self._ear.recv(1024))
+        except BlockingIOError:
+            return False
+
+    def _hear_signals(self) -> None:
+        while self._signals:
+            number = self._signals.pop(0)
+            if number == signal.SIGTTIN:
+                for member in self._members.values():
+                    self._stacks.ask(member)
+            elif not self._stopping:
+                log.info("%s: stopping, running jobs have %g s", signal.Signals(number).name, self.plan.shutdown_timeout)
+                self.stop()
+            else:
+                log.warning("%s again: ending at once", signal.Signals(number).name)
+                self._hurried = True
+                for member in self._members.values():
+                    member.kill()
+
+    def stop(self) -> None:
+        """Tell all workers to end."""
+        self._stopping = True
+        for member in self._members.values():
+            member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
+
+    # -- workers come and go ---------------------------------------------------------------------------------
+
+    def _fill_posts(self) -> None:
+        now = time.monotonic()
+        if self._stopping or self._zygote.report is None or self._zygote.wire.closed or self._keeper is None:
+            return
+        for post in self._posts:
+            if post.open and post.member is None and now >= post.free_at:
+                member = post.member = Member(self.plan, post.number, new_id(), laneway.__version__)
+                self._members[member.id] = member
+                self._homes[member.id] = self._zygote
+                self._keeper.claim(member.id)
+                member.fork(self._zygote.wire, self._stacks.folder)
+
+    def _hear_zygotes(self) -> None:
+        for zygote in (self._zygote, self._next, *self._old):
+            if zygote is not None:
+                for message in zygote.read():
+                    self._hear(zygote, message)
+
+    def _hear(self, zygote: Hatchery, message: Message) -> None:
+        match message:
+            case Report():
+                zygote.report = message
+                self._took_over(zygote)
+            case Failed():
+                log.error("the app cannot be loaded any more: %s", message.line)
+            case Forked():
+                member = self._members[message.id]
+                member.forked(Process(message.pid, zygote.wire.take_fds(message.fds)))
+                self._watch(member)
+                if self._stopping:
+                    member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
+            case Child():
+                child = Process(message.pid, zygote.wire.take_fds(message.fds))
+                if message.worker in self._members:
+                    self._members[message.worker].isolated[message.pid] = child
+                else:
+                    child.kill()  # its worker is gone, and what it would run is somebody else's by now
+                    child.close()
+            case Ended():
+                self._ended(message)
+            case _:
+                pass
+
+    def _ended(self, message: Ended) -> None:
+        for member in self._members.values():
+            if member.process is not None and member.process.pid == message.pid:
+                member.code = message.code
+            elif (child := member.isolated.pop(message.pid, None)) is not None:
+                child.close()
+
+    def _look_at(self, member: Member) -> None:
+        """See whether a worker has ended, must be ended, or is to make place."""
+        if member.process is None:
+            if self._homes[member.id].wire.closed:
+                self._bury(member)
+            return
+        if member.gone_at is None and member.process.is_gone():
+            member.gone_at = time.monotonic()
+            if member.process.handle is not None:
+                self._selector.unregister(member.process.handle)
+            for child in member.isolated.values():
+                child.kill()
+        if member.gone_at is not None:
+            self._look_at_dead(member, member.gone_at)
+        else:
+            self._look_at_living(member, member.process)
+
+    def _look_at_dead(self, member: Member, since: float) -> None:
+        # What the zygote said of it was said before its end could be seen; how it ended comes a moment later.
+        known = member.code is not None or self._homes[member.id].wire.closed or time.monotonic() > since + 1.0
+        if known and member.is_gone():
+            self._bury(member)
+
+    def _look_at_living(self, member: Member, process: Process) -> None:
+        self._look_for_late(member)
+        if not member.told and member.board.phase == "stopping":
+            self._make_place(member, "")
+        if not member.told and self.plan.max_memory is not None and member.rss > self.plan.max_memory:
+            self._make_place(member, f"worker {member.number} has {member.rss >> 20} MiB, more than --max-memory allows")
+        if time.monotonic() >= member.kill_at and not member.killed:
+            log.warning("worker %d (pid %d) has not ended in time: it is ended", member.number, process.pid)
+            member.kill()
+
+    def _make_place(self, member: Member, why: str) -> None:
+        """Let a worker end when its jobs have, and another one start at once."""
+        if why:
+            log.info("%s: a new one takes over, this one ends when its jobs have", why)
+        member.stop("drain", float("inf"))
+        self._left(member, surprise=False)
+
+    def _left(self, member: Member, *, surprise: bool) -> None:
+        for post in self._posts:
+            post.left(member, surprise)
+
+    def _look_for_late(self, member: Member) -> None:
+        """See whether runs go on after their timeout: they do not yield, and only their process can be ended."""
+        entries = member.board.entries()
+        now = time.monotonic_ns() // 1000
+        grace = round(self.plan.timeout_grace * SECOND)
+        turned = member.board.loop
+        stands = turned > 0 and now - turned > grace and any(entry.place == ASYNC for entry in entries)
+        found = late(entries, stands, now, grace)
+        if found.tokens - member.late:
+            member.late |= found.tokens
+            member.late_since = time.monotonic()
+            runs = "a run goes" if len(found.tokens) == 1 else f"{len(found.tokens)} runs go"
+            log.error(
+                "worker %d: %s on %g s after the timeout and cannot be ended alone: the worker ends with its other jobs",
+                member.number, runs, self.plan.timeout_grace,
+            )  # fmt: skip
+            self._stacks.ask(member, tell=True)
+            member.stop("stop", self.plan.shutdown_timeout)
+            self._left(member, surprise=False)
+        elif stands and turned != member.loop_warned:
+            member.loop_warned = turned
+            log.warning("worker %d: its event loop stands still: an async task blocks it", member.number)
+            self._stacks.ask(member, tell=True)
+        if found.tokens and not found.others and not member.killed and time.monotonic() > member.late_since + STACKS_WITHIN:
+            member.kill()
+
+    def _bury(self, member: Member) -> None:
+        """A worker's code has ended: give back what it held."""
+        del self._members[member.id]
+        home = self._homes.pop(member.id)
+        self.outcomes.update(member.board.counts)
+        end = self._judge(member, home)
+        expected = bool(member.told) and not end.said
+        self._left(member, surprise=not expected)
+        member.close()
+        if self._keeper is not None:
+            self._keeper.recover(end)
+        if home in self._old and home not in self._homes.values():
+            self._old.remove(home)
+            self._unwatch(home)
+            home.end()
+
+    def _judge(self, member: Member, home: Hatchery) -> End:
+        """Say what a worker's end means for what it held. The next worker that claims it decides what comes of it."""
+        running = member.board.entries()
+        who = f"worker {member.number} (pid {member.process.pid if member.process else '-'})"
+        if member.late:
+            lost = {entry.token: "timeout" for entry in running if entry.token in member.late}
+            return End(
+                member.id, "its worker was ended: a run did not end in time", lost, f"{who} was ended: a run did not yield"
+            )
+        if member.killed or (member.told and member.code == 0):
+            return End(member.id, "the fleet was stopped before it ended", {})
+        if home.wire.closed:
+            return End(member.id, "the zygote of its fleet was lost", {}, f"{who} ended with its zygote")
+        if member.code == 0 and not running:
+            return End(member.id, "its worker ended", {})
+        ended = "an unknown end" if member.code is None else cause_of_death(member.code)
+        # An isolated run cannot have taken the worker with it.
+        lost = {entry.token: "crash" for entry in running if entry.place != ISOLATED}
+        return End(member.id, f"its worker ended with {ended}", lost, f"{who} ended with {ended}")
+
+    # -- zygotes ---------------------------------------------------------------------------------------------
+
+    def _watch(self, who: Hatchery | Member) -> None:
+        if isinstance(who, Hatchery):
+            self._selector.register(who.wire, selectors.EVENT_READ)
+        elif who.process is not None and who.process.handle is not None:
+            self._selector.register(who.process.handle, selectors.EVENT_READ)
+
+    def _unwatch(self, zygote: Hatchery) -> None:
+        if zygote.wire.fileno() >= 0:
+            self._selector.unregister(zygote.wire)
+
+    def _look_at_zygotes(self) -> None:
+        """Replace a zygote that is lost; its workers die with it."""
+        reaped = reap()
+        for zygote in (self._zygote, self._next, *self._old):
+            if zygote is not None and zygote.process.pid in reaped:
+                zygote.ended(reaped[zygote.process.pid])
+        now = time.monotonic()
+        if self._next is not None and self._next.wire.closed:
+            self._discard(self._next)
+            self._next = None
+            self._zygote_at = now + min(0.1 * 2.0**self._zygote_failures, SLOWEST)
+            self._zygote_failures += 1
+        if self._zygote.wire.closed and self._next is None and not self._stopping and now >= self._zygote_at:
+            log.warning("the zygote is lost: another one is started")
+            self._start_zygote()
+
+    def _start_zygote(self) -> None:
+        self._next = Hatchery(self.plan)
+        self._watch(self._next)
+
+    def _discard(self, zygote: Hatchery) -> None:
+        self._unwatch(zygote)
+        zygote.end()
+
+    def _took_over(self, zygote: Hatchery) -> None:
+        """A new zygote has loaded the app: new workers come from it, and those of the old one drain."""
+        if zygote is not self._next:
+            return
+        old, self._zygote, self._next = self._zygote, zygote, None
+        self._zygote_failures = 0
+        for member in list(self._members.values()):
+            if not member.told and self._homes[member.id] is old and not old.wire.closed:
+                self._make_place(member, "")
+        if old in self._homes.values():
+            self._old.append(old)
+        else:
+            self._discard(old)
+
+    @contextmanager
+    def _reloading(self) -> Generator[None]:
+        """With --reload: another zygote when a file of the app has changed."""
+        if not self.plan.reload or self._zygote.report is None:
+            yield
+            return
+        from laneway.fleet.reload import Reload  # noqa: PLC0415 - it needs watchfiles
+
+        watch = Reload(self._zygote.report.files, self._reload)
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.stop()
+
+    def _reload(self, file: str) -> None:
+        """A file has changed. Called by the thread that looks."""
+        self._changed.append(file)
+        self._wake()
+
+    def _hear_changes(self) -> None:
+        if self._changed and not self._stopping:
+            log.info("%s has changed: loading the app again", os.path.relpath(self._changed[0]))
+            self._changed.clear()
+            if self._next is not None:
+                self._discard(self._next)
+            self._start_zygote()
+
+    # -- what the store said ---------------------------------------------------------------------------------
+
+    def _hear_store(self) -> None:
+        while self._keeper is not None and self._keeper.heard:
+            id_, heard = self._keeper.heard.popleft()
+            member = self._members.get(id_)
+            if member is None:
+                continue
+            member.beats += 1
+            # What the first beat brings is no sign of a death: the worker may not have said yet that it is there.
+            lost = not heard.known and member.beats > 1 and not member.told
+            if lost:
+                log.warning("worker %d was taken for dead and its jobs were given to others", member.number)
+            if lost or heard.marks or heard.commands:
+                member.tell(Heard(known=not lost, marks=heard.marks, commands=tuple(c for c in heard.commands if c != "stop")))
+            if "stop" in heard.commands:
+                log.info("worker %d was told to stop, and is not replaced", member.number)
+                for post in self._posts:
+                    post.open = post.open and post.member is not member
+                member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
+
+    def _look_at_burst(self) -> None:
+        """A fleet in burst mode ends when all its workers are idle at once."""
+        if not self.plan.burst or self._stopping:
+            return
+        members = [post.member for post in self._posts if post.open]
+        if any(member is None for member in members) or len(self._members) != len(members):
+            return
+        boards = [member.board for member in self._members.values()]
+        # Read twice: if nothing changed in between, it was so for all of them at one moment.
+        first = [board.idle for board in boards]
+        if all(idle % 2 for idle in first) and first == [board.idle for board in boards]:
+            self.stop()

@@ -1,0 +1,118 @@
+"""The zygote: loads the app once, and forks.
+
+Started by exec before anything else. It loads the app, says what is in it (or in one line why it cannot be loaded), and then only
+forks: workers for the supervisor, and processes for isolated runs. Since it has loaded everything, a new worker is there
+in milliseconds and shares its memory. It opens no connection and starts no thread: both would break in its children.
+
+Enters: a `Plan`, then `Fork` and `Isolate`.  Leaves: a `Report` or a `Failed`, then processes.  Called by: the supervisor.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+
+import msgspec
+
+from laneway.app import App
+from laneway.errors import ConfigError, LanewayError
+from laneway.fleet.forker import Forker
+from laneway.fleet.plan import Plan
+from laneway.fleet.stacks import stacks_file
+from laneway.fleet.wire import Failed, Fork, Report, Wire
+from laneway.kernel import die_with, set_title
+from laneway.locate import find_app, load_tasks
+from laneway.logs import start_logging
+from laneway.store import check_url
+from laneway.worker.board import Board
+from laneway.worker.isolate import run_isolated
+from laneway.worker.link import Link
+from laneway.worker.process import Worker
+
+__all__ = ["main"]
+
+log = logging.getLogger("laneway")
+
+
+def main(fd: int, plan_json: str) -> None:
+    """Be a zygote; never returns."""
+    plan = msgspec.json.decode(plan_json, type=Plan)
+    die_with(plan.parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the supervisor counts them
+    set_title("zygote")
+    boss = Wire(socket.socket(fileno=fd))
+    try:
+        app = find_app(plan.app, plan.app_option, plan.store)
+        load_tasks(app)
+        worker = Worker(app, plan.slots, plan.queues or None, shutdown_timeout=plan.shutdown_timeout)
+        if not check_url(app.url).path:
+            raise ConfigError(
+                f'{app.url} lives in the memory of one process: for a fleet use a file, such as "sqlite:///jobs.db"'
+            )
+    except LanewayError as error:
+        boss.send(Failed(" ".join(str(error).split())))
+        os._exit(2)
+    start_logging(sys.stderr, sorted(app.tasks))
+    set_title(f"zygote of {app.url}")
+    boss.send(Report(app.url, app.settings, sorted(app.tasks), _files()))
+    _settle_down(app)
+    forker = Forker(
+        boss,
+        lambda message, fds, wire: _be_worker(plan, worker, message, fds, wire),
+        lambda child_fd: run_isolated(app, child_fd),
+    )
+    forker.serve()
+    forker.kill_all()
+    os._exit(0)
+
+
+def _settle_down(app: App) -> None:
+    """Keep nothing that a child must not inherit, and let the memory rest."""
+    app.close()
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            log.warning(
+                'the app\'s modules have started the thread "%s": workers do not have it. Start it in @app.on_start',
+                thread.name,
+            )
+    gc.collect()
+    gc.freeze()
+
+
+def _files() -> list[str]:
+    """Return the files of loaded modules that are the user's own: neither Python's nor installed, nor ours."""
+    theirs = tuple(os.path.join(path, "") for path in {*sysconfig.get_paths().values(), str(Path(__file__).parent.parent)})
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    return sorted(file for file in files if file and file.endswith(".py") and not file.startswith(theirs))
+
+
+# -- inside a worker ---------------------------------------------------------------------------------------------
+
+
+def _be_worker(plan: Plan, worker: Worker, message: Fork, fds: list[int], zygote: Wire) -> None:
+    """Run jobs until told to stop."""
+    set_title(f"worker {message.number} of {plan.processes}, {worker.app.url}")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    board_fd, wire_fd = fds
+    board = Board(plan.rows, board_fd)
+    os.close(board_fd)
+    with open(stacks_file(message.folder, os.getpid()), "wb", buffering=0) as stacks:
+        faulthandler.register(signal.SIGTTIN, stacks, all_threads=True)
+        link = Link(message.id, plan.fleet, board, Wire(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
+        worker.run_in(link, burst=plan.burst)
+        if not board.entries():
+            with contextlib.suppress(Exception):
+                worker.app.close()
+            atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - the end of a program, though not of an exec

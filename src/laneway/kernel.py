@@ -1,0 +1,64 @@
+"""What the fleet asks of the kernel: death with one's parent, handles on processes, titles."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+__all__ = ["cause_of_death", "die_with", "memory", "open_pidfd", "set_title"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """End when the parent ends. One that is inside a call into C would never see a pipe close.
+
+    Only Linux has it; elsewhere a worker ends when its wire closes.
+    """
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - nobody else needs it
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it was quicker
+        os._exit(1)
+
+
+def open_pidfd(pid: int) -> list[int]:
+    """Return a handle on a process, which cannot come to mean another one; none where the kernel has no such thing."""
+    try:
+        return [os.pidfd_open(pid)]
+    except (AttributeError, OSError):
+        return []
+
+
+def memory(pid: int) -> tuple[int, int]:
+    """Return how much memory a process has, and its share of it (what is shared with others counts in part), in bytes."""
+    import psutil  # noqa: PLC0415 - it takes longer to load than most of us
+
+    try:
+        used = psutil.Process(pid).memory_full_info()
+    except psutil.Error:
+        return 0, 0
+    return used.rss, getattr(used, "pss", used.rss)
+
+
+def set_title(text: str) -> None:
+    """Say in `ps` who this is."""
+    from setproctitle import setproctitle  # noqa: PLC0415 - only processes of a fleet have a title
+
+    setproctitle(f"laneway: {text}")
+
+
+def cause_of_death(code: int) -> str:
+    """Say in words how a process ended: an exit code, or minus a signal's number.
+
+    >>> cause_of_death(1), cause_of_death(-11)
+    ('exit code 1', 'signal SIGSEGV')
+    """
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,91 @@
+"""The shield: a run that has used up its time is not ended in the middle of our own work.
+
+A thread is ended by an exception that is raised in it wherever it is. In a job's own code that is what a timeout means; inside a
+store it would leave a lock held, or half an answer unread. So stores raise the shield where they must not be interrupted, and the
+exception waits until it is down.
+
+Called by: stores (`up`, `down`), and the worker's watchdog, which makes a `Limit` for a run.
+"""
+
+from __future__ import annotations
+
+import threading
+
+__all__ = ["Limit", "TimeIsUp", "down", "up"]
+
+
+class TimeIsUp(BaseException):
+    """Raised inside a run: its timeout is over. No `except Exception` holds it up."""
+
+
+class Limit:
+    """The limit of one run, made in the thread that runs it. Its shield is up to begin with."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._shields = 1
+        self._open = True
+        self._struck = False
+        _here.limit = self
+
+    def up(self) -> None:
+        """Hold the exception up."""
+        with self._lock:
+            self._shields += 1
+        try:
+            _look()
+        except TimeIsUp:  # it was on its way already: better now than behind the shield
+            self._shields -= 1
+            raise
+
+    def down(self) -> None:
+        """Let it come."""
+        self._shields -= 1
+
+    def strike(self) -> bool:
+        """Raise TimeIsUp in the run's thread, once; False if it must wait for the shield. Called by another thread."""
+        with self._lock:
+            if self._open and self._shields:
+                return False
+            if self._open:
+                self._open = False
+                self._struck = True
+                _raise_in(self._thread, TimeIsUp)
+            return True
+
+    def lift(self) -> None:
+        """The run has ended: nothing will come any more. To be called again if it was interrupted."""
+        _here.limit = None
+        with self._lock:
+            self._open = False
+        if self._struck:
+            _raise_in(self._thread, None)  # takes back what is on its way
+
+
+_here = threading.local()
+
+
+def up() -> None:
+    """Raise the shield of the run in this thread, if it has a limit."""
+    limit: Limit | None = getattr(_here, "limit", None)
+    if limit is not None:
+        limit.up()
+
+
+def down() -> None:
+    """Lower it."""
+    limit: Limit | None = getattr(_here, "limit", None)
+    if limit is not None:
+        limit.down()
+
+
+def _look() -> None:
+    """Do nothing: the interpreter looks for exceptions on their way when it enters a function."""
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    import ctypes  # noqa: PLC0415 - most processes never end a run
+
+    value = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), value)

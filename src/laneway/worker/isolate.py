@@ -1,0 +1,309 @@
+"""Isolated runs: one claim, one process.
+
+The worker asks a process that forks (the fleet's zygote, or a small one of its own) for a child, gives it the claim once that
+is known to whoever must end it, and waits in the slot's thread for what it says: notes on the way, and the outcome. A child that
+ends without an outcome has crashed. It runs again at once, alone as it was; after three crashes the job is dead.
+
+Enters: a `Claim`.  Leaves: an `Outcome`, or why there is none.  Called by: `run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from laneway.context import JobContext
+from laneway.job import Claim
+from laneway.outcome import Cancelled, Dead, Done, Notes, Outcome, Retrying, Snoozed
+from laneway.worker.service import Service
+
+if TYPE_CHECKING:
+    from laneway.app import App
+    from laneway.fleet.wire import Wire
+
+__all__ = ["Apart", "Isolation", "run_isolated"]
+
+#: A child that has not ended so long after its timeout is killed, seconds: it had the time to clean up.
+CLEAN_UP = 0.25
+
+_KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Done, Retrying, Snoozed, Dead, Cancelled)}
+
+
+class Apart(Struct, frozen=True):
+    """How a child ended."""
+
+    outcome: Outcome | None = None
+    code: int | None = None  #: the process's end, if there was no outcome; None: it was never made
+    killed: bool = False  #: we ended it: its time was up, or it was cancelled
+
+
+class Isolation:
+    """A worker's way to processes for single runs."""
+
+    def __init__(self, app: App, wire: Wire | None = None) -> None:
+        self._app = app
+        self._wire = wire
+        self._lock = threading.Lock()
+        self._pids: dict[int, tuple[int, list[int]]] = {}  # token → the child, and its pidfd
+        self._killed: set[int] = set()
+
+    def prepare(self) -> None:
+        """Have somebody who forks, before this program has threads that a fork would lose."""
+        with self._lock:
+            if self._wire is None:
+                self._wire = _fork_forker(self._app)
+
+    def run(self, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
+        """Run a claim in a child, and wait for its end."""
+        word, word_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line, line_theirs = socket.socketpair()
+        with word, line, word_theirs, line_theirs:
+            with self._lock:
+                asked = self._ask(claim.token, [word_theirs.fileno(), line_theirs.fileno()])
+            word_theirs.close()
+            line_theirs.close()
+            if not asked:
+                return Apart()
+            try:
+                return self._attend(_Talk(word, line), claim, timeout, job)
+            finally:
+                _, handles = self._pids.pop(claim.token, (0, []))
+                for handle in handles:
+                    os.close(handle)
+                self._killed.discard(claim.token)
+
+    def kill(self, token: int) -> None:
+        """End the child of a claim."""
+        self._killed.add(token)
+        pid, handles = self._pids.get(token, (0, []))
+        with contextlib.suppress(ProcessLookupError):
+            if handles:
+                signal.pidfd_send_signal(handles[0], signal.SIGKILL)
+            elif pid:
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of whoever forks for us."""
+        if self._wire is not None:
+            self._wire.close()
+
+    def _attend(self, talk: _Talk, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
+        over = float("inf") if timeout is None else time.monotonic() + timeout + CLEAN_UP
+        outcome: Outcome | None = None
+        code: int | None = None
+        while not talk.ended:
+            talk.wait(over - time.monotonic())
+            made, code = talk.read_word(code)
+            if made is not None:
+                self._pids[claim.token] = made
+                talk.send(msgspec.msgpack.encode(claim))
+            for said in talk.read_line():
+                if isinstance(said, Notes):
+                    job.take_notes(said)
+                else:
+                    outcome = said
+            if job.cancelled or time.monotonic() >= over:
+                self.kill(claim.token)
+                over = float("inf")
+        return Apart(outcome, code, killed=claim.token in self._killed)
+
+    def _ask(self, token: int, fds: list[int]) -> bool:
+        from laneway.fleet.wire import Isolate  # noqa: PLC0415 - only who isolates runs needs it
+
+        if self._wire is None or self._wire.closed:
+            self._wire = _fork_forker(self._app)
+        return self._wire.send(Isolate(token), fds)
+
+
+class _Talk:
+    """The two sockets of an isolated run: the forker's word, and the child's line."""
+
+    def __init__(self, word: socket.socket, line: socket.socket) -> None:
+        self._word = word
+        self._line = line
+        self._rest = b""
+        self._line_open = True
+        self._word_open = True
+
+    @property
+    def ended(self) -> bool:
+        """The child is gone, and all it said was read."""
+        return not self._word_open and not self._line_open
+
+    def wait(self, timeout: float) -> None:
+        """Wait for something to read; a cancellation is looked for now and then."""
+        poll = select.poll()
+        for end, is_open in ((self._word, self._word_open), (self._line, self._line_open)):
+            if is_open:
+                poll.register(end, select.POLLIN)
+        poll.poll(max(min(timeout, 0.5), 0) * 1000)
+
+    def read_word(self, code: int | None) -> tuple[tuple[int, list[int]] | None, int | None]:
+        """Return the child, if it was just made, and its end, if it has ended."""
+        from laneway.fleet.wire import Child, Ended, receive  # noqa: PLC0415
+
+        made: tuple[int, list[int]] | None = None
+        while self._word_open:
+            try:
+                data, fds = receive(self._word)
+            except BlockingIOError:
+                break
+            except OSError:
+                data, fds = b"", []
+            if not data:
+                self._word_open = False
+                break
+            message = msgspec.json.decode(data, type=Child | Ended)
+            if isinstance(message, Child):
+                made = (message.pid, fds)
+            else:
+                code = message.code
+        return made, code
+
+    def read_line(self) -> list[Notes | Outcome]:
+        """Return what the child has said."""
+        while self._line_open:
+            try:
+                data = self._line.recv(65536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            self._line_open = bool(data)
+            self._rest += data
+        said: list[Notes | Outcome] = []
+        while len(self._rest) >= 4 and len(self._rest) >= 4 + (size := int.from_bytes(self._rest[:4])):
+            name, value = msgspec.msgpack.decode(self._rest[4 : 4 + size], type=tuple[str, msgspec.Raw])
+            said.append(msgspec.msgpack.decode(value, type=_KINDS.get(name, Notes)))
+            self._rest = self._rest[4 + size :]
+        return said
+
+    def send(self, data: bytes) -> None:
+        """Give the child its claim."""
+        with contextlib.suppress(OSError):
+            self._line.sendall(len(data).to_bytes(4) + data)
+
+
+def _fork_forker(app: App) -> Wire:
+    """Make a process that forks for this worker alone, as the zygote does for a fleet."""
+    from laneway.fleet.forker import Forker  # noqa: PLC0415
+    from laneway.fleet.wire import Wire  # noqa: PLC0415
+    from laneway.kernel import die_with, set_title  # noqa: PLC0415
+
+    ours, theirs = Wire.pair()
+    us = os.getpid()
+    with warnings.catch_warnings():
+        # Threads of this program are not in the child, and it touches nothing that is theirs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        theirs.close()
+        threading.Thread(target=os.waitpid, args=(pid, 0), name="laneway-reaper", daemon=True).start()
+        return ours
+    try:
+        die_with(us)
+        set_title("zygote of a worker inside a program")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        ours.close()
+        forker = Forker(Wire(theirs), _no_worker, lambda fd: run_isolated(app, fd))
+        forker.serve()
+        forker.kill_all()
+    finally:
+        os._exit(0)
+
+
+def _no_worker(*_: object) -> None:
+    raise NotImplementedError("a worker inside a program asks for isolated runs alone")
+
+
+# -- inside the child --------------------------------------------------------------------------------------------
+
+
+def run_isolated(app: App, fd: int) -> None:
+    """Run one claim in this process, which has just been forked for it."""
+    from laneway.worker.process import Worker  # noqa: PLC0415 - it imports us
+    from laneway.worker.run import Runner  # noqa: PLC0415
+
+    line = socket.socket(fileno=fd)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # who asked for this run decides
+    size = _read_exactly(line, 4)
+    if size is None or (body := _read_exactly(line, int.from_bytes(size))) is None:
+        return  # its worker died before it could trust us with anything
+    claim = msgspec.msgpack.decode(body, type=Claim)
+    _set_title(claim)
+    worker = Worker(app, slots=1)
+    app.hooks.call("on_start", worker)
+    sender = _Sender(line)
+    runner = Runner(app.tasks, app.hooks, sender.flush)
+    runner.log_runs = False  # our worker tells of it
+    notes = _NotesService(runner, sender)
+    notes.start()
+    settled = runner.run_alone(claim)
+    notes.stop()
+    app.hooks.call("on_stop", worker)
+    sender.send(settled.outcome.name, settled.outcome)
+
+
+class _Sender:
+    """Says things to the worker, from any thread."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._lock = threading.Lock()
+
+    def send(self, name: str, value: object) -> None:
+        data = msgspec.msgpack.encode((name, msgspec.Raw(msgspec.msgpack.encode(value))))
+        with self._lock, contextlib.suppress(OSError):
+            self._line.sendall(len(data).to_bytes(4) + data)
+
+    def flush(self, *jobs: JobContext) -> None:
+        for job in jobs:
+            if job.notes_changed:
+                job.notes_changed = False
+                self.send("notes", job.notes)
+
+
+class _NotesService(Service):
+    """Sends what the run told, twice a second."""
+
+    every = 0.5
+
+    def __init__(self, runner: Any, sender: _Sender) -> None:
+        super().__init__()
+        self._runner = runner
+        self._sender = sender
+
+    def tick(self) -> None:
+        """Send what is new."""
+        self._sender.flush(*list(self._runner.running.values()))
+
+
+def _read_exactly(line: socket.socket, size: int) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        try:
+            more = line.recv(min(size - len(data), 1 << 20))
+        except OSError:
+            return None
+        if not more:
+            return None
+        data += more
+    return data
+
+
+def _set_title(claim: Claim) -> None:
+    from laneway.kernel import set_title  # noqa: PLC0415
+
+    set_title(f"isolated {claim.job.task} {claim.job.id}")

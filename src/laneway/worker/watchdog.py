@@ -1,0 +1,69 @@
+"""The watchdog: ends runs in threads that have used up their time.
+
+It raises an exception in the run's thread, which ends Python code at once and a call into C when it returns. One that does not
+return is the supervisor's business: see `laneway.fleet.supervisor`. Async runs are ended by their event loop and isolated ones
+by the worker.
+
+Enters: runs with a timeout.  Leaves: `TimeIsUp` in their threads.  Called by: `run`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from laneway.shield import Limit
+
+__all__ = ["Watchdog"]
+
+#: How soon it tries again when a run is inside the store, seconds.
+SHIELDED = 0.005
+
+
+class Watchdog:
+    """Its thread starts with the first run that has a timeout."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._limits: dict[Limit, float] = {}  # when each is over, monotonic
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def begin(self, seconds: float) -> Limit:
+        """Give the run in this thread so long."""
+        limit = Limit()
+        with self._changed:
+            self._limits[limit] = time.monotonic() + seconds
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="laneway-watchdog", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        limit.down()
+        return limit
+
+    def end(self, limit: Limit) -> None:
+        """The run has ended. Call it again if it was interrupted: a limit strikes only once."""
+        limit.lift()
+        with self._changed:
+            self._limits.pop(limit, None)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                for limit, over in list(self._limits.items()):
+                    if over <= now:
+                        if limit.strike():
+                            del self._limits[limit]
+                        else:
+                            self._limits[limit] = now + SHIELDED
+                next_one = min(self._limits.values(), default=None)
+                self._changed.wait(None if next_one is None else max(next_one - now, 0))

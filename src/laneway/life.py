@@ -7,16 +7,22 @@ Elsewhere, and for frozen processes, an observer watches the beat counter by its
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from laneway.job import new_id
-from laneway.store.contract import WorkerInfo
+import msgspec
 
-__all__ = ["Observer", "here"]
+from laneway.board import Board
+from laneway.job import new_id
+from laneway.store.contract import Store, WorkerInfo
+
+__all__ = ["Observer", "described", "here", "recover_strangers"]
+
+log = logging.getLogger("laneway")
 
 
 def here(
@@ -83,3 +89,19 @@ class Observer:
             return False
         started, runs = _process(worker.pid)
         return not runs or started != worker.started
+
+
+def described(worker: WorkerInfo, board: Board, used: tuple[int, int]) -> WorkerInfo:
+    """Return a worker with what it does just now."""
+    runs = tuple((entry.token, entry.started) for entry in board.entries())
+    phase = "working" if board.phase == "starting" else board.phase
+    return msgspec.structs.replace(worker, runs=runs, phase=phase, rss=used[0], pss=used[1])
+
+
+def recover_strangers(store: Store, ours: Callable[[str], bool] = lambda _: False) -> None:
+    """Give back what dead workers held. Those of our own fleet are its supervisor's business."""
+    for dead in store.dead_workers():
+        if not ours(dead):
+            ids = store.recover(dead, "its process ended, or its beat stood still")
+            if ids:
+                log.warning("worker %s is dead: its %d jobs are ready again", dead, len(ids))

@@ -13,11 +13,11 @@ import time
 from collections.abc import Sequence
 
 from laneway import life
+from laneway.board import ASYNC, ISOLATED, Board, Entry
 from laneway.fleet.plan import Plan
 from laneway.fleet.wire import Fork, Wire
 from laneway.instant import now_micros
 from laneway.store.contract import Heard, WorkerInfo
-from laneway.worker.board import ASYNC, ISOLATED, Board, Entry
 
 __all__ = ["Late", "Member", "Process", "late"]
 

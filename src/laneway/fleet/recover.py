@@ -19,8 +19,8 @@ from msgspec import Struct
 from laneway.errors import StoreError, StoreUnavailable
 from laneway.fleet.member import Member
 from laneway.kernel import memory
+from laneway.life import described, recover_strangers
 from laneway.store.contract import Heard, Store, WorkerInfo
-from laneway.worker.beat import described, recover_strangers
 
 __all__ = ["End", "Keeper"]
 

@@ -24,6 +24,7 @@ from types import FrameType
 import msgspec
 
 import laneway
+from laneway.board import ASYNC, ISOLATED
 from laneway.errors import ConfigError, LanewayError
 from laneway.fleet.hatch import Hatchery, reap
 from laneway.fleet.member import Member, Process, late
@@ -36,7 +37,6 @@ from laneway.job import new_id
 from laneway.kernel import cause_of_death, set_title
 from laneway.store import open_store
 from laneway.store.contract import Heard
-from laneway.worker.board import ASYNC, ISOLATED
 
 __all__ = ["Supervisor"]
 

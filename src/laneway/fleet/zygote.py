@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from laneway.app import App
+from laneway.board import Board
 from laneway.errors import ConfigError, LanewayError
 from laneway.fleet.forker import Forker
 from laneway.fleet.plan import Plan
@@ -34,7 +35,6 @@ from laneway.kernel import die_with, set_title
 from laneway.locate import find_app, load_tasks
 from laneway.logs import start_logging
 from laneway.store import check_url
-from laneway.worker.board import Board
 from laneway.worker.isolate import run_isolated
 from laneway.worker.link import Link
 from laneway.worker.process import Worker

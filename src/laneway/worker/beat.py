@@ -10,33 +10,16 @@ import logging
 import os
 from collections.abc import Callable
 
-import msgspec
-
+from laneway.board import Board
 from laneway.errors import StoreUnavailable
 from laneway.kernel import memory
+from laneway.life import described, recover_strangers
 from laneway.store.contract import Heard, Store, WorkerInfo
-from laneway.worker.board import Board
 from laneway.worker.service import Service
 
-__all__ = ["Beat", "described", "recover_strangers"]
+__all__ = ["Beat"]
 
 log = logging.getLogger("laneway")
-
-
-def described(worker: WorkerInfo, board: Board, used: tuple[int, int]) -> WorkerInfo:
-    """Return a worker with what it does just now."""
-    runs = tuple((entry.token, entry.started) for entry in board.entries())
-    phase = "working" if board.phase == "starting" else board.phase
-    return msgspec.structs.replace(worker, runs=runs, phase=phase, rss=used[0], pss=used[1])
-
-
-def recover_strangers(store: Store, ours: Callable[[str], bool] = lambda _: False) -> None:
-    """Give back what dead workers held. Those of our own fleet are its supervisor's business."""
-    for dead in store.dead_workers():
-        if not ours(dead):
-            ids = store.recover(dead, "its process ended, or its beat stood still")
-            if ids:
-                log.warning("worker %s is dead: its %d jobs are ready again", dead, len(ids))
 
 
 class Beat(Service):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from laneway.board import Board
 from laneway.errors import StoreUnavailable
 from laneway.store.contract import Heard, Store, WorkerInfo
-from laneway.worker.board import Board
 
 if TYPE_CHECKING:
     from laneway.fleet.wire import Wire

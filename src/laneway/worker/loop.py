@@ -17,13 +17,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from laneway import life
+from laneway.board import Board
 from laneway.errors import StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
 from laneway.job import Claim
 from laneway.outcome import Done, Settled
 from laneway.store.contract import Heard, Store
 from laneway.worker.beat import Beat
-from laneway.worker.board import Board
 from laneway.worker.fetch import SHORT, Pace, deal
 from laneway.worker.isolate import Isolation
 from laneway.worker.link import Ear, Link

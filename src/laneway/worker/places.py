@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from laneway.board import Board
 from laneway.job import Claim
 from laneway.outcome import Settled
-from laneway.worker.board import Board
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:

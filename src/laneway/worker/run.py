@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from laneway.board import ASYNC, IN_THREAD, ISOLATED, Board
 from laneway.context import Cancel, JobContext, RetryIn, Snooze, check_seconds, running_job
 from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout, UnknownTask
 from laneway.hooks import Hooks
@@ -30,7 +31,6 @@ from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying,
 from laneway.retry import Retry
 from laneway.shield import Limit, TimeIsUp
 from laneway.task import Task
-from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board
 from laneway.worker.isolate import Isolation
 from laneway.worker.watchdog import Watchdog
 

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from typing import cast
 
-import msgspec
-
 from laneway.fleet.member import Process
 from laneway.fleet.plan import Plan
 from laneway.fleet.wire import Message, Report, Wire
@@ -16,7 +14,7 @@ from laneway.kernel import open_pidfd
 
 __all__ = ["Hatchery", "reap"]
 
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from laneway.fleet.zygote import main; main({fd}, {plan!r})"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from laneway.fleet.zygote import main; main({fd})"
 
 
 class Hatchery:
@@ -25,7 +23,7 @@ class Hatchery:
     def __init__(self, plan: Plan) -> None:
         self.report: Report | None = None  #: once it has loaded the app
         self.wire, theirs = Wire.pair()
-        program = _PROGRAM.format(path=sys.path, fd=theirs.fileno(), plan=msgspec.json.encode(plan).decode())
+        program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
         flags = cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined] # pyright: ignore
         with theirs:
             self._popen = subprocess.Popen(  # noqa: S603 - our own program
@@ -33,6 +31,7 @@ class Hatchery:
             )
         self.process = Process(self._popen.pid, open_pidfd(self._popen.pid))
         self.code: int | None = None  #: how it ended
+        self.wire.send(plan)  # not by its arguments: everybody can read those, and a store's URL may hold a password
 
     def read(self) -> list[Message]:
         """Return what it has said."""

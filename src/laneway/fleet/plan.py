@@ -7,7 +7,7 @@ from msgspec import Struct
 __all__ = ["Plan"]
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class Plan(Struct, frozen=True, kw_only=True, tag=True):
     """The settings of a fleet."""
 
     app: str | None = None  #: how the app is named on the command line, if it is,

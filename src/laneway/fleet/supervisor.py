@@ -191,7 +191,9 @@ class Supervisor:
             self._signals.append(number)
             self._wake()
 
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTTIN)
+        numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGTTIN]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+            numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, note) for number in numbers}
         try:
             yield
@@ -249,6 +251,8 @@ class Supervisor:
             if zygote is not None:
                 for message in zygote.read():
                     self._hear(zygote, message)
+                if zygote.wire.closed:
+                    self._unwatch(zygote)
 
     def _hear(self, zygote: Hatchery, message: Message) -> None:
         match message:
@@ -397,7 +401,7 @@ class Supervisor:
             self._selector.register(who.process.handle, selectors.EVENT_READ)
 
     def _unwatch(self, zygote: Hatchery) -> None:
-        if zygote.wire.fileno() >= 0:
+        with suppress(KeyError, ValueError):  # it is not watched any more
             self._selector.unregister(zygote.wire)
 
     def _look_at_zygotes(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from laneway.fleet.plan import Plan
 from laneway.store.contract import Heard
 
 __all__ = ["Child", "Ended", "Failed", "Fork", "Forked", "Isolate", "Message", "Report", "Wire", "receive"]
@@ -78,9 +80,9 @@ class Ended(Struct, frozen=True, tag=True):
     code: int
 
 
-Message = Report | Failed | Fork | Forked | Isolate | Child | Ended | Heard
+Message = Plan | Report | Failed | Fork | Forked | Isolate | Child | Ended | Heard
 
-_decoder = msgspec.json.Decoder(Report | Failed | Fork | Forked | Isolate | Child | Ended)
+_decoder = msgspec.json.Decoder(Plan | Report | Failed | Fork | Forked | Isolate | Child | Ended)
 _heard = msgspec.json.Decoder(Heard)
 
 
@@ -142,6 +144,14 @@ class Wire:
             *whole, self._rest = (self._rest + data).split(b"\n")
             lines += whole
         return [_heard.decode(line) if b'"type"' not in line[:8] else _decoder.decode(line) for line in lines]
+
+    def wait(self) -> Message:
+        """Wait for a message; raise EOFError if none will come."""
+        while not self.closed:
+            select.select([self._end], [], [])
+            for message in self.read():
+                return message
+        raise EOFError
 
     def take_fds(self, number: int) -> list[int]:
         """Return the descriptors that came with a message; messages are to be asked in order."""

@@ -22,8 +22,6 @@ import sysconfig
 import threading
 from pathlib import Path
 
-import msgspec
-
 from laneway.app import App
 from laneway.board import Board
 from laneway.errors import ConfigError, LanewayError
@@ -34,7 +32,7 @@ from laneway.fleet.wire import Failed, Fork, Report, Wire
 from laneway.kernel import die_with, set_title
 from laneway.locate import find_app, load_tasks
 from laneway.logs import start_logging
-from laneway.store import check_url
+from laneway.store import check_url, open_store
 from laneway.worker.isolate import run_isolated
 from laneway.worker.link import Link
 from laneway.worker.process import Worker
@@ -44,14 +42,15 @@ __all__ = ["main"]
 log = logging.getLogger("laneway")
 
 
-def main(fd: int, plan_json: str) -> None:
+def main(fd: int) -> None:
     """Be a zygote; never returns."""
-    plan = msgspec.json.decode(plan_json, type=Plan)
-    die_with(plan.parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the supervisor counts them
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTIN):
+        signal.signal(number, signal.SIG_IGN)  # they are the supervisor's
     set_title("zygote")
     boss = Wire(socket.socket(fileno=fd))
+    plan = boss.wait()
+    assert isinstance(plan, Plan)  # noqa: S101 - it comes first
+    die_with(plan.parent)
     try:
         app = find_app(plan.app, plan.app_option, plan.store)
         load_tasks(app)
@@ -78,8 +77,11 @@ def main(fd: int, plan_json: str) -> None:
 
 
 def _settle_down(app: App) -> None:
-    """Keep nothing that a child must not inherit, and let the memory rest."""
+    """Keep nothing that a child must not inherit, load what all of them will need, and let the memory rest."""
     app.close()
+    open_store(app.url, **app.settings)  # loads the store's code, and opens nothing
+    if any(task.is_async for task in app.tasks.values()):
+        import asyncio  # noqa: PLC0415, F401 # pyright: ignore[reportUnusedImport] - for the children
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
             log.warning(

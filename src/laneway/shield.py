@@ -2,16 +2,23 @@
 
 A thread is ended by an exception that is raised in it wherever it is. In a job's own code that is what a timeout means; inside a
 store it would leave a lock held, or half an answer unread. So stores raise the shield where they must not be interrupted, and the
-exception waits until it is down.
+exception waits until it is down. It also waits while the thread logs or imports: both take locks that all threads need, and an
+exception between two of their lines would leave them taken.
 
 Called by: stores (`up`, `down`), and the worker's watchdog, which makes a `Limit` for a run.
 """
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 
 __all__ = ["Limit", "TimeIsUp", "down", "up"]
+
+
+#: The code that takes locks of the whole process.
+_DELICATE = {logging.__file__, "<frozen importlib._bootstrap>"}
 
 
 class TimeIsUp(BaseException):
@@ -46,7 +53,7 @@ class Limit:
     def strike(self) -> bool:
         """Raise TimeIsUp in the run's thread, once; False if it must wait for the shield. Called by another thread."""
         with self._lock:
-            if self._open and self._shields:
+            if self._open and (self._shields or _is_delicate(self._thread)):
                 return False
             if self._open:
                 self._open = False
@@ -78,6 +85,16 @@ def down() -> None:
     limit: Limit | None = getattr(_here, "limit", None)
     if limit is not None:
         limit.down()
+
+
+def _is_delicate(thread: int) -> bool:
+    """Say whether a thread is in code that must not be interrupted."""
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
+    while frame is not None:
+        if frame.f_code.co_filename in _DELICATE:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _look() -> None:

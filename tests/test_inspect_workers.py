@@ -1,0 +1,165 @@
+"""Who works here: what `inspect.workers` shows, and what can be asked of a worker."""
+
+from __future__ import annotations
+
+import pytest
+
+from conftest import Clock
+from laneway import App
+from laneway.errors import NotFound, UnknownWorker
+from laneway.instant import SECOND, as_datetime
+from laneway.job import Claim, Job
+from laneway.outcome import Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.store.contract import Store, Want, WorkerInfo
+from laneway.store.inspect import Inspect, RunningJob, WorkerStatus
+
+ERROR = ErrorInfo(kind="ValueError", message="no")
+
+
+def claimed(store: Store, *ids: str, worker: str = "w", lane: str | None = None) -> list[Claim]:
+    """Push jobs and claim them for a worker."""
+    store.push([Job(id_, "app.task", "mail", b"[[],{}]", lane) for id_ in ids])
+    return store.exchange(worker, [], [Want("mail", len(ids))], len(ids)).claims
+
+
+def only(inspect: Inspect) -> WorkerStatus:
+    [worker] = inspect.workers()
+    return worker
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------
+
+
+def test_where_nobody_works_nobody_is_shown(inspect: Inspect) -> None:
+    assert inspect.workers() == []
+
+
+def test_a_worker_is_shown_as_it_said_at_its_last_beat(store: Store, inspect: Inspect, clock: Clock) -> None:
+    beat = WorkerInfo(
+        id="w", host="node-1", boot="b", pid=4711, started=99, queues=("mail", "billing"), slots=25, version="1.2",
+        since=clock() - 90 * SECOND, fleet="f", rss=50_000_000, pss=20_000_000, phase="quiet",
+    )  # fmt: skip
+    store.beat([WorkerInfo("w")])
+    store.beat([beat])
+
+    clock.advance(1.5)
+
+    assert only(inspect) == WorkerStatus(
+        id="w", host="node-1", pid=4711, fleet="f", version="1.2", queues=("mail", "billing"), slots=25, phase="quiet",
+        started_at=as_datetime(beat.since), uptime=91.5, last_beat=as_datetime(clock() - 1_500_000), beat_age=1.5,
+        rss=50_000_000, pss=20_000_000, jobs=[],
+    )  # fmt: skip
+
+
+def test_every_beat_is_noted_by_the_stores_clock(store: Store, inspect: Inspect, clock: Clock) -> None:
+    store.beat([WorkerInfo("w")])
+    for _ in range(2):
+        clock.advance(3)
+        assert only(inspect).beat_age == 3.0
+        store.beat([WorkerInfo("w")])
+        assert (only(inspect).last_beat, only(inspect).beat_age) == (as_datetime(clock()), 0.0)
+
+
+def test_a_worker_whose_clock_is_ahead_has_just_started(store: Store, inspect: Inspect, clock: Clock) -> None:
+    store.beat([WorkerInfo("w", since=clock() + 60 * SECOND)])
+
+    assert only(inspect).uptime == 0.0
+
+
+def test_workers_are_sorted_by_host_pid_and_id(store: Store, inspect: Inspect) -> None:
+    names = [("b", 1, "z"), ("a", 20, "x"), ("a", 3, "y"), ("a", 3, "c")]
+    store.beat([WorkerInfo(id_, host=host, pid=pid) for host, pid, id_ in names])
+
+    assert [(worker.host, worker.pid, worker.id) for worker in inspect.workers()] == sorted(names)
+
+
+def test_a_recovered_worker_is_shown_no_more(store: Store, inspect: Inspect) -> None:
+    store.beat([WorkerInfo("w")])
+    claimed(store, "a")
+    store.recover("w", "killed by signal 9")
+
+    assert inspect.workers() == []
+
+
+# -- what it holds -----------------------------------------------------------------------------------------------
+
+
+def test_a_worker_is_shown_with_what_it_holds(store: Store, inspect: Inspect, clock: Clock) -> None:
+    [runs] = claimed(store, "runs", lane="order-7")
+    [waits] = claimed(store, "waits")
+    store.beat([WorkerInfo("w", runs=((runs.token, clock()),))])
+    started = clock()
+    clock.advance(1)
+    [fresh] = claimed(store, "fresh")
+
+    assert only(inspect).jobs == [
+        RunningJob("runs", "app.task", "mail", "order-7", runs.token, as_datetime(started)),
+        RunningJob("waits", "app.task", "mail", None, waits.token, None),
+        RunningJob("fresh", "app.task", "mail", None, fresh.token, None),
+    ]
+
+
+@pytest.mark.parametrize("outcome", [Done(), Snoozed(0), Retrying(0, ERROR)], ids=lambda o: o.name)
+def test_a_run_that_has_ended_since_the_last_beat_is_shown_no_more(store: Store, inspect: Inspect, outcome: Outcome) -> None:
+    ended, goes_on = claimed(store, "ended", "goes on")
+    store.beat([WorkerInfo("w", runs=((ended.token, 1), (goes_on.token, 2)))])
+
+    store.exchange("w", [Settled(ended, outcome)], [], 0)
+
+    assert [job.id for job in only(inspect).jobs] == ["goes on"]
+
+
+def test_a_job_that_was_claimed_anew_has_not_started(store: Store, inspect: Inspect) -> None:
+    [before] = claimed(store, "a")
+    store.beat([WorkerInfo("w", runs=((before.token, 1),))])
+
+    [again] = store.exchange("w", [Settled(before, Snoozed(0))], [Want("mail", 1)], 1).claims
+
+    assert [(job.token, job.started_at) for job in only(inspect).jobs] == [(again.token, None)]
+
+
+def test_everybody_has_its_own_jobs(store: Store, inspect: Inspect) -> None:
+    store.beat([WorkerInfo("ann"), WorkerInfo("bob"), WorkerInfo("cyd")])
+    claimed(store, "a", "b", worker="ann")
+    claimed(store, "c", worker="bob")
+
+    held = {worker.id: [job.id for job in worker.jobs] for worker in inspect.workers()}
+    assert held == {"ann": ["a", "b"], "bob": ["c"], "cyd": []}
+
+
+def test_a_worker_that_never_beat_is_known_by_its_jobs(store: Store, inspect: Inspect) -> None:
+    claimed(store, "a", worker="silent")
+
+    worker = only(inspect)
+
+    assert (worker.id, worker.host, worker.pid, [job.id for job in worker.jobs]) == ("silent", "", 0, ["a"])
+    assert (worker.started_at, worker.uptime, worker.last_beat, worker.beat_age) == (None, None, None, None)
+
+
+# -- what is asked of it -----------------------------------------------------------------------------------------
+
+
+def test_a_worker_can_be_asked_to_be_quiet_and_to_stop(app: App) -> None:
+    app.store.beat([WorkerInfo("w"), WorkerInfo("other")])
+    [other, worker] = app.inspect.workers()
+
+    app.inspect.quiet(worker)
+    app.inspect.stop("w")
+
+    heard = app.store.beat([WorkerInfo("w"), WorkerInfo("other")])
+    assert heard["w"].commands == ("quiet", "stop")
+    assert heard[other.id].commands == ()
+
+
+@pytest.mark.parametrize("ask", ["quiet", "stop"])
+def test_a_worker_that_nobody_knows_cannot_be_asked(app: App, ask: str) -> None:
+    app.store.beat([WorkerInfo("w")])
+    [worker] = app.inspect.workers()
+    app.store.recover("w", "killed by signal 9")
+
+    for gone in (worker, "w"):
+        with pytest.raises(UnknownWorker, match='no worker "w"') as caught:
+            getattr(app.inspect, ask)(gone)
+        assert isinstance(caught.value, NotFound)
+        assert "\n" not in str(caught.value)
+        assert caught.value.id == "w"  # type: ignore[attr-defined]

@@ -2,23 +2,23 @@
 
 A thread is ended by an exception that is raised in it wherever it is. In a job's own code that is what a timeout means; inside a
 store it would leave a lock held, or half an answer unread. So stores raise the shield where they must not be interrupted, and the
-exception waits until it is down. It also waits while the thread logs or imports: both take locks that all threads need, and an
-exception between two of their lines would leave them taken.
+exception waits until it is down. It also waits while the thread takes a lock or gives it back, or enters or leaves a `with`:
+raised just there, it would leave the lock taken.
 
 Called by: stores (`up`, `down`), and the worker's watchdog, which makes a `Limit` for a run.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 
 __all__ = ["Limit", "TimeIsUp", "down", "up"]
 
 
-#: The code that takes locks of the whole process.
-_DELICATE = {logging.__file__, "<frozen importlib._bootstrap>"}
+#: Functions that take locks and give them back, in logging, threading, importlib and elsewhere. The exception is raised in the
+#: innermost function: after the lock was taken and before anybody is there to give it back.
+_DELICATE = {"acquire", "release", "_acquireLock", "_releaseLock", "_acquire_restore", "_release_save", "__enter__", "__exit__"}
 
 
 class TimeIsUp(BaseException):
@@ -88,13 +88,9 @@ def down() -> None:
 
 
 def _is_delicate(thread: int) -> bool:
-    """Say whether a thread is in code that must not be interrupted."""
+    """Say whether a thread is in a function that must not be interrupted."""
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
-    while frame is not None:
-        if frame.f_code.co_filename in _DELICATE:
-            return True
-        frame = frame.f_back
-    return False
+    return frame is not None and frame.f_code.co_name in _DELICATE
 
 
 def _look() -> None:

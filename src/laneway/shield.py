@@ -34,6 +34,7 @@ class Limit:
         self._shields = 1
         self._open = True
         self._struck = False
+        self._waits = False  # it struck while the shield was up
         _here.limit = self
 
     def up(self) -> None:
@@ -47,18 +48,28 @@ class Limit:
             raise
 
     def down(self) -> None:
-        """Let it come."""
-        self._shields -= 1
+        """Let it come: what struck meanwhile comes now."""
+        with self._lock:
+            self._shields -= 1
+            if self._shields or not self._waits or not self._open:
+                return
+            self._open = False
+        raise TimeIsUp
 
     def strike(self) -> bool:
-        """Raise TimeIsUp in the run's thread, once; False if it must wait for the shield. Called by another thread."""
+        """Raise TimeIsUp in the run's thread, once: now, or when its shield goes down. False: not just now, try again.
+
+        Called by another thread.
+        """
         with self._lock:
-            if self._open and (self._shields or _is_delicate(self._thread)):
+            self._waits = True
+            if self._shields or not self._open:
+                return True
+            if _is_delicate(self._thread):
                 return False
-            if self._open:
-                self._open = False
-                self._struck = True
-                _raise_in(self._thread, TimeIsUp)
+            self._open = False
+            self._struck = True
+            _raise_in(self._thread, TimeIsUp)
             return True
 
     def lift(self) -> None:

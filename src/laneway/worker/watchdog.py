@@ -16,8 +16,8 @@ from laneway.shield import Limit
 
 __all__ = ["Watchdog"]
 
-#: How soon it tries again when a run is inside the store, seconds.
-SHIELDED = 0.005
+#: How soon it tries again when a run cannot be ended just there, seconds.
+AGAIN = 0.002
 
 
 class Watchdog:
@@ -64,6 +64,6 @@ class Watchdog:
                         if limit.strike():
                             del self._limits[limit]
                         else:
-                            self._limits[limit] = now + SHIELDED
+                            self._limits[limit] = now + AGAIN
                 next_one = min(self._limits.values(), default=None)
                 self._changed.wait(None if next_one is None else max(next_one - now, 0))

@@ -6,6 +6,7 @@ Enters: what the code or the environment gives.  Leaves: a `StoreURL`.  Called b
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from laneway.errors import ConfigError, did_you_mean
 
-__all__ = ["StoreURL", "check_options", "choose_url", "number", "parse_url"]
+__all__ = ["StoreURL", "check_options", "choose_url", "number", "parse_url", "safe_url"]
 
 EXAMPLES = 'use "sqlite:///jobs.db" (a file) or "sqlite://" (in memory, one process)'
 
@@ -35,6 +36,15 @@ def choose_url(url: str | None, app_file: str | None, environ: Mapping[str, str]
         return chosen
     folder = Path(app_file).resolve().parent if app_file else Path.cwd()
     return f"sqlite:///{quote(str(folder / 'laneway.db'))}"
+
+
+def safe_url(url: str) -> str:
+    """Return a URL without its password, for titles and logs.
+
+    >>> safe_url("redis://ada:secret@store:6379/0")
+    'redis://ada:***@store:6379/0'
+    """
+    return re.sub(r"(://[^/@]*:)[^/@]+@", r"\1***@", url)
 
 
 def parse_url(url: object) -> StoreURL:

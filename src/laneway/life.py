@@ -2,7 +2,7 @@
 
 A worker names its host, its host's boot and pid namespace, its pid and that process's start time. An observer on the same host
 asks the kernel about exactly that process, so a dead one is known at once and a busy one is never taken for dead.
-Elsewhere, and for frozen processes, an observer watches the beat counter by its own monotonic time.
+Elsewhere, and for stopped processes, an observer watches the beat counter by its own monotonic time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from laneway.store.contract import Store, WorkerInfo
 __all__ = ["Observer", "described", "here", "recover_strangers"]
 
 log = logging.getLogger("laneway")
+
+#: States of a process: a zombie's code has ended, and so has that of none; a stopped one may never go on.
+_ENDED = ("", "Z", "X")
+_STOPPED = ("T", "t")
 
 
 def here(
@@ -46,15 +50,15 @@ def _boot() -> str:
         return ""
 
 
-def _process(pid: int) -> tuple[int, bool]:
-    """Return a process's start time in clock ticks and whether it runs: (0, False) if there is none, zombies do not run."""
+def _process(pid: int) -> tuple[int, str]:
+    """Return a process's start time in clock ticks and its state, a letter; none if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return 0, False
+        return 0, ""
     # The command in parentheses may hold anything: what counts comes after the last one.
     fields = stat[stat.rindex(")") + 2 :].split()
-    return int(fields[19]), fields[0] not in "ZX"
+    return int(fields[19]), fields[0]
 
 
 class Observer:
@@ -79,16 +83,18 @@ class Observer:
             last, silent = seen.get(worker.id, (beat, -passed))
             silent = silent + passed if beat == last else 0.0
             self._seen[worker.id] = (beat, silent)
-            if self._gone(worker) or silent > self.dead_after:
+            if self._is_dead(worker, silent > self.dead_after):
                 dead.append(worker.id)
         return dead
 
-    def _gone(self, worker: WorkerInfo) -> bool:
-        """Say whether a worker of this host, boot and pid namespace has no process any more."""
+    def _is_dead(self, worker: WorkerInfo, silent: bool) -> bool:
+        """Judge a worker of this host, boot and pid namespace by its process: one that runs lives, whether or not it beats."""
         if not worker.boot or worker.boot != self._boot:
-            return False
-        started, runs = _process(worker.pid)
-        return not runs or started != worker.started
+            return silent
+        started, state = _process(worker.pid)
+        if state in _ENDED or started != worker.started:
+            return True
+        return silent and state in _STOPPED
 
 
 def described(worker: WorkerInfo, board: Board, used: tuple[int, int]) -> WorkerInfo:

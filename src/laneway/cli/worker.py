@@ -64,9 +64,10 @@ def worker(
     LANEWAY_APP says, or [tool.laneway] app in pyproject.toml, or app.py or main.py here. Ctrl-C or SIGTERM stops it; what runs
     may end. A second one ends it at once; nothing is lost.
     """
-    from laneway.fleet.plan import Plan  # noqa: PLC0415 - the help needs none of it
+    from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
+    from laneway.fleet.plan import Plan  # noqa: PLC0415
     from laneway.fleet.reload import check_reload  # noqa: PLC0415
-    from laneway.fleet.supervisor import Supervisor  # noqa: PLC0415
+    from laneway.fleet.supervisor import Stopped, Supervisor  # noqa: PLC0415
     from laneway.logs import start_logging  # noqa: PLC0415
 
     if reload:
@@ -78,11 +79,14 @@ def worker(
         reload=reload, shutdown_timeout=shutdown_timeout, max_jobs=max_jobs, max_memory=max_memory, beat=beat,
         timeout_grace=timeout_grace,
     ))  # fmt: skip
-    report = fleet.load()
+    try:
+        report = fleet.load()
+    except Stopped:
+        return
     start_logging(sys.stderr, report.tasks)
     served = f"queues {', '.join(names)}" if names else "all queues"
     places = f"{slots} slots" if processes == 1 else f"{processes} processes of {slots} slots"
-    log.info("worker started: %s, %d tasks, %s, %s", report.url, len(report.tasks), served, places)
+    log.info("worker started: %s, %d tasks, %s, %s", safe_url(report.url), len(report.tasks), served, places)
     if not report.tasks:
         log.warning("the app has no tasks: import the modules that declare them, or name them in App(imports=[...])")
     fleet.run()

@@ -18,7 +18,6 @@ import sys
 import traceback
 from collections.abc import Callable
 
-import msgspec
 from msgspec import Struct
 
 from laneway.fleet.wire import Child, Ended, Fork, Forked, Isolate, Wire
@@ -35,7 +34,7 @@ class _Process(Struct):
 
     pid: int
     pidfd: int | None
-    word: socket.socket | None  # to the worker whose run it is
+    word: Wire | None  # to the worker whose run it is
 
 
 class Forker:
@@ -74,7 +73,7 @@ class Forker:
                     wire.close()
 
     def _fork_worker(self, message: Fork) -> None:
-        fds = self._boss.take_fds(2)
+        fds = self._boss.take_fds(3)
         ours, theirs = Wire.pair()
         pid = self._fork(lambda: self._be_worker(message, fds, Wire(theirs)), f"worker {message.number}", keep=ours)
         for fd in fds:
@@ -86,7 +85,7 @@ class Forker:
 
     def _fork_isolated(self, _: Isolate, wire: Wire, worker: str) -> None:
         word_fd, child_fd = wire.take_fds(2)
-        word = socket.socket(fileno=word_fd)
+        word = Wire(socket.socket(fileno=word_fd))
         pid = self._fork(lambda: self._be_isolated(child_fd), "isolated run", keep=word)
         os.close(child_fd)
         handle = self._adopt(pid, word)
@@ -94,15 +93,14 @@ class Forker:
         # The supervisor must know of the child before the worker trusts it with a claim.
         if wire is not self._boss:
             self._boss.send(made, handle)
-        with contextlib.suppress(OSError):
-            socket.send_fds(word, [msgspec.json.encode(made)], handle)
+        word.send(made, handle)
 
-    def _adopt(self, pid: int, word: socket.socket | None) -> list[int]:
+    def _adopt(self, pid: int, word: Wire | None) -> list[int]:
         handle = open_pidfd(pid)
         self._children[pid] = _Process(pid, handle[0] if handle else None, word)
         return handle
 
-    def _fork(self, be: Callable[[], None], title: str, keep: Wire | socket.socket) -> int:
+    def _fork(self, be: Callable[[], None], title: str, keep: Wire) -> int:
         """Fork; the child becomes what it is to be, and never returns."""
         us = os.getpid()
         sys.stdout.flush()
@@ -127,7 +125,7 @@ class Forker:
                 sys.stderr.flush()
             os._exit(code)
 
-    def _forget(self, keep: Wire | socket.socket) -> None:
+    def _forget(self, keep: Wire) -> None:
         """Close what belongs to the parent alone: a wire that a child held open would never seem closed to others."""
         keep.close()
         self._boss.close()
@@ -153,8 +151,7 @@ class Forker:
                 os.close(child.pidfd)
             self._boss.send(ended)
             if child.word is not None:
-                with contextlib.suppress(OSError):
-                    child.word.send(msgspec.json.encode(ended))
+                child.word.send(ended)
                 child.word.close()
 
     def kill_all(self) -> None:

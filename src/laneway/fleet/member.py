@@ -95,16 +95,19 @@ class Member:
         self.loop_warned = 0  #: at which tick of its event loop it was last said that the loop stands
         self._plan = plan
         self._version = version
-        self._fd = os.memfd_create("laneway") if hasattr(os, "memfd_create") else _unlinked_file()
-        os.ftruncate(self._fd, Board.size(plan.rows))
-        self.board = Board(plan.rows, self._fd)
+        self._board_fd = _file_in_memory()
+        os.ftruncate(self._board_fd, Board.size(plan.rows))
+        self.board = Board(plan.rows, self._board_fd)
+        self.stacks = _file_in_memory()  #: where it writes its stacks when asked
+        self.stacks_told = 0  #: how much of it is in the log
+        self.stacks_seen = 0  #: its size at the last look
         self.wire, self._theirs = Wire.pair()
         self._info: WorkerInfo | None = None
 
-    def fork(self, zygote: Wire, folder: str) -> None:
+    def fork(self, zygote: Wire) -> None:
         """Ask the zygote for the process."""
-        zygote.send(Fork(self.id, self.number, folder), [self._fd, self._theirs.fileno()])
-        os.close(self._fd)
+        zygote.send(Fork(self.id, self.number), [self._board_fd, self.stacks, self._theirs.fileno()])
+        os.close(self._board_fd)
         self._theirs.close()
 
     def forked(self, process: Process) -> None:
@@ -145,13 +148,16 @@ class Member:
     def close(self) -> None:
         """Let go of everything but the board: somebody may still read it."""
         self.wire.close()
+        os.close(self.stacks)
         for process in (self.process, *self.isolated.values()):
             if process is not None:
                 process.close()
 
 
-def _unlinked_file() -> int:
-    import tempfile  # noqa: PLC0415 - only where there is no memfd
+def _file_in_memory() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("laneway")
+    import tempfile  # noqa: PLC0415 - only where there is no such thing
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

@@ -14,17 +14,18 @@ import os
 import selectors
 import signal
 import socket
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 import msgspec
 
 import laneway
 from laneway.board import ASYNC, ISOLATED
+from laneway.config import safe_url
 from laneway.errors import ConfigError, LanewayError
 from laneway.fleet.hatch import Hatchery, reap
 from laneway.fleet.member import Member, Process, late
@@ -38,7 +39,7 @@ from laneway.kernel import cause_of_death, set_title
 from laneway.store import open_store
 from laneway.store.contract import Heard
 
-__all__ = ["Supervisor"]
+__all__ = ["Stopped", "Supervisor"]
 
 log = logging.getLogger("laneway")
 
@@ -53,6 +54,10 @@ LAST_WORDS = 1.0
 STACKS_WITHIN = 0.25
 #: How long the store is waited for at the end, seconds.
 LAST_WRITES = 5.0
+
+
+class Stopped(LanewayError):
+    """The fleet was told to stop before it had started."""
 
 
 class Post:
@@ -93,6 +98,7 @@ class Supervisor:
         self._members: dict[str, Member] = {}
         self._homes: dict[str, Hatchery] = {}  # which zygote a worker came from
         self._signals: list[int] = []
+        self._before: dict[int, Any] = {}  # the handlers that were there
         self._changed: list[str] = []  # files, for --reload
         self._stopping = self._hurried = False
         self._selector = selectors.DefaultSelector()
@@ -100,12 +106,13 @@ class Supervisor:
         self._ear.setblocking(False)
         self._bell.setblocking(False)
         self._keeper: Keeper | None = None
-        self._stacks = Stacks(tempfile.mkdtemp(prefix="laneway-"))
+        self._stacks = Stacks()
 
     # -- from start to end -----------------------------------------------------------------------------------
 
     def load(self) -> Report:
         """Wait until the zygote has loaded the app, and open its store; what is wrong with either is said in one line."""
+        self._take_signals()
         try:
             report = self._wait_for_report()
             self._store, inspect = open_store(report.url, **report.settings)
@@ -122,6 +129,8 @@ class Supervisor:
         self._watch(self._zygote)
         while self._zygote.report is None:
             self._selector.select(TICK)
+            if any(number != signal.SIGTTIN for number in self._signals):
+                raise Stopped
             for message in self._zygote.read():
                 if isinstance(message, Failed):
                     raise ConfigError(message.line)
@@ -130,7 +139,7 @@ class Supervisor:
             if self._zygote.wire.closed and self._zygote.report is None:
                 self._zygote.end()
                 raise ConfigError(f"the app cannot be loaded: its process ended with {cause_of_death(self._zygote.code or 0)}")
-        set_title(f"supervisor of {self._zygote.report.url}")
+        set_title(f"supervisor of {safe_url(self._zygote.report.url)}")
         return self._zygote.report
 
     def run(self) -> None:
@@ -138,7 +147,7 @@ class Supervisor:
         try:
             self._keeper = Keeper(self._store, lambda: list(self._members.values()), self.plan.beat, self._wake)
             self._keeper.start()
-            with self._handlers(), self._reloading():
+            with self._reloading():
                 while not self._is_over():
                     self._turn()
             self._finish(self._keeper)
@@ -160,7 +169,6 @@ class Supervisor:
             self._look_at(member)
         self._look_at_zygotes()
         self._look_at_burst()
-        self._stacks.look()
 
     def _is_over(self) -> bool:
         closing = self._stopping or not any(post.open or post.member for post in self._posts)
@@ -178,28 +186,22 @@ class Supervisor:
         for zygote in (self._zygote, self._next, *self._old):
             if zygote is not None:
                 zygote.end()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         self._selector.close()
         self._ear.close()
         self._bell.close()
-        self._stacks.close()
 
     # -- signals ---------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _handlers(self) -> Generator[None]:
+    def _take_signals(self) -> None:
         def note(number: int, _: FrameType | None) -> None:
             self._signals.append(number)
             self._wake()
 
-        numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGTTIN]
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
-            numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, note) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTTIN, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+                self._before[number] = signal.signal(number, note)
 
     def _wake(self) -> None:
         with suppress(OSError):  # it has been rung, or nobody listens any more
@@ -244,7 +246,7 @@ class Supervisor:
                 self._members[member.id] = member
                 self._homes[member.id] = self._zygote
                 self._keeper.claim(member.id)
-                member.fork(self._zygote.wire, self._stacks.folder)
+                member.fork(self._zygote.wire)
 
     def _hear_zygotes(self) -> None:
         for zygote in (self._zygote, self._next, *self._old):
@@ -310,14 +312,19 @@ class Supervisor:
             self._bury(member)
 
     def _look_at_living(self, member: Member, process: Process) -> None:
+        self._stacks.look(member)
         self._look_for_late(member)
         if not member.told and member.board.phase == "stopping":
             self._make_place(member, "")
-        if not member.told and self.plan.max_memory is not None and member.rss > self.plan.max_memory:
+        if not member.told and self._is_too_large(member):
             self._make_place(member, f"worker {member.number} has {member.rss >> 20} MiB, more than --max-memory allows")
         if time.monotonic() >= member.kill_at and not member.killed:
             log.warning("worker %d (pid %d) has not ended in time: it is ended", member.number, process.pid)
             member.kill()
+
+    def _is_too_large(self, member: Member) -> bool:
+        """Say whether a worker is to make place for a smaller one. One that has done nothing would be followed by its like."""
+        return self.plan.max_memory is not None and member.rss > self.plan.max_memory and any(member.board.counts.values())
 
     def _make_place(self, member: Member, why: str) -> None:
         """Let a worker end when its jobs have, and another one start at once."""
@@ -359,6 +366,7 @@ class Supervisor:
     def _bury(self, member: Member) -> None:
         """A worker's code has ended: give back what it held."""
         del self._members[member.id]
+        self._stacks.look(member, last=True)
         home = self._homes.pop(member.id)
         self.outcomes.update(member.board.counts)
         end = self._judge(member, home)
@@ -382,7 +390,7 @@ class Supervisor:
                 member.id, "its worker was ended: a run did not end in time", lost, f"{who} was ended: a run did not yield"
             )
         if member.killed or (member.told and member.code == 0):
-            return End(member.id, "the fleet was stopped before it ended", {})
+            return End(member.id, "its worker was stopped before it ended", {})
         if home.wire.closed:
             return End(member.id, "the zygote of its fleet was lost", {}, f"{who} ended with its zygote")
         if member.code == 0 and not running:
@@ -480,7 +488,7 @@ class Supervisor:
                 continue
             member.beats += 1
             # What the first beat brings is no sign of a death: the worker may not have said yet that it is there.
-            lost = not heard.known and member.beats > 1 and not member.told
+            lost = not heard.known and (member.beats > 1 or member.board.phase != "starting") and not member.told
             if lost:
                 log.warning("worker %d was taken for dead and its jobs were given to others", member.number)
             if lost or heard.marks or heard.commands:

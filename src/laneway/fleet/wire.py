@@ -44,11 +44,10 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 class Fork(Struct, frozen=True, tag=True):
-    """Make a worker. With it come the board and the worker's end of a wire."""
+    """Make a worker. With it come the board, where it writes its stacks when asked, and its end of a wire."""
 
     id: str
     number: int
-    folder: str  #: where it writes its stacks when asked
 
 
 class Forked(Struct, frozen=True, tag=True):

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from laneway.app import App
 from laneway.board import Board
+from laneway.config import safe_url
 from laneway.errors import ConfigError, LanewayError
 from laneway.fleet.forker import Forker
 from laneway.fleet.plan import Plan
-from laneway.fleet.stacks import stacks_file
 from laneway.fleet.wire import Failed, Fork, Report, Wire
 from laneway.kernel import die_with, set_title
 from laneway.locate import find_app, load_tasks
@@ -48,7 +48,10 @@ def main(fd: int) -> None:
         signal.signal(number, signal.SIG_IGN)  # they are the supervisor's
     set_title("zygote")
     boss = Wire(socket.socket(fileno=fd))
-    plan = boss.wait()
+    try:
+        plan = boss.wait()
+    except EOFError:
+        os._exit(1)  # the supervisor was stopped before we were
     assert isinstance(plan, Plan)  # noqa: S101 - it comes first
     die_with(plan.parent)
     try:
@@ -63,7 +66,7 @@ def main(fd: int) -> None:
         boss.send(Failed(" ".join(str(error).split())))
         os._exit(2)
     start_logging(sys.stderr, sorted(app.tasks))
-    set_title(f"zygote of {app.url}")
+    set_title(f"zygote of {safe_url(app.url)}")
     boss.send(Report(app.url, app.settings, sorted(app.tasks), _files()))
     _settle_down(app)
     forker = Forker(
@@ -104,17 +107,16 @@ def _files() -> list[str]:
 
 def _be_worker(plan: Plan, worker: Worker, message: Fork, fds: list[int], zygote: Wire) -> None:
     """Run jobs until told to stop."""
-    set_title(f"worker {message.number} of {plan.processes}, {worker.app.url}")
+    set_title(f"worker {message.number} of {plan.processes}, {safe_url(worker.app.url)}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    board_fd, wire_fd = fds
+    board_fd, stacks_fd, wire_fd = fds
     board = Board(plan.rows, board_fd)
     os.close(board_fd)
-    with open(stacks_file(message.folder, os.getpid()), "wb", buffering=0) as stacks:
-        faulthandler.register(signal.SIGTTIN, stacks, all_threads=True)
-        link = Link(message.id, plan.fleet, board, Wire(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
-        worker.run_in(link, burst=plan.burst)
-        if not board.entries():
-            with contextlib.suppress(Exception):
-                worker.app.close()
-            atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - the end of a program, though not of an exec
+    faulthandler.register(signal.SIGTTIN, stacks_fd, all_threads=True)
+    link = Link(message.id, plan.fleet, board, Wire(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
+    worker.run_in(link, burst=plan.burst)
+    if not board.entries():
+        with contextlib.suppress(Exception):
+            worker.app.close()
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - the end of a program, though not of an exec

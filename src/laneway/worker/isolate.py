@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 import warnings
@@ -65,9 +66,11 @@ class Isolation:
 
     def run(self, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
         """Run a claim in a child, and wait for its end."""
-        word, word_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        from laneway.fleet.wire import Wire  # noqa: PLC0415 - only who isolates runs needs it
+
+        word, word_theirs = Wire.pair()
         line, line_theirs = socket.socketpair()
-        with word, line, word_theirs, line_theirs:
+        with contextlib.closing(word), line, word_theirs, line_theirs:
             with self._lock:
                 asked = self._ask(claim.token, [word_theirs.fileno(), line_theirs.fileno()])
             word_theirs.close()
@@ -126,47 +129,36 @@ class Isolation:
 
 
 class _Talk:
-    """The two sockets of an isolated run: the forker's word, and the child's line."""
+    """The two ways to an isolated run: the forker's word, and the child's line."""
 
-    def __init__(self, word: socket.socket, line: socket.socket) -> None:
+    def __init__(self, word: Wire, line: socket.socket) -> None:
         self._word = word
         self._line = line
         self._rest = b""
         self._line_open = True
-        self._word_open = True
 
     @property
     def ended(self) -> bool:
         """The child is gone, and all it said was read."""
-        return not self._word_open and not self._line_open
+        return self._word.closed and not self._line_open
 
     def wait(self, timeout: float) -> None:
         """Wait for something to read; a cancellation is looked for now and then."""
         poll = select.poll()
-        for end, is_open in ((self._word, self._word_open), (self._line, self._line_open)):
+        for end, is_open in ((self._word, not self._word.closed), (self._line, self._line_open)):
             if is_open:
-                poll.register(end, select.POLLIN)
+                poll.register(end.fileno(), select.POLLIN)
         poll.poll(max(min(timeout, 0.5), 0) * 1000)
 
     def read_word(self, code: int | None) -> tuple[tuple[int, list[int]] | None, int | None]:
         """Return the child, if it was just made, and its end, if it has ended."""
-        from laneway.fleet.wire import Child, Ended, receive  # noqa: PLC0415
+        from laneway.fleet.wire import Child, Ended  # noqa: PLC0415
 
         made: tuple[int, list[int]] | None = None
-        while self._word_open:
-            try:
-                data, fds = receive(self._word)
-            except BlockingIOError:
-                break
-            except OSError:
-                data, fds = b"", []
-            if not data:
-                self._word_open = False
-                break
-            message = msgspec.json.decode(data, type=Child | Ended)
+        for message in self._word.read():
             if isinstance(message, Child):
-                made = (message.pid, fds)
-            else:
+                made = (message.pid, self._word.take_fds(message.fds))
+            elif isinstance(message, Ended):
                 code = message.code
         return made, code
 
@@ -202,6 +194,8 @@ def _fork_forker(app: App) -> Wire:
 
     ours, theirs = Wire.pair()
     us = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
     with warnings.catch_warnings():
         # Threads of this program are not in the child, and it touches nothing that is theirs.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -232,12 +226,16 @@ def _no_worker(*_: object) -> None:
 
 def run_isolated(app: App, fd: int) -> None:
     """Run one claim in this process, which has just been forked for it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # who asked for this run decides
+    with socket.socket(fileno=fd) as line:
+        _run_one(app, line)
+
+
+def _run_one(app: App, line: socket.socket) -> None:
     from laneway.worker.process import Worker  # noqa: PLC0415 - it imports us
     from laneway.worker.run import Runner  # noqa: PLC0415
 
-    line = socket.socket(fileno=fd)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # who asked for this run decides
     size = _read_exactly(line, 4)
     if size is None or (body := _read_exactly(line, int.from_bytes(size))) is None:
         return  # its worker died before it could trust us with anything

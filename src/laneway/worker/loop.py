@@ -29,7 +29,7 @@ from laneway.worker.isolate import Isolation
 from laneway.worker.link import Ear, Link
 from laneway.worker.notes import NoteTaker
 from laneway.worker.places import Seats, Slots
-from laneway.worker.run import Runner
+from laneway.worker.run import Runner, clock
 from laneway.worker.settle import Outbox
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class Loop:
         self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))
         self._runner = Runner(app.tasks, app.hooks, self._notes.flush, self._board, self._isolation)
         self._runner.fresh_for = app.dead_after / 2
-        self._pace = Pace(slots)
+        self._pace = Pace(slots, mixed=0 < len(self._seated) < len(app.tasks))
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
-        self._seats = Seats(self._runner, self.ended, self._crash, self._board)
+        self._seats = Seats(slots, self._runner, self.ended, self._crash, self._board)
         self._beat: Beat | Ear
         if link is None:
             self._beat = Beat(self._store, self._info, self._board, self._heard, beat)
@@ -207,7 +207,7 @@ class Loop:
         self._turn += 1
         unsure = self._trouble > 0
         self._board.set_idle(False)
-        now = time.monotonic()
+        now = clock()
         if now - self._runner.alive > self._runner.fresh_for:
             self._distrust()
         try:

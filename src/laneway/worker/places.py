@@ -132,7 +132,8 @@ class Slots:
 class Seats:
     """An event loop in a thread of its own that runs claims of async tasks."""
 
-    def __init__(self, runner: Runner, ended: Callable[[Settled], None], crash: Crash, board: Board) -> None:
+    def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash, board: Board) -> None:
+        self._size = size
         self._runner = runner
         self._end = ended
         self._crash = crash
@@ -190,7 +191,7 @@ class Seats:
 
     def _start(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
-        while self._waiting:
+        while self._waiting and len(self._tasks) < self._size:
             claim = self._waiting.popleft()
             self._tasks[claim.token] = self._loop.create_task(self._run(claim))
         if not self._ticks:
@@ -211,6 +212,8 @@ class Seats:
             self._crash(error)
         finally:
             self._tasks.pop(claim.token, None)
+            if self._waiting:
+                self._start()
 
     def _cancel(self, token: int) -> None:
         if token in self._tasks:

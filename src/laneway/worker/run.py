@@ -37,7 +37,7 @@ from laneway.worker.watchdog import Watchdog
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Runner", "judge"]
+__all__ = ["Runner", "clock", "judge"]
 
 log = logging.getLogger("laneway")
 
@@ -45,6 +45,12 @@ log = logging.getLogger("laneway")
 UNKNOWN_FOR = 3600 * SECOND
 #: So often a job may take its own process with it, before it is dead.
 CRASHES = 3
+_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
+
+
+def clock() -> float:
+    """Return seconds that go on while the machine sleeps, where there is such a clock."""
+    return time.clock_gettime(_BOOT_TIME)
 
 
 def judge(policy: Retry, attempt: int, error: BaseException) -> Outcome:
@@ -86,7 +92,7 @@ class Runner:
         self.watchdog = Watchdog()
         self.running: dict[int, JobContext] = {}  # by token
         # A process that was frozen may have lost its claims meanwhile: what has not started then does not start any more.
-        self.alive = time.monotonic()  # when the worker last spoke with the store
+        self.alive = clock()  # when the worker last spoke with the store
         self.fresh_for = float("inf")  # so long after that its claims are surely its own, seconds
         self.fence = 0  # claims up to this token are not
         self.log_runs = log.isEnabledFor(logging.DEBUG)
@@ -130,7 +136,7 @@ class Runner:
         self, claim: Claim, started: int, place: int = IN_THREAD
     ) -> Outcome | tuple[JobContext, Task[..., Any, Any], Retry]:
         """Find the task and read the arguments, or say what it means that this cannot be done."""
-        if claim.token <= self.fence or time.monotonic() - self.alive > self.fresh_for:
+        if claim.token <= self.fence or clock() - self.alive > self.fresh_for:
             log.warning("job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
             return _GO_BACK
         task = self._tasks.get(claim.job.task)

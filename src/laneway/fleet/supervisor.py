@@ -324,7 +324,9 @@ class Supervisor:
 
     def _is_too_large(self, member: Member) -> bool:
         """Say whether a worker is to make place for a smaller one. One that has done nothing would be followed by its like."""
-        return self.plan.max_memory is not None and member.rss > self.plan.max_memory and any(member.board.counts.values())
+        if self.plan.max_memory is None or member.rss <= self.plan.max_memory:
+            return False
+        return any(member.board.counts.values()) or bool(member.board.entries())
 
     def _make_place(self, member: Member, why: str) -> None:
         """Let a worker end when its jobs have, and another one start at once."""

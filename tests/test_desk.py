@@ -391,7 +391,7 @@ def test_options_chain_and_the_later_one_counts(app: App, send: Send) -> None:
     ("options", "words"),
     [
         ({"quene": "a"}, r'send\.using\(\) has no option "quene". Did you mean "queue"\?'),
-        ({"keep_result": 5}, 'no option "keep_result".*It has: queue, lane, priority, run_after, retry, id'),
+        ({"keep_result": 5}, 'no option "keep_result".*It has: queue, lane, priority, run_after, retry, expires, id'),
         ({"id": "a/b"}, "option id: 'a/b' is no id: use 1 to 100 letters"),
         ({"id": ""}, "option id.*no id"),
         ({"id": 42}, "option id.*no id"),
@@ -749,11 +749,11 @@ def test_a_generator_is_never_more_than_a_chunk_ahead_of_the_store(
 ) -> None:
     made = pushed = furthest = 0
 
-    def push(jobs: Sequence[Job]) -> list[bool]:
+    def push(jobs: Sequence[Job]) -> list[None]:
         nonlocal pushed, furthest
         furthest = max(furthest, made - pushed)
         pushed += len(jobs)
-        return [True] * len(jobs)
+        return [None] * len(jobs)
 
     def numbers() -> Iterator[int]:
         nonlocal made

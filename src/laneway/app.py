@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from laneway.codec import Codec
 from laneway.config import choose_url
@@ -24,6 +24,9 @@ from laneway.store import check_url, open_store
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
 from laneway.task import Bound, Task
+
+if TYPE_CHECKING:
+    from laneway.testing import Testing
 
 __all__ = ["App"]
 
@@ -69,7 +72,7 @@ class App:
         self.desk = Desk()
         self.hooks = Hooks()
         self.codecs = Codec()
-        self.inspect = Inspection(lambda: self.store_inspect, lambda: {task.queue for task in self.tasks.values()})
+        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.tasks)
         self.stats = Stats(lambda: self.store_inspect)
         self.settings: dict[str, Any] = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
         self._tasks: dict[str, Task[..., Any, Any]] = {}
@@ -104,6 +107,18 @@ class App:
         with self._opening:
             self.url, self._stores = url, None
 
+    def testing(self, mode: str) -> Testing:
+        """Put the app under test: `with app.testing("fake") as jobs`. See `laneway.testing`."""
+        from laneway.testing import Testing  # noqa: PLC0415 - only tests need it
+
+        return Testing(self, mode)
+
+    def swap_stores(self, stores: tuple[Store, Inspect] | None) -> tuple[Store, Inspect] | None:
+        """Use other stores, and return those of before; for tests."""
+        with self._opening:
+            before, self._stores = self._stores, stores
+        return before
+
     def close(self) -> None:
         """Let go of the store's files and connections. Using the app again opens them again."""
         if self._stores is not None:
@@ -118,7 +133,8 @@ class App:
     @overload
     def task(self, /, **options: Unpack[TaskOptions]) -> _Declare: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
-        """Declare a task, bare or with options: name, queue, lane, priority, retry, keep_result, timeout, isolate.
+        """Declare a task, bare or with options: name, queue, lane, priority, retry, keep_result, timeout, isolate,
+        unique, expires, schedule, timezone, catch_up.
 
         `lane` names the parameter whose value is the lane's key: jobs with the same one run one at a time, in order.
         A run that takes longer than `timeout` seconds is ended, and has failed. With `isolate` each run has a process of its own.
@@ -215,8 +231,8 @@ class App:
                 task=task,
             )
         draft = Draft(task, self._any_call.named(task), None, args, kwargs, "default", 0, {})
-        created = self.desk.enqueue(self.store, draft)
-        return JobHandle(self, draft.id, task, created, None)
+        there = self.desk.enqueue(self.store, draft)
+        return JobHandle(self, there or draft.id, task, there is None, None)
 
     def enqueue_many(self, calls: Iterable[Bound], *, chunk: int = 1000) -> int:
         """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk is in memory at a time."""

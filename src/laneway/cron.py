@@ -6,7 +6,7 @@ multiples of an interval. A slot fires once, whoever comes first; the store sees
 Across clock changes a time that is skipped fires right after the gap, and a time that comes twice fires once; an expression that
 means every hour, or every few minutes, fires each time it comes.
 
-Enters: what the declaration says.  Leaves: slots in microseconds.  Called by: `options`, the worker's timetable, `inspection`.
+Enters: what the declaration says.  Leaves: slots in microseconds.  Called by: `task`, the worker's timetable, `inspection`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from msgspec import Struct
 from laneway.errors import did_you_mean
 from laneway.instant import SECOND, as_datetime
 
-__all__ = ["CATCH_UP", "Schedule", "missed", "read_schedule"]
+__all__ = ["Schedule", "missed", "read_schedule"]
 
-#: What becomes of slots that passed while no worker ran: the last one fires, all of them, or none.
-CATCH_UP = ("one", "all", "none")
 #: More than so many are not made up for at once.
 MOST_MISSED = 10_000
 
@@ -77,7 +75,7 @@ def missed(schedule: Schedule, last: int, now: int, catch_up: str) -> list[int]:
     """Return which slots after the last one that fired are to be made up for.
 
     >>> every = Schedule(every=10 * SECOND)
-    >>> [[slot // SECOND for slot in missed(every, 20 * SECOND, 55 * SECOND, policy)] for policy in CATCH_UP]
+    >>> [[slot // SECOND for slot in missed(every, 20 * SECOND, 55 * SECOND, policy)] for policy in ("one", "all", "none")]
     [[50], [30, 40, 50], []]
     """
     if catch_up == "none":

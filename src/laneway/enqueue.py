@@ -8,18 +8,20 @@ Enters: drafts.  Leaves: jobs.  Called by: `task`, `app`.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from laneway.errors import BadOption, BulkError, LanewayError
+from laneway.instant import micros
 from laneway.job import Job, check_lane, new_id
 from laneway.middleware import Middleware, around
 from laneway.options import check_job_options
 from laneway.retry import Retry
 from laneway.signature import Signature
-from laneway.store.contract import Store
+from laneway.store.contract import Slot, Store
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -33,9 +35,11 @@ class Draft:
     __slots__ = (
         "_key",
         "_signature",
+        "_unique",
         "args",
         "at",
         "delay",
+        "expires",
         "headers",
         "id",
         "kwargs",
@@ -48,7 +52,7 @@ class Draft:
 
     def __init__(
         self, task: str, signature: Signature, key: str | None, args: Sequence[Any], kwargs: Mapping[str, Any],
-        queue: str, priority: int, options: Mapping[str, Any],
+        queue: str, priority: int, options: Mapping[str, Any], unique: bool | str = False, expires: float | None = None,
     ) -> None:  # fmt: skip
         self.task = task
         self.args = args
@@ -59,9 +63,11 @@ class Draft:
         self.priority: int = options.get("priority", priority)
         self.delay, self.at = options.get("run_after", (0, 0))
         self.retry: Retry | None = options.get("retry")
+        self.expires: float | None = options.get("expires", expires)
         self.headers: dict[str, str] = {}  #: travel with the job: trace ids and alike
         self._signature = signature
         self._key = key  # the parameter that names the lane
+        self._unique = unique  # all arguments, or the one that counts
 
     def seal(self) -> Job:
         """Check everything and return the job, or raise what is wrong with it."""
@@ -78,7 +84,19 @@ class Draft:
                 f"{self.task}: lane {self.lane!r} and priority {self.priority} together: a lane is in order, so its jobs have no "
                 "priority. Leave one out."
             )
-        return Job(self.id, self.task, self.queue, body, self.lane, self.priority, self.delay, self.at)
+        expires = 0 if self.expires is None else micros(self.expires)
+        return Job(
+            self.id, self.task, self.queue, body, self.lane, self.priority, self.delay, self.at, self._unique_key(), expires
+        )
+
+    def _unique_key(self) -> str | None:
+        if not self._unique:
+            return None
+        if isinstance(self._unique, str):
+            counts = self._signature.canonical_value(self._unique, self.args, self.kwargs)
+        else:
+            counts = self._signature.canonical(self.args, self.kwargs)
+        return f"{self.task}:{hashlib.blake2b(counts, digest_size=12).hexdigest()}"
 
     def check(self) -> None:
         """Check what a middleware may have changed like what a user writes."""
@@ -87,6 +105,8 @@ class Draft:
             options["lane"] = self.lane
         if self.retry is not None:
             options["retry"] = self.retry
+        if self.expires is not None:
+            options["expires"] = self.expires
         checked = check_job_options(self.task, options)
         self.lane = checked.get("lane")
 
@@ -102,17 +122,22 @@ class Desk:
 
     def __init__(self) -> None:
         self.middlewares: list[Middleware] = []
+        self.pushed: Callable[[], None] | None = None  #: called after every push; for tests
         self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, _Gatherer] = weakref.WeakKeyDictionary()
 
-    def enqueue(self, store: Store, draft: Draft) -> bool:
-        """Push one; say whether it is new."""
+    def enqueue(self, store: Store, draft: Draft, slot: Slot | None = None) -> str | None:
+        """Push one; return None if it is new, else the id of the job that is there in its stead."""
         if not self.middlewares:
-            return store.push((draft.seal(),))[0]
-        with around(self.middlewares, (draft,)):
-            draft.check()
-            return store.push((draft.seal(),))[0]
+            there = store.push((draft.seal(),), slot)[0]
+        else:
+            with around(self.middlewares, (draft,)):
+                draft.check()
+                there = store.push((draft.seal(),), slot)[0]
+        if self.pushed is not None:
+            self.pushed()
+        return there
 
-    async def aenqueue(self, store: Store, draft: Draft) -> bool:
+    async def aenqueue(self, store: Store, draft: Draft) -> str | None:
         """The same from an event loop, in one round trip with all that is enqueued in the same turn."""
         import asyncio  # noqa: PLC0415 - programs without an event loop never load it
 
@@ -121,10 +146,14 @@ class Desk:
         if gatherer is None or gatherer.store is not store:
             gatherer = self._gatherers[loop] = _Gatherer(store)
         if not self.middlewares:
-            return await gatherer.push(loop, draft.seal())
-        with around(self.middlewares, (draft,)):
-            draft.check()
-            return await gatherer.push(loop, draft.seal())
+            there = await gatherer.push(loop, draft.seal())
+        else:
+            with around(self.middlewares, (draft,)):
+                draft.check()
+                there = await gatherer.push(loop, draft.seal())
+        if self.pushed is not None:
+            await loop.run_in_executor(None, self.pushed)  # an async task cannot run inside this loop's turn
+        return there
 
     def enqueue_many(self, store: Store, drafts: Iterable[Draft], chunk: int) -> int:
         """Push any number, a chunk in memory at a time; return how many are new."""
@@ -138,7 +167,9 @@ class Desk:
                     if self.middlewares:
                         for draft in portion:
                             draft.check()
-                    accepted += sum(store.push([draft.seal() for draft in portion]))
+                    accepted += store.push([draft.seal() for draft in portion]).count(None)
+                if self.pushed is not None:
+                    self.pushed()
         except LanewayError as error:
             message = f"{error} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again)"
             raise BulkError(message, accepted=accepted) from error
@@ -150,11 +181,11 @@ class _Gatherer:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._waiting: list[tuple[Job, Future[bool]]] = []
+        self._waiting: list[tuple[Job, Future[str | None]]] = []
         self._pushing = False
 
-    def push(self, loop: AbstractEventLoop, job: Job) -> Future[bool]:
-        future: Future[bool] = loop.create_future()
+    def push(self, loop: AbstractEventLoop, job: Job) -> Future[str | None]:
+        future: Future[str | None] = loop.create_future()
         self._waiting.append((job, future))
         if not self._pushing:
             self._pushing = True
@@ -170,7 +201,9 @@ class _Gatherer:
             pushed.set_exception(error)
         pushed.add_done_callback(lambda done: self._finish(loop, gathered, done))
 
-    def _finish(self, loop: AbstractEventLoop, gathered: list[tuple[Job, Future[bool]]], done: Future[list[bool]]) -> None:
+    def _finish(
+        self, loop: AbstractEventLoop, gathered: list[tuple[Job, Future[str | None]]], done: Future[list[str | None]]
+    ) -> None:
         if self._waiting:
             self._start(loop)
         else:

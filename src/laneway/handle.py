@@ -13,6 +13,7 @@ from laneway.job import State
 
 if TYPE_CHECKING:
     from laneway.app import App
+    from laneway.inspection import Explanation
 
 __all__ = ["JobHandle"]
 
@@ -42,7 +43,7 @@ class JobHandle(Generic[R]):
         self._read = read
         self.id = id
         self.task = task
-        #: False: a job with this id was in the store already, and nothing was added.
+        #: False: this job, or an equal one (`unique`), was in the store already, and nothing was added.
         self.created = created
 
     def state(self) -> State:
@@ -84,6 +85,10 @@ class JobHandle(Generic[R]):
             return self._app.inspect.cancel(self.id)
         except UnknownJob:
             return False
+
+    def explain(self) -> Explanation:
+        """Say why it is where it is."""
+        return self._app.inspect.explain(self.id)
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.task} {self.id}>"

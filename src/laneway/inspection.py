@@ -2,25 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+import getpass
+import socket
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from laneway.errors import ConfigError, UnknownWorker, did_you_mean
-from laneway.job import STATES
+from msgspec import Struct
+
+from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownWorker, did_you_mean
+from laneway.explain import Around, explain
+from laneway.instant import When, as_datetime, parse_when
+from laneway.job import STATES, State
 from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, WorkerStatus
 
 if TYPE_CHECKING:
+    from laneway.handle import JobHandle
+    from laneway.store.contract import Store
     from laneway.store.inspect import Inspect
+    from laneway.task import Task
 
-__all__ = ["Inspection", "Stats"]
+__all__ = ["Explanation", "Inspection", "ScheduleInfo", "Stats"]
+
+
+class Explanation(Struct, frozen=True):
+    """Why a job is where it is."""
+
+    id: str
+    state: State
+    reasons: list[str]  #: sentences, the most telling one first
+
+    def __str__(self) -> str:
+        return f"{self.id} is {self.state}: " + "; ".join(self.reasons)
+
+
+class ScheduleInfo(Struct, frozen=True, kw_only=True):
+    """A schedule of this app."""
+
+    task: str  #: the schedule has its task's name
+    schedule: str  #: cron and time zone, or the interval
+    catch_up: str
+    paused: bool
+    paused_by: str
+    last_at: datetime | None  #: its last slot that fired or was passed over; None: it was never seen by a worker
+    next_at: datetime
 
 
 class Inspection:
-    """Look at jobs, queues and workers, and act on them."""
+    """Look at jobs and queues, and act on them."""
 
-    def __init__(self, store: Callable[[], Inspect], declared: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, store: Callable[[], Inspect], contract: Callable[[], Store], tasks: Callable[[], Mapping[str, Task[..., Any, Any]]]
+    ) -> None:
         self._store = store
-        self._declared = declared  # queues that tasks name
+        self._contract = contract
+        self._tasks = tasks
+
+    # -- jobs ------------------------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
         """Count the jobs in each state: scheduled, ready, retrying, blocked, running, dead."""
@@ -28,18 +66,38 @@ class Inspection:
 
     def jobs(
         self, state: str | None = None, *, queue: str | None = None, task: str | None = None, lane: str | None = None,
-        limit: int = 100, after: str | None = None,
+        error: str | None = None, limit: int = 100, after: str | None = None, newest: bool = False,
     ) -> Page:  # fmt: skip
-        """List jobs by arrival. The next page is `jobs(..., after=page.next)`; a job's id will do as well."""
-        if state is not None and state not in STATES:
-            raise ConfigError(f'no job in the store is "{state}".{did_you_mean(state, STATES)} States: {", ".join(STATES)}')
+        """List jobs by arrival, or the newest first. The next page is `jobs(..., after=page.next)`; a job's id will do too."""
         if not 1 <= limit <= 10_000:
             raise ConfigError(f"limit={limit}: use 1 to 10,000")
-        return self._store().jobs(Filter(state, queue, task, lane), limit, after)
+        return self._store().jobs(_filter(state, queue, task, lane, error), limit, after, newest)
+
+    def count(
+        self, state: str | None = None, *, queue: str | None = None, task: str | None = None, lane: str | None = None,
+        error: str | None = None,
+    ) -> int:  # fmt: skip
+        """Count the jobs that match."""
+        return self._store().count(_filter(state, queue, task, lane, error))
 
     def job(self, id: str) -> JobInfo | None:  # noqa: A002 - the glossary's word
         """Return a job that is in the store, or None: it has finished, or never was."""
         return self._store().job(id)
+
+    def explain(self, id: str) -> Explanation:  # noqa: A002
+        """Say why a job is where it is: behind which job, held by whom, due when and why, and what keeps it there."""
+        store = self._store()
+        job = store.job(id)
+        if job is None:
+            return _gone(id, store.result(id).state)
+        around = Around(
+            now=as_datetime(self._contract().schedules().now),
+            queue=next((queue for queue in store.queues() if queue.name == job.queue), None),
+            workers=store.workers(),
+            holder=None if job.lane is None else store.lane_holder(job.queue, job.lane),
+            before=store.parked_before(id),
+        )
+        return Explanation(id, job.state, explain(job, around))
 
     def retry(self, id: str) -> bool:  # noqa: A002
         """Replay a dead job, or make one that waits for its retry due now. False if it is neither."""
@@ -53,17 +111,99 @@ class Inspection:
         """Remove a job: at once if it waits or is dead, when its run has ended if it runs."""
         return self._store().delete(id)
 
+    def kill(self, id: str) -> bool:  # noqa: A002
+        """Let a job die: at once if it waits, when its run has ended without success if it runs. False if it is dead."""
+        return self._store().kill(id)
+
+    def reschedule(self, id: str, when: When) -> bool:  # noqa: A002
+        """Make a waiting job due at another time: seconds from now, a timedelta, an aware datetime. False if it runs or is dead.
+
+        One that has never run takes a new place and leaves its lane's line; one that has only moves its due time.
+        """
+        return self._store().reschedule(id, *_when(when))
+
+    # -- all that match --------------------------------------------------------------------------------------
+
+    def retry_all(self, state: str | None = None, **which: Any) -> int:
+        """Replay all dead jobs that match, and make due what waits for its retry; filters as in `jobs`. How many it were."""
+        return self._store().act_all("retry", _filter(state, **which))
+
+    def cancel_all(self, state: str | None = None, **which: Any) -> int:
+        """Cancel all jobs that match; filters as in `jobs`. How many it were."""
+        return self._store().act_all("cancel", _filter(state, **which))
+
+    def delete_all(self, state: str | None = None, **which: Any) -> int:
+        """Remove all jobs that match; filters as in `jobs`. How many it were."""
+        return self._store().act_all("delete", _filter(state, **which))
+
+    def kill_all(self, state: str | None = None, **which: Any) -> int:
+        """Let all jobs die that match; filters as in `jobs`. How many it were."""
+        return self._store().act_all("kill", _filter(state, **which))
+
+    def reschedule_all(self, when: When, state: str | None = None, **which: Any) -> int:
+        """Make all waiting jobs that match due at another time; filters as in `jobs`. How many it were."""
+        delay, at = _when(when)
+        return self._store().act_all("reschedule", _filter(state, **which), delay, at)
+
+    # -- queues ----------------------------------------------------------------------------------------------
+
     def queues(self) -> list[QueueInfo]:
         """List the queues with their counts."""
         return self._store().queues()
 
-    def pause(self, queue: str) -> None:
+    def pause(self, queue: str, *, by: str | None = None) -> None:
         """Stop claims from a queue. What runs goes on, and enqueueing too."""
-        self._store().pause(queue, paused=True, declared=self._declared())
+        self._store().pause(queue, paused=True, declared=self._declared(), by=_me() if by is None else by)
 
     def resume(self, queue: str) -> None:
         """Let a paused queue go on."""
         self._store().pause(queue, paused=False, declared=self._declared())
+
+    def clear(self, queue: str) -> int:
+        """Remove all waiting jobs of a queue. What runs goes on, what is dead stays. How many it were."""
+        return self._store().clear(queue)
+
+    def _declared(self) -> set[str]:
+        return {task.queue for task in self._tasks().values()}
+
+    # -- schedules -------------------------------------------------------------------------------------------
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """List the schedules of this app's tasks."""
+        found = self._contract().schedules()
+        listed: list[ScheduleInfo] = []
+        for name, task in sorted(self._tasks().items()):
+            if task.schedule is not None:
+                last = found.last.get(name)
+                listed.append(
+                    ScheduleInfo(
+                        task=name, schedule=str(task.schedule), catch_up=task.catch_up, paused=name in found.paused,
+                        paused_by=found.paused.get(name, ""), last_at=None if last is None else as_datetime(last),
+                        next_at=as_datetime(next(task.schedule.slots(max(found.now, last or 0)))),
+                    )
+                )  # fmt: skip
+        return listed
+
+    def pause_schedule(self, task: str, *, by: str | None = None) -> None:
+        """Let a schedule's slots pass unused until it is resumed."""
+        self._store().pause_schedule(self._scheduled(task).name, paused=True, by=_me() if by is None else by)
+
+    def resume_schedule(self, task: str) -> None:
+        """Let a paused schedule go on with its next slot."""
+        self._store().pause_schedule(self._scheduled(task).name, paused=False)
+
+    def run_schedule(self, task: str) -> JobHandle[Any]:
+        """Enqueue a schedule's job now, beside its slots."""
+        return self._scheduled(task).enqueue()
+
+    def _scheduled(self, name: str) -> Task[..., Any, Any]:
+        scheduled = {task.name: task for task in self._tasks().values() if task.schedule is not None}
+        if name not in scheduled:
+            known = f" Schedules: {', '.join(sorted(scheduled))}" if scheduled else " This app has none"
+            raise NotFound(f'no task "{name}" with a schedule.{did_you_mean(name, scheduled)}{known}')
+        return scheduled[name]
+
+    # -- workers ---------------------------------------------------------------------------------------------
 
     def workers(self) -> list[WorkerStatus]:
         """List the workers with what they run, by host and pid."""
@@ -81,6 +221,43 @@ class Inspection:
         id_ = worker.id if isinstance(worker, WorkerStatus) else worker
         if not self._store().tell(id_, command):
             raise UnknownWorker(f'no worker "{id_}" beats in the store: it has ended, or was taken for dead', id=id_)
+
+
+def _filter(
+    state: str | None = None, queue: str | None = None, task: str | None = None, lane: str | None = None,
+    error: str | None = None, ids: tuple[str, ...] | None = None,
+) -> Filter:  # fmt: skip
+    if state is not None and state not in STATES:
+        raise ConfigError(f'no job in the store is "{state}".{did_you_mean(state, STATES)} States: {", ".join(STATES)}')
+    return Filter(state, queue, task, lane, error, ids)
+
+
+def _when(when: When) -> tuple[int, int]:
+    try:
+        return parse_when(when)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _gone(id_: str, state: State) -> Explanation:
+    said = {
+        "done": "it has finished",
+        "cancelled": "it was cancelled, or had expired",
+    }
+    if state not in said:
+        raise UnknownJob(
+            f'no job "{id_}" is in the store: it has finished so long ago that nobody remembers, or never was', id=id_
+        )
+    return Explanation(id_, state, [said[state]])
+
+
+def _me() -> str:
+    """Say who acts, for others to read."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = "somebody"
+    return f"{name}@{socket.gethostname()}"
 
 
 class Stats:

@@ -33,12 +33,14 @@ class Job(Struct, frozen=True, gc=False):
     priority: int = 0  #: -100 to 100, higher first; 0 in a lane
     delay: int = 0  #: not before the store's now plus this, microseconds
     at: int = 0  #: not before this instant, microseconds
+    unique: str | None = None  #: an equal job has the same; the task's name is in it
+    expires: int = 0  #: it is not to start later than its place's time plus this, microseconds; 0: never too late
 
 
 class Claim(Struct, frozen=True, gc=False):
     """A worker's right to run one job. Only its holder can settle it."""
 
-    job: Job
+    job: Job  #: without what the store has made of it: its time, its key, its end
     token: int  #: grows with every claim in the store, for fencing
     attempt: int  #: 1 in the first run; runs that did not count are not counted
     enqueued: int  #: when the store took the job, microseconds

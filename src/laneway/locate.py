@@ -146,7 +146,9 @@ def _guarded(what: str, load: Callable[[], T]) -> T:
         raise
     except SystemExit as error:
         raise ConfigError(f'{what}: {_where(error)}it ends the program. Put that under if __name__ == "__main__":') from None
-    except Exception as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
         hint = ""
         if "relative import with no known parent" in str(error):
             hint = ". It is part of a package: name it as a module, such as shop.app, from the folder above"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, TypedDict
 
 from laneway.errors import BadOption, did_you_mean
@@ -10,7 +11,11 @@ from laneway.instant import When, parse_when
 from laneway.job import check_id, check_lane, check_priority, check_queue
 from laneway.retry import Retry
 
-__all__ = ["JobOptions", "TaskOptions", "check_job_options", "check_task_options"]
+__all__ = ["CATCH_UP", "JobOptions", "TaskOptions", "check_job_options", "check_task_options"]
+
+
+#: What becomes of a schedule's slots that passed while no worker ran: the last one fires, all of them, or none.
+CATCH_UP = ("one", "all", "none")
 
 
 class JobOptions(TypedDict, total=False):
@@ -21,6 +26,7 @@ class JobOptions(TypedDict, total=False):
     priority: int
     run_after: When
     retry: Retry
+    expires: float | timedelta
     id: str
 
 
@@ -35,6 +41,11 @@ class TaskOptions(TypedDict, total=False):
     keep_result: float  #: seconds
     timeout: float  #: seconds that a run may take
     isolate: bool  #: each run in a process of its own
+    unique: bool | str  #: an equal job that has not started stands for it; equal in all arguments, or in this one
+    expires: float | timedelta  #: not to start so long after it could have
+    schedule: str | timedelta  #: when it runs by itself: cron, or an interval
+    timezone: str  #: of the schedule; UTC unless said
+    catch_up: str  #: of slots that nobody was there for: "one", "all" or "none"
 
 
 def _retry(value: object) -> Retry:
@@ -61,6 +72,28 @@ def _seconds(value: object) -> float:
     return value
 
 
+def _duration(value: object) -> float:
+    return _seconds(value.total_seconds() if isinstance(value, timedelta) else value)
+
+
+def _unique(value: object) -> bool | str:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or not value.isidentifier():
+        raise ValueError(f'{value!r}: use True, or name the parameter that counts, such as unique="order_id"')
+    return value
+
+
+def _as_it_is(value: object) -> object:
+    return value  # judged together with the others, by the task
+
+
+def _catch_up(value: object) -> object:
+    if value not in CATCH_UP:
+        raise ValueError(f"{value!r}: use one of {', '.join(map(repr, CATCH_UP))}")
+    return value
+
+
 def _yes_or_no(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{value!r}: use True or False")
@@ -81,11 +114,12 @@ def _parameter(value: object) -> str:
 
 _JOB: dict[str, Callable[[object], object]] = {
     "queue": check_queue, "lane": check_lane, "priority": check_priority, "run_after": parse_when, "retry": _plain_retry,
-    "id": check_id,
+    "expires": _duration, "id": check_id,
 }  # fmt: skip
 _TASK: dict[str, Callable[[object], object]] = {
     "name": _name, "queue": check_queue, "lane": _parameter, "priority": check_priority, "retry": _retry, "keep_result": _seconds,
-    "timeout": _seconds, "isolate": _yes_or_no,
+    "timeout": _seconds, "isolate": _yes_or_no, "unique": _unique, "expires": _duration, "schedule": _as_it_is,
+    "timezone": _as_it_is, "catch_up": _catch_up,
 }  # fmt: skip
 
 

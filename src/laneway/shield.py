@@ -10,10 +10,12 @@ Called by: stores (`up`, `down`), and the worker's watchdog, which makes a `Limi
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
+from typing import Any
 
-__all__ = ["Limit", "TimeIsUp", "down", "up"]
+__all__ = ["Limit", "TimeIsUp", "down", "mend_log", "up"]
 
 
 #: Functions that take locks and give them back, in logging, threading, importlib and elsewhere. The exception is raised in the
@@ -102,6 +104,19 @@ def _is_delicate(thread: int) -> bool:
     """Say whether a thread is in a function that must not be interrupted."""
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
     return frame is not None and frame.f_code.co_name in _DELICATE
+
+
+def mend_log() -> None:
+    """Give back what an interrupted run has left locked in the log. Called by its thread, which is not in there any more.
+
+    Whoever strikes may see that the thread is not delicate and be held up just then: when it strikes, the thread may be.
+    """
+    inside: Any = logging
+    handlers = [reference() for reference in inside._handlerList]
+    locks: list[Any] = [inside._lock, *(getattr(handler, "lock", None) for handler in handlers)]
+    for lock in locks:
+        while lock is not None and lock._is_owned():
+            lock.release()
 
 
 def _look() -> None:

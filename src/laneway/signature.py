@@ -192,6 +192,16 @@ class Signature:
         default = self._signature.parameters[parameter].default
         return None if default is inspect.Parameter.empty else default
 
+    def canonical(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
+        """Return a call as bytes that are the same for equal calls, however they are written."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return self._codec.encode(dict(bound.arguments))
+
+    def canonical_value(self, parameter: str, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
+        """The same for the one argument."""
+        return self._codec.encode(self.value(parameter, args, kwargs))
+
     def has(self, parameter: str) -> bool:
         """Say whether there is a parameter of this name that takes one value."""
         return parameter in self.positional or parameter in self._names

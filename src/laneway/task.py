@@ -15,9 +15,11 @@ from laneway.handle import JobHandle
 from laneway.options import JobOptions, check_job_options
 from laneway.retry import Retry
 from laneway.signature import Signature
+from laneway.store.contract import Slot
 
 if TYPE_CHECKING:
     from laneway.app import App
+    from laneway.cron import Schedule
 
 __all__ = ["Bound", "Task", "Using"]
 
@@ -46,14 +48,14 @@ class Using(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Enqueue a job with these arguments."""
         draft = self._draft(args, kwargs)
-        created = self._task.app.desk.enqueue(self._task.app.store, draft)
-        return self._handle(draft, created)
+        there = self._task.app.desk.enqueue(self._task.app.store, draft)
+        return self._handle(draft, there)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Enqueue from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
         draft = self._draft(args, kwargs)
-        created = await self._task.app.desk.aenqueue(self._task.app.store, draft)
-        return self._handle(draft, created)
+        there = await self._task.app.desk.aenqueue(self._task.app.store, draft)
+        return self._handle(draft, there)
 
     def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
         """Enqueue a job for each tuple of positional arguments; return how many were accepted.
@@ -70,16 +72,32 @@ class Using(Generic[P, R]):
 
     def _draft(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Draft:
         task = self._task
-        return Draft(task.name, task.signature, task.lane, args, kwargs, task.queue, task.priority, self._options)
+        return Draft(
+            task.name,
+            task.signature,
+            task.lane,
+            args,
+            kwargs,
+            task.queue,
+            task.priority,
+            self._options,
+            task.unique,
+            task.expires,
+        )
 
     def _args(self, call: object) -> tuple[Any, ...]:
         if not isinstance(call, tuple):
             raise BadArguments(f"{self._task.name}.enqueue_many: {call!r} is no tuple of arguments; for one argument write (x,)")
         return cast("tuple[Any, ...]", call)
 
-    def _handle(self, draft: Draft, created: bool) -> JobHandle[R]:
+    def fire(self, slot: Slot) -> bool:
+        """Enqueue a job for a slot of the task's schedule; False if somebody else did."""
+        return self._task.app.desk.enqueue(self._task.app.store, self._draft((), {}), slot) is None
+
+    def _handle(self, draft: Draft, there: str | None) -> JobHandle[R]:
         task = self._task
-        return JobHandle(task.app, draft.id, task.name, created, task.keep_result is not None, task.signature.decode_result)
+        keeps = task.keep_result is not None
+        return JobHandle(task.app, there or draft.id, task.name, there is None, keeps, task.signature.decode_result)
 
 
 class Bound:
@@ -116,10 +134,15 @@ class Task(Generic[P, C, R]):
         self.keep_result: float | None = options.get("keep_result")
         self.timeout: float | None = options.get("timeout")
         self.isolate: bool = options.get("isolate", False)
+        self.unique: bool | str = options.get("unique", False)
+        self.expires: float | None = options.get("expires")
+        self.catch_up: str = options.get("catch_up", "one")
+        self.schedule: Schedule | None = None
         self.is_async = inspect.iscoroutinefunction(function)
         functools.update_wrapper(self, function, updated=())
         self._using: Using[P, R] = Using(self, {})
         self._check()
+        self._check_schedule(options)
 
     def _check(self) -> None:
         """Find mistakes where they are made: at the declaration."""
@@ -137,12 +160,34 @@ class Task(Generic[P, C, R]):
         if self.lane is not None and self.lane not in taking_one:
             known = ", ".join(taking_one) or "none"
             raise DeclarationError(f'{self.name}: lane="{self.lane}" names no parameter; there are: {known}')
+        if isinstance(self.unique, str) and self.unique not in taking_one:
+            known = ", ".join(taking_one) or "none"
+            raise DeclarationError(f'{self.name}: unique="{self.unique}" names no parameter; there are: {known}')
         try:
             _ = self.signature
         except DeclarationError as error:
             # A name that is defined further down is known when the task is first used.
             if not isinstance(error.__cause__, NameError):
                 raise
+
+    def _check_schedule(self, options: Mapping[str, Any]) -> None:
+        if "schedule" not in options:
+            alone = [name for name in ("timezone", "catch_up") if name in options]
+            if alone:
+                raise DeclarationError(f"{self.name}: {alone[0]}= goes with schedule=")
+            return
+        from laneway.cron import read_schedule  # noqa: PLC0415 - most tasks have none, and time zones take a while to load
+
+        try:
+            self.schedule = read_schedule(options["schedule"], options.get("timezone"))
+        except ValueError as error:
+            raise DeclarationError(f"{self.name}, {error}") from None
+        try:
+            inspect.signature(self.function).bind()
+        except TypeError:
+            raise DeclarationError(
+                f"{self.name} has a schedule, and runs without arguments: give all its parameters defaults"
+            ) from None
 
     @functools.cached_property
     def signature(self) -> Signature:
@@ -180,6 +225,10 @@ class Task(Generic[P, C, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Return the call as a value, for `app.enqueue_many`."""
         return self._using.bind(*args, **kwargs)
+
+    def fire(self, slot: Slot) -> bool:
+        """Enqueue a job for a slot of the schedule; False if somebody else did. Workers do."""
+        return self._using.fire(slot)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

@@ -10,11 +10,13 @@ Called by: `zygote`, and `laneway.worker.isolate` for a worker without a fleet.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 
@@ -25,8 +27,14 @@ from laneway.kernel import die_with, open_pidfd, set_title
 
 __all__ = ["Forker"]
 
+log = logging.getLogger("laneway")
+
 #: How often children are looked at where the kernel has no handles on them, milliseconds.
 LOOK_EVERY = 20
+
+
+#: How soon a fork that failed is tried again, seconds.
+AGAIN = 0.05
 
 
 class _Process(Struct):
@@ -105,7 +113,7 @@ class Forker:
         us = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        pid = self._try_fork(title)
         if pid:
             return pid
         code = 1
@@ -124,6 +132,19 @@ class Forker:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
+
+    def _try_fork(self, title: str) -> int:
+        """Fork; where there are too many processes or too little memory, as soon as there is room: workers live by us."""
+        told = False
+        while True:
+            try:
+                return os.fork()
+            except OSError as error:
+                if not told:
+                    log.error("no process for %s: %s. It is tried again until there is room", title, error)
+                told = True
+                self._reap()
+                time.sleep(AGAIN)
 
     def _forget(self, keep: Wire) -> None:
         """Close what belongs to the parent alone: a wire that a child held open would never seem closed to others."""

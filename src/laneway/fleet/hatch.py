@@ -31,6 +31,7 @@ class Hatchery:
             )
         self.process = Process(self._popen.pid, open_pidfd(self._popen.pid))
         self.code: int | None = None  #: how it ended
+        self.failed = False  #: it has said why it cannot load the app
         self.wire.send(plan)  # not by its arguments: everybody can read those, and a store's URL may hold a password
 
     def read(self) -> list[Message]:

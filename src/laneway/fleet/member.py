@@ -77,7 +77,7 @@ def late(entries: Sequence[Entry], loop_stands: bool, now: int, grace: int) -> L
 class Member:
     """One worker of the fleet."""
 
-    def __init__(self, plan: Plan, number: int, id_: str, version: str) -> None:
+    def __init__(self, plan: Plan, number: int, id_: str, version: str, tasks: Sequence[str] = ()) -> None:
         self.id = id_
         self.number = number
         self.since = time.monotonic()
@@ -95,6 +95,7 @@ class Member:
         self.loop_warned = 0  #: at which tick of its event loop it was last said that the loop stands
         self._plan = plan
         self._version = version
+        self._tasks = tuple(tasks)
         self._board_fd = _file_in_memory()
         os.ftruncate(self._board_fd, Board.size(plan.rows))
         self.board = Board(plan.rows, self._board_fd)
@@ -116,7 +117,7 @@ class Member:
         plan = self._plan
         self._info = life.here(
             process.pid, id=self.id, fleet=plan.fleet, queues=plan.queues, slots=plan.slots, version=self._version,
-            since=now_micros(),
+            since=now_micros(), tasks=self._tasks,
         )  # fmt: skip
 
     @property

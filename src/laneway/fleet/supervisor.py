@@ -99,6 +99,7 @@ class Supervisor:
         self._homes: dict[str, Hatchery] = {}  # which zygote a worker came from
         self._signals: list[int] = []
         self._before: dict[int, Any] = {}  # the handlers that were there
+        self._signalled = False  # a signal has told us to end
         self._changed: list[str] = []  # files, for --reload
         self._stopping = self._hurried = False
         self._selector = selectors.DefaultSelector()
@@ -187,7 +188,8 @@ class Supervisor:
             if zygote is not None:
                 zygote.end()
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # Who is told to end again and again is just ending: nothing may spoil that.
+            signal.signal(number, signal.SIG_IGN if self._signalled else handler)
         self._selector.close()
         self._ear.close()
         self._bell.close()
@@ -197,6 +199,7 @@ class Supervisor:
     def _take_signals(self) -> None:
         def note(number: int, _: FrameType | None) -> None:
             self._signals.append(number)
+            self._signalled = self._signalled or number != signal.SIGTTIN
             self._wake()
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTTIN, signal.SIGHUP):
@@ -242,7 +245,7 @@ class Supervisor:
             return
         for post in self._posts:
             if post.open and post.member is None and now >= post.free_at:
-                member = post.member = Member(self.plan, post.number, new_id(), laneway.__version__)
+                member = post.member = Member(self.plan, post.number, new_id(), laneway.__version__, self._zygote.report.tasks)
                 self._members[member.id] = member
                 self._homes[member.id] = self._zygote
                 self._keeper.claim(member.id)
@@ -262,6 +265,7 @@ class Supervisor:
                 zygote.report = message
                 self._took_over(zygote)
             case Failed():
+                zygote.failed = True
                 log.error("the app cannot be loaded any more: %s", message.line)
             case Forked():
                 member = self._members[message.id]
@@ -391,7 +395,10 @@ class Supervisor:
             return End(
                 member.id, "its worker was ended: a run did not end in time", lost, f"{who} was ended: a run did not yield"
             )
-        if member.killed or (member.told and member.code == 0):
+        stopped = (
+            bool(member.told) or member.board.phase == "stopping"
+        )  # a signal to it alone may have been quicker than our look
+        if member.killed or (stopped and member.code == 0):
             return End(member.id, "its worker was stopped before it ended", {})
         if home.wire.closed:
             return End(member.id, "the zygote of its fleet was lost", {}, f"{who} ended with its zygote")
@@ -423,6 +430,9 @@ class Supervisor:
         now = time.monotonic()
         if self._next is not None and self._next.wire.closed:
             self._discard(self._next)
+            if not self._next.failed:
+                cause = cause_of_death(self._next.code or 0)
+                log.error("the app cannot be loaded any more: its process ended with %s", cause)
             self._next = None
             self._zygote_at = now + min(0.1 * 2.0**self._zygote_failures, SLOWEST)
             self._zygote_failures += 1

@@ -23,7 +23,7 @@ from msgspec import Struct
 from laneway.job import Claim, Job
 from laneway.outcome import Settled
 
-__all__ = ["Exchange", "Heard", "Slot", "Store", "Want", "WorkerInfo"]
+__all__ = ["Exchange", "Heard", "Schedules", "Slot", "Store", "Want", "WorkerInfo"]
 
 
 class Want(Struct, frozen=True):
@@ -50,6 +50,14 @@ class Slot(Struct, frozen=True):
     at: int  #: microseconds
 
 
+class Schedules(Struct, frozen=True):
+    """How the schedules stand that have fired, or were paused."""
+
+    now: int  #: the store's now, microseconds
+    last: dict[str, int]  #: up to which time their slots have fired, or were skipped while paused, microseconds
+    paused: dict[str, str]  #: which are paused, and by whom
+
+
 class WorkerInfo(Struct, frozen=True):
     """Who a worker is; what tells whether it still lives, on its own host, is in the first five."""
 
@@ -66,6 +74,7 @@ class WorkerInfo(Struct, frozen=True):
     rss: int = 0  #: its memory at this beat, bytes
     pss: int = 0  #: the same, with what it shares with others counted by its share
     phase: str = "working"  #: `working`, `quiet` (it claims nothing more), `stopping`
+    tasks: tuple[str, ...] = ()  #: the names of the tasks it knows
     runs: tuple[tuple[int, int], ...] = ()  #: what runs at this beat: its claim's token, and when it started in microseconds
 
 
@@ -73,19 +82,28 @@ class Heard(Struct, frozen=True):
     """What a beat brought back for one worker."""
 
     known: bool  #: False: it was taken for dead, and its claims are gone: stop their runs
-    marks: dict[str, str]  #: running job → what is asked of it: `cancel` or `delete`
+    marks: dict[str, str]  #: running job → what is asked of it: `cancel`, `delete` or `kill`
     commands: tuple[str, ...]  #: `quiet`, `stop`
 
 
 class Store(Protocol):
     """Where jobs live."""
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[bool]:
-        """Take jobs, in order. Says for each whether it is new; one whose id is still in the store changes nothing.
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
+        """Take jobs, in order. Says for each None if it is new, else the id of the job that is there in its stead.
+
+        That is the one with the same id, as long as it is in the store; or an equal one (with the same `unique`) that has never
+        been claimed. The one that is there stays as it is. A job's key ends at its first claim, and with every exit.
 
         The store gives each its place: the later of its time and the store's now, then a sequence number.
-        With a slot of a schedule that has fired already, nothing is pushed.
+
+        With a slot that has fired already, or whose schedule is paused, nothing is pushed, and "" said for each. A paused
+        schedule advances all the same: its slots are skipped. Without jobs a slot just advances its schedule.
         """
+        ...
+
+    def schedules(self) -> Schedules:
+        """Say how the schedules stand. Only reads: needs no lock."""
         ...
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
@@ -95,7 +113,11 @@ class Store(Protocol):
         claimable in the same step that settles its head, and may be among the claims.
 
         `wants` are steps in order, with at most `limit` claims in all. Within a queue: priority, then due, then place.
-        A job whose lane has another holder is parked, at most 1,000 in one call. A body that is no job goes to dead.
+        A job whose lane has another holder is parked. One that never started and is too old to (`Job.expires`) leaves, cancelled,
+        and with a lane's holder those next in its lane that are too old as well. At most 1,000 are passed over so in one call,
+        then it says "more". A body that is no job goes to dead.
+
+        A job has started when a run of it was settled, or lost with its worker; what was given back has not.
         """
         ...
 

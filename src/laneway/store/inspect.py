@@ -35,10 +35,14 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     state: State
     attempt: int  #: attempts that counted so far
     enqueued_at: datetime
+    place_at: datetime  #: since when it could run for the first time: its place in its lane
     due_at: datetime  #: when it may be claimed; of a dead job: when it died
+    expires_at: datetime | None = None  #: it is not to start later; None: never too late, or it has started
+    unique: bool = False  #: an equal job is not taken: it has a key, and was never claimed
+    holds: bool = False  #: it holds its lane
     worker: str | None  #: who holds its claim
     token: int | None
-    mark: str | None  #: what was asked of a running job: cancel, delete
+    mark: str | None  #: what was asked of a running job: cancel, delete, kill
     errors: list[ErrorInfo]  #: oldest first, the last ten
     body: bytes  #: as stored
     progress: tuple[float, float] | None = None  #: done, of total, as its run told
@@ -97,6 +101,8 @@ class QueueInfo(Struct, frozen=True):
     name: str
     paused: bool
     counts: Counts
+    paused_by: str = ""  #: who paused it, if somebody said so
+    paused_at: datetime | None = None  #: since when it is paused
 
 
 class RunningJob(Struct, frozen=True):
@@ -122,6 +128,7 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     fleet: str  #: shared by the workers of one fleet; empty: a worker inside a program
     version: str
     queues: tuple[str, ...]  #: empty: all
+    tasks: tuple[str, ...]  #: the names of the tasks it knows
     slots: int
     phase: str  #: working, quiet (it claims nothing more), stopping
     started_at: datetime | None  #: None if it is not known, as the other three
@@ -140,12 +147,14 @@ class Page(list[JobInfo]):
 
 
 class Filter(Struct, frozen=True):
-    """Which jobs."""
+    """Which jobs: those that fit everything that is given."""
 
     state: str | None = None
     queue: str | None = None
     task: str | None = None
     lane: str | None = None
+    error: str | None = None  #: a part of the last error's kind or message
+    ids: tuple[str, ...] | None = None
 
 
 class StoredResult(Struct, frozen=True):
@@ -167,12 +176,24 @@ class Inspect(Protocol):
         """List the queues by name."""
         ...
 
-    def jobs(self, which: Filter, limit: int, after: str | None) -> Page:
-        """List jobs by arrival, after a job's id or a page's `next`."""
+    def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
+        """List jobs by arrival, or the newest first, after a job's id or a page's `next`."""
+        ...
+
+    def count(self, which: Filter) -> int:
+        """Count jobs. Exact, and may look at every job."""
         ...
 
     def job(self, id: str) -> JobInfo | None:  # noqa: A002 - the glossary's word
         """Return a job that is in the store."""
+        ...
+
+    def lane_holder(self, queue: str, lane: str) -> JobInfo | None:
+        """Return the job that holds a lane."""
+        ...
+
+    def parked_before(self, id: str) -> int:  # noqa: A002
+        """Count the jobs that wait in a parked job's lane before it, without the lane's holder; 0 for one that is not parked."""
         ...
 
     def result(self, id: str) -> StoredResult:  # noqa: A002
@@ -191,8 +212,36 @@ class Inspect(Protocol):
         """Remove a waiting or dead job at once, mark a running one. False if there is none."""
         ...
 
-    def pause(self, queue: str, paused: bool, declared: Collection[str] = ()) -> None:
+    def kill(self, id: str) -> bool:  # noqa: A002
+        """Let a job die: a waiting one at once, a running one when its run has ended without success. False if it is dead."""
+        ...
+
+    def reschedule(self, id: str, delay: int, at: int) -> bool:  # noqa: A002
+        """Make a waiting job due at another time (given as a `Job`'s). False if it runs or is dead.
+
+        One that has never started takes a new place and leaves its lane's line. One that has only moves its due time: it keeps
+        its place and its lane.
+        """
+        ...
+
+    def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
+        """Retry, cancel, delete, kill or reschedule all jobs that match now. Returns how many were changed.
+
+        In turns of at most 500 jobs, so that none is long. Jobs that come to match meanwhile are not touched, nor those that do
+        not match any more when their turn comes.
+        """
+        ...
+
+    def clear(self, queue: str) -> int:
+        """Remove all waiting jobs of a queue, in turns. What runs goes on, what is dead stays. Returns how many there were."""
+        ...
+
+    def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
         """Stop or resume claims from a queue; one that has never had a job must be among the declared ones."""
+        ...
+
+    def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:
+        """Stop or resume a schedule; one that has never fired too. The slots that pass while it is paused are skipped."""
         ...
 
     def workers(self) -> list[WorkerStatus]:

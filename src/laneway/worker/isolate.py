@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -37,7 +37,11 @@ __all__ = ["Apart", "Isolation", "run_isolated"]
 #: A child that has not ended so long after its timeout is killed, seconds: it had the time to clean up.
 CLEAN_UP = 0.25
 
-_KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Done, Retrying, Snoozed, Dead, Cancelled)}
+
+class Begun(Struct, frozen=True):
+    """The child's hooks have run, and the job begins: its time counts from now."""
+
+    name: ClassVar[str] = "begun"
 
 
 class Apart(Struct, frozen=True):
@@ -46,6 +50,9 @@ class Apart(Struct, frozen=True):
     outcome: Outcome | None = None
     code: int | None = None  #: the process's end, if there was no outcome; None: it was never made
     killed: bool = False  #: we ended it: its time was up, or it was cancelled
+
+
+_KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Begun, Done, Retrying, Snoozed, Dead, Cancelled)}
 
 
 class Isolation:
@@ -61,6 +68,9 @@ class Isolation:
     def prepare(self) -> None:
         """Have somebody who forks, before this program has threads that a fork would lose."""
         with self._lock:
+            if self._wire is not None and self._wire.closed:
+                self._wire.close()
+                self._wire = None
             if self._wire is None:
                 self._wire = _fork_forker(self._app)
 
@@ -68,6 +78,7 @@ class Isolation:
         """Run a claim in a child, and wait for its end."""
         from laneway.fleet.wire import Wire  # noqa: PLC0415 - only who isolates runs needs it
 
+        self.prepare()  # first: it would inherit the ends below, and they would never seem closed
         word, word_theirs = Wire.pair()
         line, line_theirs = socket.socketpair()
         with contextlib.closing(word), line, word_theirs, line_theirs:
@@ -101,20 +112,25 @@ class Isolation:
             self._wire.close()
 
     def _attend(self, talk: _Talk, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
-        over = float("inf") if timeout is None else time.monotonic() + timeout + CLEAN_UP
+        over = float("inf")
         outcome: Outcome | None = None
         code: int | None = None
-        while not talk.ended:
+        # Once it has ended, all it said is there to be read. Its line may still be open: whoever it forked has it too.
+        while code is None and not talk.ended:
             talk.wait(over - time.monotonic())
             made, code = talk.read_word(code)
             if made is not None:
                 self._pids[claim.token] = made
+                if claim.token in self._killed:  # its time was up before it was there
+                    self.kill(claim.token)
                 talk.send(msgspec.msgpack.encode(claim))
             for said in talk.read_line():
                 if isinstance(said, Notes):
                     job.take_notes(said)
+                elif isinstance(said, Begun):
+                    over = float("inf") if timeout is None else time.monotonic() + timeout + CLEAN_UP
                 else:
-                    outcome = said
+                    outcome, over = said, float("inf")  # what its hooks do now is not held against it
             if job.cancelled or time.monotonic() >= over:
                 self.kill(claim.token)
                 over = float("inf")
@@ -123,9 +139,7 @@ class Isolation:
     def _ask(self, token: int, fds: list[int]) -> bool:
         from laneway.fleet.wire import Isolate  # noqa: PLC0415 - only who isolates runs needs it
 
-        if self._wire is None or self._wire.closed:
-            self._wire = _fork_forker(self._app)
-        return self._wire.send(Isolate(token), fds)
+        return self._wire is not None and self._wire.send(Isolate(token), fds)
 
 
 class _Talk:
@@ -139,8 +153,8 @@ class _Talk:
 
     @property
     def ended(self) -> bool:
-        """The child is gone, and all it said was read."""
-        return self._word.closed and not self._line_open
+        """Whoever forked the child is gone, and the child with it."""
+        return self._word.closed
 
     def wait(self, timeout: float) -> None:
         """Wait for something to read; a cancellation is looked for now and then."""
@@ -162,7 +176,7 @@ class _Talk:
                 code = message.code
         return made, code
 
-    def read_line(self) -> list[Notes | Outcome]:
+    def read_line(self) -> list[Notes | Begun | Outcome]:
         """Return what the child has said."""
         while self._line_open:
             try:
@@ -173,7 +187,7 @@ class _Talk:
                 data = b""
             self._line_open = bool(data)
             self._rest += data
-        said: list[Notes | Outcome] = []
+        said: list[Notes | Begun | Outcome] = []
         while len(self._rest) >= 4 and len(self._rest) >= 4 + (size := int.from_bytes(self._rest[:4])):
             name, value = msgspec.msgpack.decode(self._rest[4 : 4 + size], type=tuple[str, msgspec.Raw])
             said.append(msgspec.msgpack.decode(value, type=_KINDS.get(name, Notes)))
@@ -248,10 +262,11 @@ def _run_one(app: App, line: socket.socket) -> None:
     runner.log_runs = False  # our worker tells of it
     notes = _NotesService(runner, sender)
     notes.start()
+    sender.send(Begun.name, Begun())
     settled = runner.run_alone(claim)
     notes.stop()
+    sender.send(settled.outcome.name, settled.outcome)  # first: it is done, whatever the hooks do
     app.hooks.call("on_stop", worker)
-    sender.send(settled.outcome.name, settled.outcome)
 
 
 class _Sender:

@@ -34,6 +34,7 @@ from laneway.worker.settle import Outbox
 
 if TYPE_CHECKING:
     from laneway.app import App
+    from laneway.worker.timetable import Timetable
 
 __all__ = ["Loop"]
 
@@ -67,13 +68,9 @@ class Loop:
         self._board = Board(2 * slots) if link is None else link.board
         self._isolation = Isolation(app, None if link is None else link.zygote)
         self._info = life.here(
-            queues=queues or (),
-            slots=slots,
-            version=_version(),
-            since=now_micros(),
-            id=link.id if link else "",
-            fleet=link.fleet if link else "",
-        )
+            id=link.id if link else "", fleet=link.fleet if link else "", queues=queues or (), slots=slots, version=_version(),
+            since=now_micros(), tasks=tuple(sorted(app.tasks)),
+        )  # fmt: skip
         self._outbox = Outbox(self._store.wake)
         self._seated = {name for name, task in app.tasks.items() if task.is_async and not task.isolate}
         self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))
@@ -88,6 +85,7 @@ class Loop:
         else:
             self._beat = Ear(link, self._store, self._info, self._heard)
         self._left = float("inf") if link is None or link.max_jobs is None else link.max_jobs  # jobs to run before a new process
+        self._timetable: Timetable | None = None
         self._mutex = threading.Lock()  # held by who exchanges: the loop, or a slot's thread for it
         self._hand: deque[Claim] = deque()  # claimed, not yet handed over
         self._known: dict[int, Claim] = {}  # all claims that are not settled, by token
@@ -109,6 +107,8 @@ class Loop:
         self._app.hooks.call("on_start", self._worker)
         self._beat.start()
         self._notes.start()
+        if not burst:
+            self._start_timetable()
         self._board.set_phase("working")
         try:
             while not self._finished(burst):
@@ -122,6 +122,14 @@ class Loop:
         if self._failure is not None:
             self._app.hooks.call("on_crash", self._failure)
             raise self._failure
+
+    def _start_timetable(self) -> None:
+        scheduled = [task for task in self._app.tasks.values() if task.schedule is not None]
+        if scheduled:
+            from laneway.worker.timetable import Timetable  # noqa: PLC0415 - most workers have none, and time zones take a while
+
+            self._timetable = Timetable(self._store, scheduled)
+            self._timetable.start()
 
     def stop(self, why: str, *, patient: bool = False) -> None:
         """Claim nothing more, and return from `run` when what runs has ended. From any thread, and from a signal's handler.
@@ -354,6 +362,8 @@ class Loop:
 
     def _end(self) -> None:
         """Leave everything in order: nothing claimed that does not run."""
+        if self._timetable is not None:
+            self._timetable.stop()
         self._beat.stop()
         self._notes.stop()
         if self._mutex.acquire(timeout=1.0):

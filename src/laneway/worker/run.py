@@ -29,7 +29,7 @@ from laneway.kernel import cause_of_death
 from laneway.middleware import aaround, around
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.retry import Retry
-from laneway.shield import Limit, TimeIsUp
+from laneway.shield import Limit, TimeIsUp, mend_log
 from laneway.task import Task
 from laneway.worker.isolate import Isolation
 from laneway.worker.watchdog import Watchdog
@@ -183,6 +183,8 @@ class Runner:
                 self._lift(limit)
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a job's code end that job alone
             self._lift(limit)  # again: it may have struck while it was lifted
+            if isinstance(error, TimeIsUp):
+                mend_log()
             return self._failed(job, policy, _timed_out(task, error) if isinstance(error, TimeIsUp) else error)
         return self._done(job, task, result)
 

@@ -34,6 +34,8 @@ class Queue(Struct, array_like=True):
     paused: bool = False
     ripe: int = 0  #: jobs due up to here are counted as ready, later ones as scheduled or retrying
     counts: list[int] = field(default_factory=lambda: [0] * 6)
+    paused_by: str = ""
+    paused_at: int = 0  #: microseconds
 
     def move(self, before: int | None, after: int | None, number: int = 1) -> None:
         """Count jobs out of one state and into another; None is outside the store."""

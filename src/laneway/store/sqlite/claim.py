@@ -1,29 +1,37 @@
 """Claiming: the walk over due jobs.
 
 A queue's due jobs are walked by priority, then due, then place. A free job is claimed; one whose lane has another holder is
-parked: it leaves the due index and waits in its lane, so that it stands in nobody's way and is met only once. A body that
-is no job goes to dead.
+parked: it leaves the due index and waits in its lane, so that it stands in nobody's way and is met only once. One that is too
+old to start leaves, cancelled. A body that is no job goes to dead.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from laneway.codec import open_body
 from laneway.errors import GarbageError
 from laneway.job import Claim, Job
-from laneway.outcome import ErrorInfo
+from laneway.outcome import Cancelled, ErrorInfo
 from laneway.store.contract import Want
+from laneway.store.inspect import Run
 from laneway.store.sqlite.books import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED, Queue, ranks
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Turn
 
 __all__ = ["claim", "next_due"]
 
-#: Parking is work for others: one call does this much of it, then says "more".
-MOST_PARKED = 1000
+#: Passing over jobs is work for others: one call does this much of it, then says "more".
+MOST_PASSED = 1000
+#: After a job that changed what the next ones mean, so many are read again: the next one may be of that kind too.
+FEW = 16
+
+#: seq, id, task, lane, enqueued
+Old = tuple[int, str, str, str | None, int]
 
 
 def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Claim]:
@@ -51,55 +59,70 @@ def next_due(turn: Turn, wants: Sequence[Want]) -> int | None:
 
 
 class _Walk:
-    """One call's walk: what it has claimed, and how much it has parked."""
+    """One call's walk: what it has claimed, and how many it has passed over."""
 
     def __init__(self, turn: Turn, worker: str) -> None:
         self.claims: list[Claim] = []
         self._turn = turn
         self._worker = worker
-        self._parked = 0
+        self._passed = 0
+        self._stride = MOST_PASSED
 
     def queue(self, queue: Queue, most: int) -> None:
         """Claim up to `most` jobs of a queue."""
         most += len(self.claims)
         for rank in ranks(self._turn.execute, queue.name):
-            while len(self.claims) < most and self._parked < MOST_PARKED and self._portion(queue, rank, most):
+            while len(self.claims) < most and self._passed < MOST_PASSED and self._portion(queue, rank, most):
                 pass
-            if len(self.claims) == most or self._parked == MOST_PARKED or not queue.counts[READY]:
+            if len(self.claims) == most or self._passed == MOST_PASSED or not queue.counts[READY]:
                 break
 
     def _portion(self, queue: Queue, rank: int, most: int) -> bool:
         """Walk some of the due jobs of a rank; False at its end."""
-        # Where many are parked, portions grow, so that a long lane in front is passed over quickly.
-        size = min(most - len(self.claims) + 2 * self._parked, MOST_PARKED)
+        # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
+        size = min(most - len(self.claims) + 2 * self._passed, self._stride)
         rows = self._read(queue.name, rank, size)
-        claimed: list[tuple[str, int, int]] = []
-        in_lanes: list[tuple[str, int, int]] = []
-        parked: list[tuple[int]] = []
+        found = _Found()
         taken: set[str] = set()  # lanes taken in this portion
-        claims, worker, books = self.claims, self._worker, self._turn.books
-        for row in rows:
-            seq, id_, task, lane, attempt, enqueued, due, place, lost, body, holder = row
-            if len(claims) == most or self._parked + len(parked) == MOST_PARKED:
+        turning: Callable[[], None] | None = None  # its lane goes on with another holder than these rows know of
+        claims, worker, books, now = self.claims, self._worker, self._turn.books, self._turn.now
+        for seq, id_, task, lane, attempt, enqueued, due, place, lost, key, expires, body, holder in rows:
+            if len(claims) == most or self._passed + found.passed == MOST_PASSED:
                 break
-            if lane is not None and holder != seq:
-                if holder is not None or lane in taken:
-                    parked.append((seq,))
-                    continue
-                taken.add(lane)
+            if lane is not None and holder != seq and (holder is not None or lane in taken):
+                found.passed += 1
+                found.parked.append((seq,))
+                continue
+            if expires is not None and expires < now:
+                old = (seq, id_, task, lane, enqueued)
+                if lane is not None and holder == seq:
+                    turning = partial(self._expire_holder, queue, old)
+                    break
+                found.passed += 1
+                found.expired.append(old)
+                continue
             try:
                 open_body(body)
                 job = Job(id_, task, queue.name, body, lane, -rank)
             except GarbageError as error:
-                # Its lane goes on with another holder than these rows know of: read them again.
-                self._write(queue, claimed, in_lanes, parked)
-                self._set_aside(seq, error)
-                return True
+                turning = partial(self._set_aside, seq, error)
+                break
             books.token = token = books.token + 1
-            (claimed if lane is None else in_lanes).append((worker, token, seq))
+            if lane is None:
+                found.claimed.append((worker, token, seq))
+            else:
+                taken.add(lane)
+                found.in_lanes.append((worker, token, seq))
+            if key is not None:
+                found.unique.append((seq,))
             claims.append(Claim(job, token, attempt + 1, enqueued, due, place, lost or ""))
-        self._write(queue, claimed, in_lanes, parked)
-        return len(rows) == size
+        self._write(queue, found)
+        if turning is None:
+            self._stride = min(4 * self._stride, MOST_PASSED)
+            return len(rows) == size
+        turning()
+        self._stride = FEW
+        return True
 
     def _read(self, queue: str, rank: int, size: int) -> list[Any]:
         """Read due jobs. Text is decoded by SQLite's own means, which is faster, unless somebody wrote text that is none."""
@@ -113,24 +136,58 @@ class _Walk:
         finally:
             connection.text_factory = careful
 
-    def _write(
-        self,
-        queue: Queue,
-        claimed: list[tuple[str, int, int]],
-        in_lanes: list[tuple[str, int, int]],
-        parked: list[tuple[int]],
-    ) -> None:
-        if parked:
-            self._turn.executemany(SQL["park"], parked)
-            queue.move(READY, BLOCKED, len(parked))
-            self._parked += len(parked)
-        if claimed:
-            self._turn.executemany(SQL["claim"], claimed)
-        if in_lanes:
-            self._turn.executemany(SQL["claim_lane"], in_lanes)
-        queue.move(READY, RUNNING, len(claimed) + len(in_lanes))
+    def _write(self, queue: Queue, found: _Found) -> None:
+        executemany = self._turn.executemany
+        if found.parked:
+            executemany(SQL["park"], found.parked)
+            queue.move(READY, BLOCKED, len(found.parked))
+            self._passed += len(found.parked)
+        if found.expired:
+            self._expire(queue, READY, found.expired)
+        if found.claimed:
+            executemany(SQL["claim"], found.claimed)
+        if found.in_lanes:
+            executemany(SQL["claim_lane"], found.in_lanes)
+        if found.unique:
+            executemany(SQL["claimed_unique"], found.unique)
+        queue.move(READY, RUNNING, len(found.claimed) + len(found.in_lanes))
+
+    def _expire(self, queue: Queue, before: int, expired: Sequence[Old]) -> None:
+        """Jobs leave that are too old to start."""
+        turn = self._turn
+        turn.executemany(SQL["remove"], [(seq,) for seq, *_ in expired])
+        queue.move(before, None, len(expired))
+        turn.books.cancelled += len(expired)
+        turn.runs += [
+            Run(id_, task, queue.name, lane, enqueued, 0, turn.now, Cancelled.name) for _, id_, task, lane, enqueued in expired
+        ]
+        self._passed += len(expired)
+
+    def _expire_holder(self, queue: Queue, holder: Old) -> None:
+        """A lane's holder leaves, and with it those next in its lane that are too old as well."""
+        lane = holder[3]
+        self._expire(queue, READY, [holder])
+        parked = self._turn.execute(SQL["parked"], (queue.name, lane, MOST_PASSED - self._passed))
+        behind = list(takewhile(lambda row: row[-1] is not None and row[-1] < self._turn.now, parked))
+        parked.close()
+        self._expire(queue, BLOCKED, [row[:-1] for row in behind])
+        self._turn.let_out(queue.name, lane)
 
     def _set_aside(self, seq: int, error: GarbageError) -> None:
         row = self._turn.find("find_seq", seq)
         assert row is not None  # noqa: S101 - this turn has just read it
         self._turn.die(row, READY, ErrorInfo(kind="garbage", message=str(error)))
+
+
+class _Found:
+    """What a portion holds, to be written together."""
+
+    __slots__ = ("claimed", "expired", "in_lanes", "parked", "passed", "unique")
+
+    def __init__(self) -> None:
+        self.claimed: list[tuple[str, int, int]] = []  # worker, token, seq
+        self.in_lanes: list[tuple[str, int, int]] = []  # the same, of jobs in lanes
+        self.unique: list[tuple[int]] = []  # claimed ones that have a key
+        self.parked: list[tuple[int]] = []
+        self.expired: list[Old] = []
+        self.passed = 0  # parked and expired ones

@@ -1,14 +1,14 @@
 """Settling: what runs meant is written down.
 
 A claim that the worker no longer holds is refused and nothing changes for it. What was asked of a running job (cancel,
-delete) decides if the run itself came to no end.
+delete, kill) decides if the run itself was no success.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from laneway.outcome import Cancelled, Dead, Done, Outcome, Retrying, Settled, Snoozed
+from laneway.outcome import Cancelled, Dead, Done, Retrying, Settled, Snoozed
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import RUNNING
 from laneway.store.sqlite.sql import SQL
@@ -78,36 +78,33 @@ def _done(turn: Turn, done: Sequence[Settled]) -> None:
 
 def _settle(turn: Turn, item: Settled, row: Row) -> None:
     """Any other end."""
-    outcome = _as_asked(row, item.outcome)
+    outcome = item.outcome
     match outcome:
         case Done():
             # It was to be cancelled, and was done all the same.
             turn.execute(SQL["mark"], (None, row.seq))
             turn.execute(SQL["done"], (row.id, row.token, row.worker))
             _done(turn, [item])
+        case _ if row.mark == "kill":
+            turn.kill(row, RUNNING)
+            _remember(turn, item, row, Dead.name)
+        case _ if row.mark is not None:
+            turn.leave(row, RUNNING, None if row.mark == "delete" else Cancelled.name, item.started, item.finished)
         case Cancelled():
-            turn.leave(row, RUNNING, None if row.mark == "delete" else outcome.name, item.started, item.finished)
+            turn.leave(row, RUNNING, outcome.name, item.started, item.finished)
         case Snoozed():
-            turn.wait_again(row, turn.now + outcome.after, failed=False, attempt=row.attempt, errors=row.errors)
+            turn.wait_again(row, turn.now + outcome.after)
         case Retrying():
-            errors = row.errors_with(outcome.error, turn.now)
-            turn.wait_again(row, turn.now + outcome.after, failed=True, attempt=row.attempt + 1, errors=errors)
+            turn.wait_again(row, turn.now + outcome.after, outcome.error)
             turn.books.failed += 1
             turn.books.retried += 1
-            _remember(turn, item, row)
+            _remember(turn, item, row, outcome.name)
         case Dead():
             turn.die(row, RUNNING, outcome.error)
             turn.books.failed += 1
-            _remember(turn, item, row)
+            _remember(turn, item, row, outcome.name)
 
 
-def _as_asked(row: Row, outcome: Outcome) -> Outcome:
-    """A job that is to be cancelled or deleted does not come back."""
-    if row.mark is not None and not isinstance(outcome, Done):
-        return Cancelled(row.mark)
-    return outcome
-
-
-def _remember(turn: Turn, item: Settled, row: Row) -> None:
-    run = Run(row.id, row.task, row.queue, row.lane, row.enqueued, item.started, item.finished or turn.now, item.outcome.name)
+def _remember(turn: Turn, item: Settled, row: Row, outcome: str) -> None:
+    run = Run(row.id, row.task, row.queue, row.lane, row.enqueued, item.started, item.finished or turn.now, outcome)
     turn.runs.append(run)

@@ -19,12 +19,13 @@ from laneway.instant import now_micros
 from laneway.job import Job
 from laneway.life import Observer
 from laneway.outcome import ErrorInfo, Settled
-from laneway.store.contract import Exchange, Heard, Slot, Want, WorkerInfo
+from laneway.store.contract import Exchange, Heard, Schedules, Slot, Want, WorkerInfo
 from laneway.store.sqlite import schema
 from laneway.store.sqlite.bell import Bell
-from laneway.store.sqlite.books import DEAD, READY, SCHEDULED
+from laneway.store.sqlite.books import DEAD, READY, Books, decode
 from laneway.store.sqlite.claim import claim, next_due
 from laneway.store.sqlite.database import Database
+from laneway.store.sqlite.push import push
 from laneway.store.sqlite.settle import settle
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Row, Turn
@@ -37,9 +38,6 @@ DAY = 24 * 3600 * 1_000_000
 OLDEST = (3, 37, 0)
 #: So many dead jobs at most are forgotten in one turn, so that none is long.
 TRIM_AT_ONCE = 1000
-
-#: seq, id, queue, task, lane, rank, place, due, enqueued, body
-PushedRow = tuple[int, str, str, str, str | None, int, int, int, int, bytes]
 
 
 class SQLiteStore:
@@ -73,26 +71,15 @@ class SQLiteStore:
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[bool]:
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
         """Take jobs, in order. See the contract."""
         with self.turn() as turn:
-            if slot is not None and not turn.execute(SQL["slot_advance"], (slot.schedule, slot.at)).rowcount:
-                return [False] * len(jobs)
-            before, now = turn.books.seq, turn.now
-            rows: list[PushedRow] = [
-                (before + n, job.id, job.queue, job.task, job.lane, -job.priority, due, due, now, job.body)
-                for n, job in enumerate(jobs, 1)
-                for due in (max(job.at, now + job.delay),)
-            ]
-            turn.books.seq += len(rows)
-            created = [True] * len(rows)
-            if turn.executemany(SQL["push"], rows).rowcount != len(rows):
-                inside = {seq for (seq,) in turn.execute(SQL["pushed"], (before,))}
-                created = [row[0] in inside for row in rows]
-            _count(turn, [row for row, is_new in zip(rows, created, strict=True) if is_new])
+            if slot is not None and not _fires(turn, slot):
+                return [""] * len(jobs)
+            answers = push(turn, jobs)
         if turn.ring:
             self.bell.ring()
-        return created
+        return answers
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         """Write what runs meant, then claim what may run. See the contract."""
@@ -119,6 +106,20 @@ class SQLiteStore:
         if turn.ring:
             self.bell.ring()
         return [row.id for row in back]
+
+    def schedules(self) -> Schedules:
+        """Say how the schedules stand. See the contract."""
+        with self.database.reading() as connection:
+            now = self.read_books(connection).now
+            rows = connection.execute(SQL["schedules"]).fetchall()
+        last = {name: slot for name, slot, _ in rows if slot is not None}
+        return Schedules(now, last, {name: by for name, _, by in rows if by is not None})
+
+    def read_books(self, connection: sqlite3.Connection) -> Books:
+        """Return the books as of now, outside a turn."""
+        books = decode(connection.execute(SQL["books_read"]).fetchone()[0])
+        books.now = max(books.now, self.clock())
+        return books
 
     # -- workers ---------------------------------------------------------------------------------------------
 
@@ -148,7 +149,7 @@ class SQLiteStore:
         with self.turn() as turn:
             rows = _running(turn, worker)
             for row in rows:
-                turn.hand_back(row, ErrorInfo(kind="worker lost", message=cause), lost.get(row.token or 0))
+                turn.recover(row, ErrorInfo(kind="worker lost", message=cause), lost.get(row.token or 0))
             turn.books.recovered += len(rows)
             turn.execute(SQL["forget"], (worker,))
         if turn.ring:
@@ -209,13 +210,6 @@ def _running(turn: Turn, worker: str) -> list[Row]:
     return [Row(*row) for row in turn.execute(SQL["running"], (worker,)).fetchall()]
 
 
-def _count(turn: Turn, rows: list[PushedRow]) -> None:
-    """Count new jobs."""
-    turn.books.enqueued += len(rows)
-    for _, _, name, _, _, rank, _, due, _, _ in rows:
-        queue = turn.queue(name)
-        if due <= queue.ripe:
-            queue.move(None, READY)
-        else:
-            queue.move(None, SCHEDULED)
-            turn.wait_for(name, rank, due)
+def _fires(turn: Turn, slot: Slot) -> bool:
+    """Advance a schedule to a slot; say whether it is to fire, which it is not if it did before or is paused."""
+    return turn.execute(SQL["slot_advance"], (slot.schedule, slot.at)).fetchall() == [(None,)]

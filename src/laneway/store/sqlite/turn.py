@@ -7,25 +7,21 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from laneway.outcome import ErrorInfo
+from laneway.store.failures import KILLED, add_error
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Queue, decode, encode, ripen
 from laneway.store.sqlite.database import Database
 from laneway.store.sqlite.sql import SQL
 
-__all__ = ["KEEP_RUNS", "Row", "Turn", "read_errors"]
+__all__ = ["KEEP_RUNS", "Row", "Turn"]
 
 #: How many finished runs stay readable.
 KEEP_RUNS = 1000
 #: The last of them stand beside the books, which are written anyway; a page has room for so much.
 TAIL_BYTES = 2000
-#: How many errors a job remembers.
-KEEP_ERRORS = 10
-
-_errors = msgspec.json.Decoder(list[ErrorInfo])
 
 
 class Row(Struct, frozen=True):
@@ -48,19 +44,9 @@ class Row(Struct, frozen=True):
     mark: str | None
     lost: str | None
     errors: bytes | None
-
-    def errors_with(self, error: ErrorInfo, at: int) -> bytes:
-        """Return the remembered errors and one more, as JSON."""
-        now = msgspec.structs.replace(error, at=at, attempt=self.attempt + 1)
-        return msgspec.json.encode([*read_errors(self.errors), now][-KEEP_ERRORS:])
-
-
-def read_errors(errors: bytes | None) -> list[ErrorInfo]:
-    """Return the errors of a row. Unreadable ones are no reason to fail."""
-    try:
-        return _errors.decode(errors) if errors else []
-    except (ValueError, RecursionError) as trouble:
-        return [ErrorInfo(kind="garbage", message=f"the stored errors cannot be read: {trouble}")]
+    unique_key: str | None
+    expires: int | None
+    ran: int
 
 
 class Turn:
@@ -158,13 +144,18 @@ class Turn:
             self.books.cancelled += outcome == "cancelled"
             self.runs.append(Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome))
 
-    def die(self, row: Row, before: int, error: ErrorInfo) -> None:
-        """A job gives up: it is kept, and its lane goes on."""
+    def die(self, row: Row, before: int, error: ErrorInfo, *, counts: bool = True) -> None:
+        """A job gives up: it is kept, and its lane goes on. This attempt counts, unless it was none."""
         self.queue(row.queue).move(before, DEAD)
-        self.execute(SQL["die"], (self.now, row.attempt + 1, row.errors_with(error, self.now), row.seq))
+        attempt = row.attempt + counts
+        self.execute(SQL["die"], (self.now, attempt, add_error(row.errors, error, self.now, attempt), row.seq))
         self.books.dead += 1
         if row.holds:
             self.let_out(row.queue, row.lane)
+
+    def kill(self, row: Row, before: int) -> None:
+        """A job dies because somebody wants it to."""
+        self.die(row, before, KILLED, counts=False)
 
     def let_out(self, queue: str, lane: str | None) -> None:
         """A lane's holder has left: the next by place holds it at once, and is due."""
@@ -172,22 +163,42 @@ class Turn:
         if lane is not None and self.execute(SQL["let_out"], (queue, lane)).rowcount:
             counts.move(BLOCKED, READY)
 
-    def wait_again(
-        self, row: Row, due: int, *, failed: bool, attempt: int, errors: bytes | None, lost: str | None = None
-    ) -> None:
-        """A running job goes back to wait; it keeps its place and its lane."""
-        queue = self.queue(row.queue)
-        self.execute(SQL["wait_again"], (int(failed), due, attempt, lost, errors, row.seq))
-        queue.move(RUNNING, queue.waiting(due, failed))
-        self.wait_for(row.queue, row.rank, due)
+    def wait_again(self, row: Row, due: int, error: ErrorInfo | None = None) -> None:
+        """A run ended, and the job waits for the next: later, or, with an error, after a failure."""
+        attempt, failed = row.attempt + (error is not None), error is not None
+        errors = row.errors if error is None else add_error(row.errors, error, self.now, attempt)
+        self.execute(SQL["wait_again"], (int(failed), due, attempt, 1, None, None, errors, row.seq))
+        self._waits(row, due, failed=failed)
 
-    def hand_back(self, row: Row, error: ErrorInfo | None = None, lost: str | None = None) -> None:
-        """A run did not end: the job is ready again, uncounted; if it was to be cancelled or deleted, it leaves now.
+    def hand_back(self, row: Row) -> None:
+        """A claim was not used: the job is ready again, as it was."""
+        if row.mark is None:
+            self.execute(SQL["wait_again"], (0, row.due, row.attempt, row.ran, row.expires, row.lost, row.errors, row.seq))
+            self._waits(row, row.due, failed=False)
+        else:
+            self._end_as_asked(row)
+
+    def recover(self, row: Row, error: ErrorInfo, lost: str | None) -> None:
+        """A run was lost with its worker: the job is ready again, uncounted.
 
         Why a claim was lost stays remembered until a run comes to an end, or another claim is lost for another reason.
         """
-        if row.mark is not None:
+        if row.mark is None:
+            errors = add_error(row.errors, error, self.now, row.attempt + 1)
+            self.execute(SQL["wait_again"], (0, row.due, row.attempt, 1, None, lost or row.lost, errors, row.seq))
+            self._waits(row, row.due, failed=False)
+        else:
+            self._end_as_asked(row)
+
+    def _waits(self, row: Row, due: int, *, failed: bool) -> None:
+        """A running job went back to wait; it keeps its place and its lane."""
+        queue = self.queue(row.queue)
+        queue.move(RUNNING, queue.waiting(due, failed))
+        self.wait_for(row.queue, row.rank, due)
+
+    def _end_as_asked(self, row: Row) -> None:
+        """A run did not end, and the job is not to come back."""
+        if row.mark == "kill":
+            self.kill(row, RUNNING)
+        else:
             self.leave(row, RUNNING, "cancelled" if row.mark == "cancel" else None)
-            return
-        errors = row.errors if error is None else row.errors_with(error, self.now)
-        self.wait_again(row, row.due, failed=False, attempt=row.attempt, errors=errors, lost=lost or row.lost)

@@ -1,4 +1,5 @@
 -- find_seq.sql: the job at a place.
 -- takes seq; returns the columns of a row
-select seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, lost, errors
+select seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, lost, errors,
+       unique_key, expires, ran
 from laneway_job where seq = ?

@@ -1,4 +1,5 @@
 -- running.sql: what a worker holds, in the order of claiming.
 -- takes worker; returns the columns of a row
-select seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, lost, errors
+select seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, lost, errors,
+       unique_key, expires, ran
 from laneway_job where worker = ? and state = 3 order by token

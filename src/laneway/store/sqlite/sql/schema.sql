@@ -9,25 +9,28 @@ create table laneway_meta (
 ) strict;
 
 create table laneway_job (
-    seq      integer primary key,          -- second half of the place; a replay takes a new one
-    id       text not null unique,
-    queue    text not null,
-    task     text not null,
-    lane     text,
-    rank     integer not null,             -- minus the priority: the walk goes up
-    place    integer not null,             -- first half of the place, microseconds
-    due      integer not null,             -- when it may be claimed; of a dead job: when it died
-    state    integer not null,             -- 0 waiting, 1 waiting after a failure, 2 parked, 3 running, 4 dead
-    holds    integer not null default 0,   -- 1: this job holds its lane
-    attempt  integer not null default 0,   -- attempts that counted
-    enqueued integer not null,
-    worker   text,                         -- who runs it,
-    token    integer,                      -- with which claim
-    mark     text,                         -- what is asked of the run: cancel, delete
-    lost     text,                         -- why the claim before was lost: crash, timeout; null once a run has come to an end
-    errors   blob,                         -- the last errors, as JSON
-    notes    blob,                         -- what the run told about itself, as JSON
-    body     blob not null
+    seq        integer primary key,        -- second half of the place; a replay takes a new one, and so may a rescheduled job
+    id         text not null unique,
+    queue      text not null,
+    task       text not null,
+    lane       text,
+    rank       integer not null,           -- minus the priority: the walk goes up
+    place      integer not null,           -- first half of the place, microseconds
+    due        integer not null,           -- when it may be claimed; of a dead job: when it died
+    state      integer not null,           -- 0 waiting, 1 waiting after a failure, 2 parked, 3 running, 4 dead
+    holds      integer not null default 0, -- 1: this job holds its lane
+    ran        integer not null default 0, -- 1: it has started: a run was settled, or lost with its worker
+    attempt    integer not null default 0, -- attempts that counted
+    enqueued   integer not null,
+    unique_key text,                       -- an equal job has the same; null from its first claim on
+    expires    integer,                    -- it is not to start later; null once it has started
+    worker     text,                       -- who runs it,
+    token      integer,                    -- with which claim
+    mark       text,                       -- what is asked of the run: cancel, delete, kill
+    lost       text,                       -- why the claim before was lost: crash, timeout; null once a run has come to an end
+    errors     blob,                       -- the last errors, as JSON, see failures.py
+    notes      blob,                       -- what the run told about itself, as JSON
+    body       blob not null
 ) strict;
 
 create index laneway_due on laneway_job (queue, rank, due, place, seq) where state < 2;
@@ -36,6 +39,8 @@ create index laneway_running on laneway_job (token) where state = 3;
 create index laneway_dead on laneway_job (due, seq) where state = 4;
 -- A lane has one holder: the database itself refuses a second.
 create unique index laneway_holder on laneway_job (queue, lane) where holds = 1;
+-- Of equal jobs one waits.
+create unique index laneway_unique on laneway_job (unique_key) where unique_key is not null;
 
 create table laneway_recent (
     last integer primary key,              -- number of the last run in it
@@ -59,7 +64,8 @@ create table laneway_worker (
 
 create table laneway_schedule (
     name      text primary key,
-    last_slot integer not null             -- microseconds
+    last_slot integer,                     -- up to here its slots have fired or were skipped, microseconds; null: none yet
+    paused_by text                         -- who paused it, perhaps nobody by name; null: it is not paused
 ) strict, without rowid;
 
 create table laneway_counter (

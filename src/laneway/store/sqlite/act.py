@@ -1,0 +1,201 @@
+"""Acting: what somebody does to jobs by hand, one at a time or to many, in turns of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
+from laneway.store.inspect import Filter
+from laneway.store.sqlite.books import BLOCKED, DEAD, READY
+from laneway.store.sqlite.filters import COLUMNS, condition
+from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.store import SQLiteStore
+from laneway.store.sqlite.turn import Row, Turn
+
+__all__ = ["Acting"]
+
+#: So many jobs at most are changed in one turn, so that none is long: others want to write too.
+AT_ONCE = 500
+
+#: Changes a job, or says that there is nothing to change.
+Action = Callable[[Turn, Row], bool]
+
+
+class Acting:
+    """The half of the inspection side that changes jobs, queues and schedules."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self._store = store
+
+    def retry(self, id: str) -> bool:  # noqa: A002
+        """Replay a dead job, or make a waiting retry due now."""
+        return self._act(id, _retry)
+
+    def cancel(self, id: str) -> bool:  # noqa: A002
+        """Cancel a waiting job at once, mark a running one."""
+        return self._act(id, _cancel)
+
+    def delete(self, id: str) -> bool:  # noqa: A002
+        """Remove a waiting or dead job at once, mark a running one."""
+        return self._act(id, _delete)
+
+    def kill(self, id: str) -> bool:  # noqa: A002
+        """Let a waiting job die at once, mark a running one."""
+        return self._act(id, _kill)
+
+    def reschedule(self, id: str, delay: int, at: int) -> bool:  # noqa: A002
+        """Make a waiting job due at another time."""
+        return self._act(id, partial(_reschedule, delay=delay, at=at))
+
+    def _act(self, id_: str, action: Action) -> bool:
+        with self._store.turn() as turn:
+            row = turn.find("find", id_)
+            if row is None:
+                raise UnknownJob(f'no job "{id_}" is in the store: it has finished, or never was', id=id_)
+            changed = action(turn, row)
+        if turn.ring:
+            self._store.bell.ring()
+        return changed
+
+    def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
+        """Do the same to all jobs that match now."""
+        actions: dict[str, Action] = {
+            "retry": _retry, "cancel": _cancel, "delete": _delete, "kill": _kill,
+            "reschedule": partial(_reschedule, delay=delay, at=at),
+        }  # fmt: skip
+        if action not in actions:
+            near = did_you_mean(action, actions)
+            raise ConfigError(f'"{action}" is nothing that can be done to jobs.{near} There are {", ".join(actions)}')
+        return self._act_all(actions[action], which)
+
+    def clear(self, queue: str) -> int:
+        """Remove all waiting jobs of a queue."""
+        return self._act_all(_delete, Filter(state="waiting", queue=queue))
+
+    def _act_all(self, action: Action, which: Filter) -> int:
+        with self._store.database.reading() as connection:
+            terms, values = condition(which, self._store.read_books(connection).now)
+            statement = f"select seq from laneway_job where {terms} order by seq"  # noqa: S608 - our own words
+            matching = [seq for (seq,) in connection.execute(statement, values)]
+        changed = 0
+        for start in range(0, len(matching), AT_ONCE):
+            with self._store.turn() as turn:
+                terms, values = condition(which, turn.now)
+                statement = f"select {COLUMNS} from laneway_job where seq = :seq and {terms}"  # noqa: S608 - the same
+                for seq in matching[start : start + AT_ONCE]:
+                    # Each as it is now: what was done to the one before may have let it out of its lane.
+                    row = turn.execute(statement, {**values, "seq": seq}).fetchone()
+                    changed += row is not None and action(turn, Row(*row))
+            if turn.ring:
+                self._store.bell.ring()
+        return changed
+
+    def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
+        """Stop or resume claims from a queue."""
+        with self._store.turn() as turn:
+            known = {*turn.queues, *declared}
+            if queue not in known:
+                raise UnknownQueue(f'no queue "{queue}" is in {self._store.database}.{did_you_mean(queue, known)}', queue=queue)
+            entry = turn.queue(queue)
+            if entry.paused != paused:
+                entry.paused, entry.paused_by, entry.paused_at = paused, by if paused else "", turn.now if paused else 0
+            turn.changed = True
+        self._store.bell.ring()
+
+    def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:
+        """Stop or resume a schedule."""
+        with self._store.turn() as turn:
+            if paused:
+                turn.execute(SQL["schedule_pause"], (name, by))
+            else:
+                turn.execute(SQL["schedule_resume"], (turn.now, name))
+
+    def tell(self, worker: str, command: str) -> bool:
+        """Leave a command for a worker's next beat."""
+        with self._store.turn() as turn:
+            found: Any = turn.execute(SQL["command_read"], (worker,)).fetchone()
+            if found is None:
+                return False
+            turn.execute(SQL["command_write"], (f"{found[0] or ''} {command}".strip(), worker))
+        return True
+
+
+# -- actions -----------------------------------------------------------------------------------------------------
+
+
+def _counted(turn: Turn, row: Row) -> int:
+    """Say as what a job that does not run is counted."""
+    return {2: BLOCKED, 4: DEAD}.get(row.state) or turn.queue(row.queue).waiting(row.due, failed=bool(row.state))
+
+
+def _retry(turn: Turn, row: Row) -> bool:
+    if row.state == 4:
+        turn.books.seq += 1
+        turn.execute(SQL["replay"], (turn.books.seq, turn.now, turn.now, row.seq))
+        turn.queue(row.queue).move(DEAD, READY)
+        return True
+    if row.state < 2 and row.due > turn.now and (row.holds or row.state == 1):
+        _move_due(turn, row, 0, turn.now)
+        return True
+    return False
+
+
+def _cancel(turn: Turn, row: Row) -> bool:
+    if row.state == 4:
+        return False
+    if row.state == 3:
+        return _mark(turn, row, "cancel")
+    turn.leave(row, _counted(turn, row), "cancelled")
+    return True
+
+
+def _delete(turn: Turn, row: Row) -> bool:
+    if row.state == 3:
+        return _mark(turn, row, "delete")
+    turn.leave(row, _counted(turn, row), None)
+    return True
+
+
+def _kill(turn: Turn, row: Row) -> bool:
+    if row.state == 4:
+        return False
+    if row.state == 3:
+        return _mark(turn, row, "kill")
+    turn.kill(row, _counted(turn, row))
+    return True
+
+
+def _mark(turn: Turn, row: Row, mark: str) -> bool:
+    turn.execute(SQL["mark"], (mark, row.seq))
+    return True
+
+
+def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
+    if row.state > 2:
+        return False
+    due = max(at, turn.now + delay)
+    if row.ran:
+        _move_due(turn, row, row.state, due)
+        return True
+    turn.books.seq += 1
+    expires = None if row.expires is None else row.expires - row.place + due
+    turn.execute(SQL["replace"], (turn.books.seq, due, due, expires, row.seq))
+    _waits(turn, row, due, failed=False)
+    if row.holds:
+        turn.let_out(row.queue, row.lane)
+    return True
+
+
+def _move_due(turn: Turn, row: Row, state: int, due: int) -> None:
+    """It has run: it keeps its place and its lane, only the wait is another."""
+    turn.execute(SQL["move_due"], (state, due, row.seq))
+    _waits(turn, row, due, failed=bool(state))
+
+
+def _waits(turn: Turn, row: Row, due: int, *, failed: bool) -> None:
+    """Count a job that waits for another time than before."""
+    queue = turn.queue(row.queue)
+    queue.move(_counted(turn, row), queue.waiting(due, failed))
+    turn.wait_for(row.queue, row.rank, due)

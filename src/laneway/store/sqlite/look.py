@@ -1,0 +1,180 @@
+"""Looking: what the SQLite store shows, through its reading connection. Needs no lock, and holds up nobody."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import msgspec
+
+from laneway.errors import NotFound
+from laneway.instant import as_datetime
+from laneway.job import STATES, State
+from laneway.outcome import Notes
+from laneway.store.failures import read_errors
+from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, StoredResult, WorkerStatus
+from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, ripen
+from laneway.store.sqlite.filters import COLUMNS, condition
+from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.store import SQLiteStore
+from laneway.store.sqlite.turn import KEEP_RUNS, Row
+from laneway.store.sqlite.workers import list_workers
+
+__all__ = ["Looking"]
+
+_runs = msgspec.json.Decoder(list[Run])
+_notes = msgspec.json.Decoder(Notes)
+
+
+class Looking:
+    """The half of the inspection side that changes nothing."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self._store = store
+
+    def counts(self) -> Counts:
+        """Count the jobs in each state."""
+        totals: Counts = dict.fromkeys(STATES, 0)
+        for queue in self.queues():
+            for state, number in queue.counts.items():
+                totals[state] += number
+        return totals
+
+    def queues(self) -> list[QueueInfo]:
+        """List the queues by name, with counts as of now."""
+        with self._store.database.reading() as connection:
+            books = self._store.read_books(connection)
+            for queue in books.queues:
+                ripen(connection.execute, queue, books.now)
+        return [
+            QueueInfo(
+                queue.name, queue.paused, dict(zip(STATES, queue.counts, strict=True)),
+                paused_by=queue.paused_by, paused_at=as_datetime(queue.paused_at) if queue.paused else None,
+            )
+            for queue in sorted(books.queues, key=lambda queue: queue.name)
+        ]  # fmt: skip
+
+    def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
+        """List jobs by arrival, or the newest first."""
+        with self._store.database.reading() as connection:
+            now = self._store.read_books(connection).now
+            terms, values = condition(which, now)
+            if after is not None:
+                terms += f" and seq {'<' if newest else '>'} :after"
+            statement = (
+                f"select {COLUMNS}, notes, body from laneway_job where {terms} "  # noqa: S608 - our own words
+                f"order by seq {'desc' if newest else 'asc'} limit :limit"
+            )
+            values |= {"after": _position(connection, after), "limit": limit + 1}
+            rows = connection.execute(statement, values).fetchall()
+        page = Page(_info(row, now) for row in rows[:limit])
+        if len(rows) > limit:
+            page.next = f"seq:{rows[limit - 1][0]}"
+        return page
+
+    def count(self, which: Filter) -> int:
+        """Count jobs."""
+        with self._store.database.reading() as connection:
+            terms, values = condition(which, self._store.read_books(connection).now)
+            statement = f"select count(*) from laneway_job where {terms}"  # noqa: S608 - our own words
+            return int(connection.execute(statement, values).fetchone()[0])
+
+    def job(self, id: str) -> JobInfo | None:  # noqa: A002
+        """Return a job that is in the store."""
+        return self._one("id = ?", id)
+
+    def lane_holder(self, queue: str, lane: str) -> JobInfo | None:
+        """Return the job that holds a lane."""
+        return self._one("holds = 1 and queue = ? and lane = ?", queue, lane)
+
+    def _one(self, terms: str, *values: str) -> JobInfo | None:
+        with self._store.database.reading() as connection:
+            now = self._store.read_books(connection).now
+            statement = f"select {COLUMNS}, notes, body from laneway_job where {terms}"  # noqa: S608 - our own words
+            row = connection.execute(statement, values).fetchone()
+        return _info(row, now) if row else None
+
+    def parked_before(self, id: str) -> int:  # noqa: A002
+        """Count the jobs that wait in a parked job's lane before it."""
+        with self._store.database.reading() as connection:
+            return int(connection.execute(SQL["parked_before"], (id,)).fetchone()[0])
+
+    def result(self, id: str) -> StoredResult:  # noqa: A002
+        """Say how a job stands."""
+        with self._store.database.reading() as connection:
+            now = self._store.read_books(connection).now
+            row = connection.execute(SQL["find"], (id,)).fetchone()
+            if row:
+                job = Row(*row)
+                errors = read_errors(job.errors)
+                return StoredResult(_state(job, now), error=errors[-1] if errors else None)
+            value = connection.execute(SQL["result_find"], (id, now)).fetchone()
+            if value:
+                return StoredResult("done", value=value[0])
+            for run in _recent(connection):
+                if run.id == id and run.outcome in ("done", "cancelled"):
+                    return StoredResult("done" if run.outcome == "done" else "cancelled")
+        return StoredResult("gone")
+
+    def workers(self) -> list[WorkerStatus]:
+        """List the workers by host and pid, with what they hold."""
+        with self._store.database.reading() as connection:
+            return list_workers(connection, self._store.read_books(connection).now)
+
+    def totals(self) -> dict[str, int]:
+        """Return the counters since the store began."""
+        with self._store.database.reading() as connection:
+            books = self._store.read_books(connection)
+            counted: dict[str, int] = dict(connection.execute(SQL["count_read"]).fetchall())
+        names = ("enqueued", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
+        return {**counted, **{name: getattr(books, name) for name in names}}
+
+    def recent(self, limit: int) -> list[Run]:
+        """Return the last runs, newest first."""
+        with self._store.database.reading() as connection:
+            return _recent(connection)[:limit]
+
+
+def _recent(connection: sqlite3.Connection) -> list[Run]:
+    tail = connection.execute(SQL["books_read"]).fetchone()[1:]
+    portions = connection.execute(SQL["recent_read"]).fetchall()
+    return [run for (runs,) in (tail, *portions) for run in reversed(_runs.decode(b"[" + runs[:-1] + b"]"))][:KEEP_RUNS]
+
+
+def _position(connection: sqlite3.Connection, after: str | None) -> int:
+    """Return the sequence number that a job's id or a page's `next` stands for."""
+    if after is None:
+        return 0
+    if after.startswith("seq:") and after[4:].isdigit():
+        return int(after[4:])
+    row = connection.execute("select seq from laneway_job where id = ?", (after,)).fetchone()
+    if row is None:
+        raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)
+    return int(row[0])
+
+
+def _state(row: Row, now: int) -> State:
+    if row.state > 1:
+        return STATES[{2: BLOCKED, 3: RUNNING, 4: DEAD}[row.state]]
+    if row.due <= now:
+        return STATES[READY]
+    return "retrying" if row.state else "scheduled"
+
+
+def _read_notes(notes: bytes | None) -> Notes:
+    try:
+        return _notes.decode(notes) if notes else Notes()
+    except (ValueError, RecursionError):
+        return Notes(log=["(what the run told cannot be read)"])
+
+
+def _info(columns: tuple[Any, ...], now: int) -> JobInfo:
+    row = Row(*columns[:-2])
+    notes = _read_notes(columns[-2])
+    expires = None if row.expires is None or row.state > 2 else as_datetime(row.expires)
+    return JobInfo(
+        id=row.id, task=row.task, queue=row.queue, lane=row.lane, priority=-row.rank, state=_state(row, now),
+        attempt=row.attempt, enqueued_at=as_datetime(row.enqueued), place_at=as_datetime(row.place), due_at=as_datetime(row.due),
+        expires_at=expires, unique=row.unique_key is not None, holds=bool(row.holds), worker=row.worker, token=row.token,
+        mark=row.mark, errors=read_errors(row.errors), body=columns[-1], progress=notes.progress, log=notes.log,
+    )  # fmt: skip

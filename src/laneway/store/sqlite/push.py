@@ -1,0 +1,61 @@
+"""Pushing: jobs arrive.
+
+Each gets its place, and is counted. One whose id is in the store, or that equals a job that was never claimed, is not taken;
+the database itself says so, by its two unique indexes. Who asks hears which job is there in its stead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from laneway.job import Job
+from laneway.store.sqlite.books import READY, SCHEDULED
+from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.turn import Turn
+
+__all__ = ["push"]
+
+#: seq, id, queue, task, lane, rank, place, due, enqueued, unique_key, expires, body
+Pushed = tuple[int, str, str, str, str | None, int, int, int, int, str | None, int | None, bytes]
+
+
+def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
+    """Take jobs, in order; say for each None, or the id of the one that is there in its stead."""
+    before, now = turn.books.seq, turn.now
+    rows: list[Pushed] = [
+        (
+            before + n, job.id, job.queue, job.task, job.lane, -job.priority, due, due, now,
+            job.unique, due + job.expires if job.expires else None, job.body,
+        )
+        for n, job in enumerate(jobs, 1)
+        for due in (max(job.at, now + job.delay),)
+    ]  # fmt: skip
+    turn.books.seq += len(rows)
+    answers: list[str | None] = [None] * len(rows)
+    if turn.executemany(SQL["push"], rows).rowcount == len(rows):
+        _count(turn, rows)
+        return answers
+    inside = {seq for (seq,) in turn.execute(SQL["pushed"], (before,))}
+    _count(turn, [row for row in rows if row[0] in inside])
+    return [None if row[0] in inside else _in_stead(turn, row) for row in rows]
+
+
+def _in_stead(turn: Turn, row: Pushed) -> str:
+    """Return the id of the job that a row met when it came: of those that are there now, one with a smaller number."""
+    seq, id_, key = row[0], row[1], row[9]
+    if key is None:
+        return id_
+    met: tuple[str] = turn.execute(SQL["in_stead"], (id_, seq, key, seq)).fetchone()
+    return met[0]
+
+
+def _count(turn: Turn, rows: list[Pushed]) -> None:
+    """Count new jobs."""
+    turn.books.enqueued += len(rows)
+    for _, _, name, _, _, rank, _, due, _, _, _, _ in rows:
+        queue = turn.queue(name)
+        if due <= queue.ripe:
+            queue.move(None, READY)
+        else:
+            queue.move(None, SCHEDULED)
+            turn.wait_for(name, rank, due)

@@ -1,0 +1,191 @@
+"""The helpers for users' tests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from laneway import App, Retry, current_job
+from laneway.errors import ConfigError
+from laneway.testing import wait_until
+from workbench import url
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    made = App(url(tmp_path))
+    yield made
+    made.close()
+
+
+def test_a_fake_keeps_jobs_until_they_are_drained(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task
+    def work(number: int, *, loud: bool = False) -> None:
+        ran.append(number)
+
+    with app.testing("fake") as jobs:
+        work.enqueue(1)
+        work.enqueue(2, loud=True)
+        assert ran == []
+        assert jobs.assert_enqueued(work, 1).args == [1]
+        jobs.assert_enqueued(work, number=1, loud=False)
+        jobs.assert_enqueued(work)
+        with pytest.raises(AssertionError, match=r"test_testing.*work\(3\) is not enqueued. Enqueued:\n.*work\(1\)\n.*loud=True"):
+            jobs.assert_enqueued(work, 3)
+        assert jobs.drain() == 2
+        jobs.assert_not_enqueued(work)
+    assert ran == [1, 2]
+    assert app.inspect.counts()["ready"] == 0, "the app's own store has seen nothing"
+
+
+def test_jobs_run_in_the_thread_of_the_test_with_their_context(app: App) -> None:
+    seen: list[object] = []
+
+    @app.task
+    def work() -> None:
+        seen.append((threading.get_ident(), current_job().attempt))
+
+    with app.testing("inline"):
+        work.enqueue()
+    assert seen == [(threading.get_ident(), 1)]
+
+
+def test_inline_runs_what_jobs_enqueue_after_them(app: App) -> None:
+    order: list[str] = []
+
+    @app.task
+    def second() -> None:
+        order.append("second")
+
+    @app.task
+    def first() -> None:
+        second.enqueue()
+        order.append("first")
+
+    with app.testing("inline"):
+        first.enqueue()
+    assert order == ["first", "second"]
+
+
+def test_an_error_surfaces_where_the_test_runs_the_job(app: App) -> None:
+    @app.task(retry=Retry(times=2, backoff=30))
+    def work() -> None:
+        raise ValueError("no")
+
+    with app.testing("inline") as jobs, pytest.raises(ValueError, match="no"):
+        work.enqueue()
+    with app.testing("fake") as jobs:
+        work.enqueue()
+        assert jobs.drain(errors="keep") == 1
+        assert [job.state for job in jobs.jobs] == ["retrying"]
+        for _ in range(2):
+            jobs.advance(30)
+            assert jobs.drain(errors="keep") == 1
+        assert [job.state for job in jobs.jobs] == ["dead"]
+        assert jobs.enqueued() == []
+
+
+def test_time_passes_when_the_test_says_so(app: App) -> None:
+    @app.task(keep_result=60)
+    def work() -> str:
+        return "done"
+
+    with app.testing("fake") as jobs:
+        handle = work.using(run_after=3600).enqueue()
+        assert jobs.drain() == 0
+        jobs.advance(3600)
+        assert jobs.drain() == 1
+        assert handle.result() == "done"
+
+
+def test_lanes_uniqueness_and_queues_hold(app: App) -> None:
+    order: list[int] = []
+
+    @app.task(lane="key", unique=True, queue="vip")
+    def work(key: str, number: int) -> None:
+        order.append(number)
+
+    with app.testing("fake") as jobs:
+        for number in (3, 1, 3, 2):
+            work.enqueue("a", number)
+        assert len(jobs.enqueued(work)) == 3
+        jobs.drain()
+    assert order == [3, 1, 2]
+
+
+def test_async_tasks_and_async_tests(app: App) -> None:
+    ran: list[str] = []
+
+    @app.task
+    async def work(name: str) -> None:
+        await asyncio.sleep(0)
+        ran.append(name)
+
+    with app.testing("inline"):
+        work.enqueue("plain")
+
+    async def main() -> None:
+        await work.aenqueue("async")
+
+    with app.testing("inline"):
+        asyncio.run(main())
+    assert ran == ["plain", "async"]
+
+
+def test_an_unknown_mode_is_refused(app: App) -> None:
+    with pytest.raises(ConfigError, match='Did you mean "inline"'):
+        app.testing("inlien")
+
+
+def test_jobs_that_enqueue_each_other_for_ever_are_told_of(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laneway.testing.MOST", 50)
+
+    @app.task
+    def work() -> None:
+        work.enqueue()
+
+    with app.testing("fake") as jobs:
+        work.enqueue()
+        with pytest.raises(AssertionError, match="for ever"):
+            jobs.drain()
+
+
+def test_wait_until_gives_what_came_or_says_what_did_not() -> None:
+    assert wait_until(lambda: 5) == 5
+    with pytest.raises(AssertionError, match=r"the end did not come true within 0.01 s"):
+        wait_until(lambda: 0, timeout=0.01, what="the end")
+
+
+def test_the_pytest_plugin_gives_fixtures(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        shop="""
+        from laneway import App
+        app = App("sqlite:///never.db")
+        done = []
+        @app.task
+        def work(number: int) -> None:
+            done.append(number)
+        """,
+        test_shop="""
+        import pathlib, shop
+        def test_fake(laneway_fake):
+            jobs = laneway_fake(shop.app)
+            shop.work.enqueue(1)
+            jobs.assert_enqueued(shop.work, 1)
+            assert shop.done == []
+        def test_inline(laneway_inline):
+            laneway_inline(shop.app)
+            shop.work.enqueue(2)
+            assert shop.done == [2]
+            assert not pathlib.Path("never.db").exists()
+        """,
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=2)

@@ -89,7 +89,7 @@ class Pushes:
         self._real = app.store.push
         monkeypatch.setattr(app.store, "push", self._push)
 
-    def _push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[bool]:
+    def _push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
         self.calls.append(list(jobs))
         self.before()
         return self._real(jobs, slot)

@@ -51,12 +51,13 @@ class App:
 
     `url` names the store; without one it is LANEWAY_URL, else `laneway.db` beside the file that makes the app. `imports` are
     modules that declare tasks. Dead jobs are kept `dead_days` days, and at most `dead_max` of them. A worker on another
-    host whose beat has not moved for `dead_after` seconds is taken for dead.
+    host whose beat has not moved for `dead_after` seconds is taken for dead. `format_error` makes the text that is stored of an
+    exception, in place of its traceback.
     """
 
     def __init__(
         self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = 30, dead_max: int = 10_000,
-        dead_after: float = 15.0,
+        dead_after: float = 15.0, format_error: Callable[[BaseException], str] | None = None,
     ) -> None:  # fmt: skip
         if isinstance(imports, str):
             raise ConfigError(f"imports={imports!r}: use a list of modules, imports=[{imports!r}]")
@@ -71,6 +72,7 @@ class App:
             raise ConfigError(f"imports={self.imports!r}: use names of modules")
         self.desk = Desk()
         self.hooks = Hooks()
+        self.hooks.format_error = format_error
         self.codecs = Codec()
         self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.tasks)
         self.stats = Stats(lambda: self.store_inspect)

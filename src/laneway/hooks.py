@@ -13,6 +13,7 @@ from typing import Any
 
 from laneway.errors import DeclarationError
 from laneway.middleware import AsyncMiddleware, Middleware, check_middleware
+from laneway.outcome import ErrorInfo
 
 __all__ = ["Hooks"]
 
@@ -25,6 +26,7 @@ class Hooks:
     def __init__(self) -> None:
         self.middlewares: list[Middleware] = []
         self.async_middlewares: list[AsyncMiddleware] = []
+        self.format_error: Callable[[BaseException], str] | None = None  #: how errors are stored
         self._functions: dict[str, list[tuple[Callable[..., object], int]]] = {}
 
     def add_middleware(self, function: Middleware | AsyncMiddleware) -> None:
@@ -40,6 +42,10 @@ class Hooks:
         if inspect.iscoroutinefunction(function) or not callable(function):
             raise DeclarationError(f"{moment} takes a plain function, not {function!r}")
         self._functions.setdefault(moment, []).append((function, _takes(function)))
+
+    def describe(self, error: BaseException) -> ErrorInfo:
+        """Return an error as it is stored."""
+        return ErrorInfo.of(error, self.format_error)
 
     def call(self, moment: str, *values: Any) -> None:
         """Call all functions of a moment."""

@@ -7,6 +7,7 @@ worker's clock does not matter.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from typing import ClassVar
 
 from msgspec import Struct
@@ -29,8 +30,8 @@ class ErrorInfo(Struct, frozen=True, omit_defaults=True):
     attempt: int = 0  #: in which attempt; set by the store
 
     @classmethod
-    def of(cls, error: BaseException) -> ErrorInfo:
-        """Describe an exception, whatever its own methods do."""
+    def of(cls, error: BaseException, format_error: Callable[[BaseException], str] | None = None) -> ErrorInfo:
+        """Describe an exception, whatever its own methods do; `format_error` says it in a user's own way."""
         kind = type(error)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         try:
@@ -38,7 +39,7 @@ class ErrorInfo(Struct, frozen=True, omit_defaults=True):
         except BaseException as trouble:  # noqa: BLE001 - a user's __str__ may raise anything
             message = f"<its str() raised {type(trouble).__name__}>"
         try:
-            lines = traceback.format_exception(error)
+            lines = traceback.format_exception(error) if format_error is None else [str(format_error(error))]
         except BaseException:  # noqa: BLE001 - the same, reached through its causes
             lines = traceback.format_tb(error.__traceback__)
         # The end of a traceback is where it happened; a huge message must not push that out.

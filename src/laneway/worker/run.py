@@ -53,7 +53,9 @@ def clock() -> float:
     return time.clock_gettime(_BOOT_TIME)
 
 
-def judge(policy: Retry, attempt: int, error: BaseException) -> Outcome:
+def judge(
+    policy: Retry, attempt: int, error: BaseException, describe: Callable[[BaseException], ErrorInfo] = ErrorInfo.of
+) -> Outcome:
     """Decide what a failed run means."""
     try:
         if isinstance(error, Snooze):
@@ -61,10 +63,10 @@ def judge(policy: Retry, attempt: int, error: BaseException) -> Outcome:
         if isinstance(error, Cancel):
             return Cancelled(error.reason)
         if isinstance(error, RetryIn) and attempt <= policy.times:
-            return Retrying(micros(check_seconds("RetryIn", error.seconds)), ErrorInfo.of(error))
+            return Retrying(micros(check_seconds("RetryIn", error.seconds)), describe(error))
         if isinstance(error, RetryIn) or not policy.allows(attempt, error):
-            return Dead(ErrorInfo.of(error))
-        return Retrying(micros(policy.delay(attempt - 1)), ErrorInfo.of(error))
+            return Dead(describe(error))
+        return Retrying(micros(policy.delay(attempt - 1)), describe(error))
     except BaseException as trouble:  # noqa: BLE001 - a user's backoff function may raise anything, and a user's Snooze hold anything
         return Dead(ErrorInfo.of(trouble))
 
@@ -150,7 +152,7 @@ class Runner:
             info = ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}")
             return self._stillborn(claim, Dead(info), error)
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
-            return self._stillborn(claim, Dead(ErrorInfo.of(error)), error)
+            return self._stillborn(claim, Dead(self._hooks.describe(error)), error)
         job = JobContext(claim, args, kwargs, headers, started)
         if place == IN_THREAD and self._apart(task, claim):
             place = ISOLATED
@@ -212,7 +214,7 @@ class Runner:
             said = f"the process that ran it alone ended with {cause_of_death(apart.code)}"
             log.warning("%s %s: %s (%d of %d)", job.task, job.id, said, crashes, CRASHES, extra={"laneway_crash": True})
         error = JobCrashed(f"{said}, {CRASHES} times")
-        outcome = Dead(ErrorInfo.of(error))
+        outcome = Dead(self._hooks.describe(error))
         self._died(job, outcome, error)
         return outcome
 
@@ -249,7 +251,7 @@ class Runner:
             return Done(task.app.codecs.encode(result), micros(task.keep_result))
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             # Running it again would do its work again: the result alone is at fault.
-            described = ErrorInfo.of(error)
+            described = self._hooks.describe(error)
             message = f"it was done, but its result cannot be kept: {described.message}"
             outcome = Dead(msgspec.structs.replace(described, message=message))
             self._died(job, outcome, error)
@@ -259,7 +261,7 @@ class Runner:
         self._leave_child(error)
         if job.cancelled and not isinstance(error, Snooze | RetryIn):
             return Cancelled("cancelled while it ran")
-        outcome = judge(policy, job.attempt, error)
+        outcome = judge(policy, job.attempt, error, self._hooks.describe)
         if isinstance(outcome, Retrying):
             log.warning(
                 "%s %s failed in attempt %d, again in %.0f s: %s: %s",

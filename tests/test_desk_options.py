@@ -1,0 +1,274 @@
+"""What the desk offers beyond a plain enqueue: uniqueness, expiry, errors in one's own words, and explanations."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from laneway import App, Retry
+from laneway.errors import BadOption, ConfigError, DeclarationError, UnknownJob
+from workbench import burst, info, until, wait, working
+
+
+class TestUnique:
+    def test_an_equal_job_that_has_not_started_stands_for_the_next(self, app: App) -> None:
+        @app.task(unique=True)
+        def work(order: int, *, loud: bool = False) -> None: ...
+
+        first = work.enqueue(1)
+        again, by_name, defaults, other = work.enqueue(1), work.enqueue(order=1), work.enqueue(1, loud=False), work.enqueue(2)
+        assert (first.created, again.created, by_name.created, defaults.created, other.created) == (
+            True,
+            False,
+            False,
+            False,
+            True,
+        )
+        assert {again.id, by_name.id, defaults.id} == {first.id}
+        assert app.inspect.counts()["ready"] == 2
+
+    def test_one_argument_may_be_what_counts(self, app: App) -> None:
+        @app.task(unique="order")
+        def work(order: int, note: str) -> None: ...
+
+        assert work.enqueue(1, "a").created
+        assert not work.enqueue(1, "b").created
+        assert work.enqueue(2, "b").created
+
+    def test_tasks_do_not_stand_in_for_each_other(self, app: App) -> None:
+        @app.task(unique=True)
+        def one(order: int) -> None: ...
+
+        @app.task(unique=True)
+        def two(order: int) -> None: ...
+
+        assert one.enqueue(1).created
+        assert two.enqueue(1).created
+
+    def test_it_ends_when_the_job_starts_so_that_a_change_meanwhile_is_not_swallowed(self, app: App) -> None:
+        started, go = threading.Event(), threading.Event()
+
+        @app.task(unique=True)
+        def work() -> None:
+            started.set()
+            wait(go)
+
+        work.enqueue()
+        with working(app, 1):
+            wait(started)
+            assert work.enqueue().created
+            assert not work.enqueue().created
+            go.set()
+            until(lambda: sum(app.inspect.counts().values()) == 0)
+        assert app.stats.totals()["processed"] == 2
+
+    def test_bulk_counts_what_was_accepted(self, app: App) -> None:
+        @app.task(unique=True)
+        def work(order: int) -> None: ...
+
+        assert work.enqueue_many([(1,), (2,), (1,), (3,)]) == 3
+
+    @pytest.mark.parametrize(
+        ("unique", "said"), [("nothing", "names no parameter; there are: order"), (5, "name the parameter"), ("a b", "name")]
+    )
+    def test_what_cannot_count_is_refused_at_the_declaration(self, app: App, unique: Any, said: str) -> None:
+        with pytest.raises((DeclarationError, BadOption), match=said):
+
+            @app.task(unique=unique)
+            def work(order: int) -> None: ...
+
+
+class TestExpires:
+    def test_a_job_that_could_not_start_in_time_is_cancelled(self, app: App) -> None:
+        ran: list[int] = []
+
+        @app.task(expires=600)
+        def work(number: int) -> None:
+            ran.append(number)
+
+        with app.testing("fake") as jobs:
+            late = work.enqueue(1)
+            jobs.advance(601)
+            in_time = work.enqueue(2)
+            assert jobs.drain() == 1
+            assert (late.state(), in_time.state()) == ("cancelled", "done")
+            assert str(late.explain()).endswith("it was cancelled, or had expired")
+        assert ran == [2]
+
+    def test_it_counts_from_when_it_could_have_started(self, app: App) -> None:
+        @app.task(expires=60)
+        def work() -> None: ...
+
+        with app.testing("fake") as jobs:
+            job = work.using(run_after=3600).enqueue()
+            jobs.advance(3650)
+            jobs.drain()
+            assert job.state() == "done"
+
+    def test_a_job_that_has_started_does_not_expire(self, app: App) -> None:
+        @app.task(expires=timedelta(seconds=60), retry=Retry(times=1, backoff=600))
+        def work() -> None:
+            raise ValueError
+
+        with app.testing("fake") as jobs:
+            work.enqueue()
+            jobs.drain(errors="keep")
+            jobs.advance(601)
+            assert jobs.drain(errors="keep") == 1
+            assert [job.state for job in jobs.jobs] == ["dead"]
+
+    def test_one_enqueue_may_say_otherwise(self, app: App) -> None:
+        @app.task(expires=10)
+        def work() -> None: ...
+
+        assert info(app, work.using(expires=100).enqueue()).expires_at - info(app, work.enqueue()).expires_at > timedelta(
+            seconds=80
+        )
+
+
+class TestErrorsInOnesOwnWords:
+    def test_what_is_stored_of_an_error_is_what_the_app_says(self) -> None:
+        app = App("sqlite://", format_error=lambda error: f"oh no: {error}")
+
+        @app.task(retry=Retry(times=0))
+        def work() -> None:
+            raise ValueError("broken")
+
+        job = work.enqueue()
+        burst(app)
+        error = info(app, job).errors[-1]
+        assert (error.kind, error.message, error.traceback) == ("ValueError", "broken", "oh no: broken")
+        app.close()
+
+    def test_a_format_that_raises_harms_nobody(self) -> None:
+        def format_error(error: BaseException) -> str:
+            raise RuntimeError("worse")
+
+        app = App("sqlite://", format_error=format_error)
+
+        @app.task(retry=Retry(times=0))
+        def work() -> None:
+            raise ValueError("broken")
+
+        job = work.enqueue()
+        burst(app)
+        assert "in work" in info(app, job).errors[-1].traceback
+        app.close()
+
+    def test_a_long_traceback_is_whole_when_it_is_read(self, app: App) -> None:
+        @app.task(retry=Retry(times=0))
+        def dig(levels: int) -> None:
+            if levels == 0:
+                raise ValueError("x" * 1500)
+            try:
+                dig(levels - 1)
+            except ValueError as error:
+                raise ValueError("y" * 100) from error
+
+        job = dig.enqueue(20)
+        burst(app)
+        assert "x" * 1500 in info(app, job).errors[-1].traceback
+
+
+class TestExplain:
+    def test_a_job_that_nobody_can_take(self, app: App) -> None:
+        @app.task(queue="mail")
+        def work() -> None: ...
+
+        assert work.enqueue().explain().reasons[0] == "no worker runs: start one with laneway worker"
+
+    def test_a_paused_queue_and_by_whom(self, app: App) -> None:
+        @app.task(queue="mail")
+        def work() -> None: ...
+
+        job = work.enqueue()
+        app.inspect.pause("mail", by="ada")
+        assert job.explain().reasons[0].startswith("queue mail is paused by ada since ")
+
+    def test_a_job_that_waits_behind_another(self, app: App) -> None:
+        started, go = threading.Event(), threading.Event()
+
+        @app.task(lane="key")
+        def work(key: str) -> None:
+            started.set()
+            wait(go)
+
+        head, second, third = (work.enqueue("a") for _ in range(3))
+        with working(app, 2):
+            wait(started)
+            until(lambda: third.state() == "blocked")
+            said = third.explain().reasons[0]
+            assert said.startswith(f"it waits in lane a behind job {head.id} ({work.name}), which runs on worker ")
+            assert said.endswith("with 1 more before it")
+            assert "it runs on worker" in str(head.explain()) or "claimed a moment ago" in str(head.explain())
+            assert second.explain().state == "blocked"
+            go.set()
+
+    def test_a_queue_that_nobody_serves_and_a_task_that_nobody_knows(self, app: App) -> None:
+        @app.task(queue="mail")
+        def work() -> None: ...
+
+        job = work.enqueue()
+        foreign = app.enqueue("elsewhere.task", check=False)
+        with working(app, 1, queues=["default"]):
+            until(app.inspect.workers)
+            assert job.explain().reasons[0] == "no worker serves queue mail: the 1 that run serve others"
+            assert "knows the task elsewhere.task" in str(foreign.explain())
+
+    def test_what_is_due_later_and_why(self, app: App) -> None:
+        @app.task(retry=Retry(times=3, backoff=500))
+        def work() -> None:
+            raise ValueError("broken")
+
+        later = work.using(run_after=90).enqueue()
+        assert later.explain().reasons[0].startswith("it is due in 1m ")
+        failed = work.enqueue()
+        burst(app)
+        said = failed.explain().reasons[0]
+        assert said.startswith("attempt 1 failed (ValueError: broken); the next one is due in 8m ")
+
+    def test_a_dead_one_and_one_that_never_was(self, app: App) -> None:
+        @app.task(retry=Retry(times=0))
+        def work() -> None:
+            raise ValueError("broken")
+
+        job = work.enqueue()
+        burst(app)
+        assert "after attempt 1: ValueError: broken" in job.explain().reasons[0]
+        with pytest.raises(UnknownJob, match="never was"):
+            app.inspect.explain("nothing")
+
+
+class TestAllThatMatch:
+    def test_actions_on_all_that_match(self, app: App) -> None:
+        @app.task(queue="mail", retry=Retry(times=0))
+        def fail(number: int) -> None:
+            raise ValueError(f"number {number}")
+
+        fail.enqueue_many((n,) for n in range(10))
+        burst(app)
+        assert app.inspect.count("dead", error="number 3") == 1
+        assert app.inspect.retry_all("dead", error="number 3") == 1
+        assert app.inspect.delete_all("dead", queue="mail") == 9
+        assert app.inspect.kill_all(queue="mail") == 1
+        assert app.inspect.retry_all("dead") == 1
+        assert app.inspect.reschedule_all(3600, "ready") == 1
+        assert app.inspect.counts()["scheduled"] == 1
+        assert app.inspect.cancel_all(task=fail.name) == 1
+        assert sum(app.inspect.counts().values()) == 0
+
+    def test_a_state_that_is_none_is_refused(self, app: App) -> None:
+        with pytest.raises(ConfigError, match='Did you mean "dead"'):
+            app.inspect.delete_all("daed")
+
+    def test_clearing_a_queue_leaves_what_is_dead(self, app: App) -> None:
+        @app.task(queue="mail")
+        def work() -> None: ...
+
+        work.enqueue_many([()] * 5)
+        app.inspect.kill(work.enqueue().id)
+        assert app.inspect.clear("mail") == 5
+        assert app.inspect.counts()["dead"] == 1

@@ -2,7 +2,7 @@
 
 Each command is a module of its own that is loaded when it is asked for, and loads what it needs when it runs: the help comes
 at once, and a worker carries no code that only paints tables. Whatever goes wrong on the way is one line on stderr: exit code 2
-for a mistake in the command or the app, 1 for a store that cannot be used.
+for a mistake in the command or the app, 1 for a store that cannot be used or something that is not in it.
 
 Enters: the arguments.  Leaves: an exit code.  Called by: the shell.
 """
@@ -16,14 +16,31 @@ from typing import Any
 import click
 
 import laneway as front
-from laneway.errors import LanewayError, StoreError, did_you_mean
+from laneway.cli.command import Group
+from laneway.errors import LanewayError, NotFound, ResultError, StoreError
 
 __all__ = ["laneway", "main"]
 
-COMMANDS = ("worker", "status", "demo")
+COMMANDS = ("worker", "status", "jobs", "queues", "workers", "schedules", "enqueue", "demo")
+
+EPILOG = """\
+Start with: laneway demo, then laneway worker in the folder of your app.py.
+Every command takes -A APP, --store URL and --json, and has examples in its --help.
+
+Settings: a flag, else what the code says, else LANEWAY_… in the environment, else
+[tool.laneway] in pyproject.toml. laneway config --sources shows them all.
+
+Exit codes:
+  0    done
+  1    the store cannot be used, what is asked for is not in it, or a job failed
+  2    a mistake in the command, a setting or the app
+  130  stopped by Ctrl-C
+
+Completion for bash (zsh and fish alike), in ~/.bashrc:
+  eval "$(_LANEWAY_COMPLETE=bash_source laneway)\""""
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group that loads a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click gives it
@@ -37,13 +54,6 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"laneway.cli.{cmd_name}"), cmd_name)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that is asked for."""
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            near = did_you_mean(args[0], COMMANDS)
-            raise click.UsageError(f'there is no command "{args[0]}".{near} Commands: {", ".join(COMMANDS)}.', ctx)
-        return super().resolve_command(ctx, args)
-
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run, and say what went wrong in one line."""
         kwargs["standalone_mode"] = False
@@ -56,7 +66,7 @@ class Commands(click.Group):
             code = _complain(error.format_message(), error.exit_code)
         except click.Abort:
             code = _complain("stopped at once", 130)
-        except StoreError as error:
+        except (StoreError, NotFound, ResultError) as error:
             code = _complain(str(error), 1)
         except LanewayError as error:
             code = _complain(str(error), 2)
@@ -68,7 +78,9 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-@click.group("laneway", cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    "laneway", cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG
+)
 @click.version_option(front.__version__, prog_name="laneway", message="%(prog)s %(version)s")
 @click.pass_context
 def laneway(ctx: click.Context) -> None:

@@ -47,14 +47,17 @@ def clock(seconds: float) -> str:
 def duration(seconds: float) -> str:
     """Return a duration in at most eight characters.
 
-    >>> [duration(s) for s in (0.00042, 0.042, 4.2, 250, 9000)]
-    ['420 µs', '42 ms', '4.2 s', '4m 10s', '2h 30m']
+    >>> [duration(s) for s in (0.00042, 0.042, 4.2, 250, 9000, 950_400)]
+    ['420 µs', '42 ms', '4.2 s', '4m 10s', '2h 30m', '11d 00h']
     """
     if seconds < 0.9995:
         millis = max(seconds, 0) * 1000
         return f"{millis * 1000:.0f} µs" if millis < 1 else f"{millis:.0f} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
+    if seconds >= 2 * 86_400:
+        days, hours = divmod(round(seconds / 3600), 24)
+        return f"{days}d {hours:02}h"
     large, small = divmod(round(seconds if seconds < 3600 else seconds / 60), 60)
     return f"{large}m {small:02}s" if seconds < 3600 else f"{large}h {small:02}m"
 

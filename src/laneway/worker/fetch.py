@@ -23,9 +23,8 @@ SHORT = 0.001
 class Pace:
     """How long jobs take here, and what follows from it."""
 
-    def __init__(self, slots: int, *, mixed: bool = False) -> None:
+    def __init__(self, slots: int) -> None:
         self._slots = slots
-        self._mixed = mixed  # plain and async tasks: they share the slots, and nobody but this number sees to it
         self.mean = WAITING  # seconds; carefully slow until something was measured
 
     def measured(self, seconds: float, jobs: int) -> None:
@@ -40,7 +39,7 @@ class Pace:
 
         One for each slot. Where jobs are so short that writing them down takes longer than running them, as many again.
         """
-        return self._slots * 2 if self.mean < SHORT and not self._mixed else self._slots
+        return self._slots * 2 if self.mean < SHORT else self._slots
 
     @property
     def ahead(self) -> int:

@@ -76,7 +76,7 @@ class Loop:
         self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))
         self._runner = Runner(app.tasks, app.hooks, self._notes.flush, self._board, self._isolation)
         self._runner.fresh_for = app.dead_after / 2
-        self._pace = Pace(slots, mixed=0 < len(self._seated) < len(app.tasks))
+        self._pace = Pace(slots)
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
         self._seats = Seats(slots, self._runner, self.ended, self._crash, self._board)
         self._beat: Beat | Ear
@@ -90,6 +90,7 @@ class Loop:
         self._hand: deque[Claim] = deque()  # claimed, not yet handed over
         self._known: dict[int, Claim] = {}  # all claims that are not settled, by token
         self._in_flight = 0  # of these, handed over
+        self._on_loop = 0  # of these, on the event loop
         self._long_ones = 0  # of these, running for longer than jobs do here, when the loop last looked
         self._loads: dict[str, int] = {}
         self._look = True  # there may be something to claim
@@ -246,6 +247,8 @@ class Loop:
         for item in settled:
             del self._known[item.claim.token]
         self._in_flight -= len(settled)
+        if self._seated:
+            self._on_loop -= sum([self._is_seated(item.claim) for item in settled])
         self._count(settled)
         self._pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
         for id_ in refused:
@@ -270,16 +273,40 @@ class Loop:
         self._give_back()
 
     def _hand_over(self) -> None:
-        number = min(len(self._hand), self._pace.unsettled - self._in_flight)
-        if number <= 0 or self.stopping:
+        if self.stopping:
             return
-        claims = [self._hand.popleft() for _ in range(number)]
-        self._in_flight += number
-        if self._seated and (seated := [claim for claim in claims if claim.job.task in self._seated and not claim.lost]):
-            self._seats.hand(seated)
-            claims = [claim for claim in claims if claim.job.task not in self._seated or claim.lost]
+        if self._seated:
+            claims = self._seat()
+        else:
+            number = max(min(len(self._hand), self._pace.unsettled - self._in_flight), 0)
+            claims = [self._hand.popleft() for _ in range(number)]
+            self._in_flight += number
         if claims:
             self._slots.hand(claims, short=self._pace.mean < SHORT, long_ones=self._long_ones)
+
+    def _seat(self) -> list[Claim]:
+        """Hand claims of async tasks to the event loop, and return those for threads.
+
+        Threads never run more than there are slots, nor does the loop. Together they would: so while both have something, no
+        more is handed over than there are slots.
+        """
+        plain: list[Claim] = []
+        seated: list[Claim] = []
+        while self._hand:
+            claim = self._hand[0]
+            on_loop = self._is_seated(claim)
+            others = self._in_flight - self._on_loop if on_loop else self._on_loop
+            if self._in_flight >= (self._info.slots if others else self._pace.unsettled):
+                break
+            (seated if on_loop else plain).append(self._hand.popleft())
+            self._in_flight += 1
+            self._on_loop += on_loop
+        if seated:
+            self._seats.hand(seated)
+        return plain
+
+    def _is_seated(self, claim: Claim) -> bool:
+        return claim.job.task in self._seated and not claim.lost
 
     def _sleep(self, limit: int) -> None:
         now = time.monotonic()

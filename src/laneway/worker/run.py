@@ -10,6 +10,7 @@ Enters: a `Claim`.  Leaves: a `Settled`.  Called by: slots (threads) and seats (
 from __future__ import annotations
 
 import contextvars
+import functools
 import logging
 import os
 import time
@@ -45,12 +46,8 @@ log = logging.getLogger("laneway")
 UNKNOWN_FOR = 3600 * SECOND
 #: So often a job may take its own process with it, before it is dead.
 CRASHES = 3
-_BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
-
-
-def clock() -> float:
-    """Return seconds that go on while the machine sleeps, where there is such a clock."""
-    return time.clock_gettime(_BOOT_TIME)
+#: Seconds that go on while the machine sleeps, where there is such a clock.
+clock = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1)))
 
 
 def judge(
@@ -106,14 +103,19 @@ class Runner:
         outcome = self._prepare(claim, started)
         if isinstance(outcome, tuple):
             job, task, policy = outcome
-            if claim.lost == "timeout":
-                outcome = self._failed(job, policy, JobTimeout(f"{_too_long(task)}; its worker had to be ended"))
-            elif self._apart(task, claim):
-                outcome = self._call_apart(claim, job, task, policy)
+            if task.isolate or claim.lost:
+                outcome = self._call_specially(claim, job, task, policy)
             else:
                 # An empty context: what one job sets, the next on this thread does not see.
                 outcome = contextvars.Context().run(self._call, job, task, policy)
         return self._finish(claim, outcome, started)
+
+    def _call_specially(self, claim: Claim, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
+        if claim.lost == "timeout":
+            return self._failed(job, policy, JobTimeout(f"{_too_long(task)}; its worker had to be ended"))
+        if self._apart(task, claim):
+            return self._call_apart(claim, job, task, policy)
+        return contextvars.Context().run(self._call, job, task, policy)
 
     def run_alone(self, claim: Claim) -> Settled:
         """Run the one claim of this process, be its task async or not."""
@@ -154,7 +156,7 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             return self._stillborn(claim, Dead(self._hooks.describe(error)), error)
         job = JobContext(claim, args, kwargs, headers, started)
-        if place == IN_THREAD and self._apart(task, claim):
+        if (task.isolate or claim.lost) and place == IN_THREAD and self._apart(task, claim):
             place = ISOLATED
         deadline = 0 if task.timeout is None else time.monotonic_ns() // 1000 + micros(task.timeout)
         job.row = self._board.enter(claim.token, started, deadline, place)
@@ -171,24 +173,32 @@ class Runner:
 
     def _call(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
         running_job.set(job)
+        try:
+            if task.timeout is not None:
+                result = self._call_limited(job, task, task.timeout)
+            elif not self._hooks.middlewares:
+                result = task.function(*job.args, **job.kwargs)
+            else:
+                with around(self._hooks.middlewares, (job,)):
+                    result = task.function(*job.args, **job.kwargs)
+        except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a job's code end that job alone
+            return self._failed(job, policy, error)
+        return self._done(job, task, result)
+
+    def _call_limited(self, job: JobContext, task: Task[..., Any, Any], seconds: float) -> object:
+        """The same for a task with a timeout."""
         limit: Limit | None = None
         try:
             try:
-                if task.timeout is not None:
-                    limit = self.watchdog.begin(task.timeout)
-                if not self._hooks.middlewares:
-                    result = task.function(*job.args, **job.kwargs)
-                else:
-                    with around(self._hooks.middlewares, (job,)):
-                        result = task.function(*job.args, **job.kwargs)
+                limit = self.watchdog.begin(seconds)
+                with around(self._hooks.middlewares, (job,)):
+                    return task.function(*job.args, **job.kwargs)
             finally:
                 self._lift(limit)
-        except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a job's code end that job alone
+        except TimeIsUp as error:
             self._lift(limit)  # again: it may have struck while it was lifted
-            if isinstance(error, TimeIsUp):
-                mend_log()
-            return self._failed(job, policy, _timed_out(task, error) if isinstance(error, TimeIsUp) else error)
-        return self._done(job, task, result)
+            mend_log()
+            raise _timed_out(task, error) from None
 
     def _lift(self, limit: Limit | None) -> None:
         if limit is not None and os.getpid() == self._home:

@@ -1,0 +1,177 @@
+"""What all commands share: their shape, their common options, and the app they are about.
+
+`Command` and `Group` show examples as they are written and know what a mistyped name may have meant. Commands take -A, --store
+and --json; `opened` turns the first two into an app whose store can be used.
+
+Enters: options.  Leaves: an open `App`.  Called by: every command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from laneway.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from laneway.app import App
+
+__all__ = [
+    "Command",
+    "Group",
+    "app_argument",
+    "app_options",
+    "asked",
+    "confirmed",
+    "echo_json",
+    "examples",
+    "json_option",
+    "opened",
+    "question_options",
+    "said",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Examples(click.Command):
+    """Shows its epilog as it is written."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click gives it
+        """Write the epilog."""
+        if self.epilog:
+            formatter.write_paragraph()
+            for line in self.epilog.splitlines():
+                formatter.write(f"{line}\n")
+
+
+class Command(_Examples):
+    """A command with examples."""
+
+
+class Group(_Examples, click.Group):
+    """Commands about one thing."""
+
+    command_class = Command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is asked for."""
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names:
+            near = did_you_mean(args[0], names)
+            raise click.UsageError(f'there is no command "{args[0]}".{near} Commands: {", ".join(names)}.', ctx)
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Name the commands as they are declared: the most needed first."""
+        return list(self.commands)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Show the help if no command is named; that is no mistake."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+def examples(*lines: str) -> str:
+    """Return examples as an epilog."""
+    return "\n".join(["Examples:", *(f"  {line}" for line in lines)])
+
+
+# -- common options ----------------------------------------------------------------------------------------------
+
+
+def app_argument(function: F) -> F:
+    """Add the app as an argument, for commands that are about nothing else."""
+    return click.argument("app_name", metavar="[APP]", required=False)(function)
+
+
+def app_options(function: F) -> F:
+    """Add -A/--app and --store."""
+    function = click.option("--store", metavar="URL", help="Use this store, whatever the app says.")(function)
+    return click.option(
+        "-A", "--app", "app_option", metavar="APP", help="The app: module:attribute, or a path. [LANEWAY_APP]"
+    )(function)  # fmt: skip
+
+
+def json_option(function: F) -> F:
+    """Add --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
+
+
+def question_options(function: F) -> F:
+    """Add --yes and --dry-run, for what changes many things."""
+    function = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(function)
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(function)
+
+
+# -- the app -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(
+    app_option: str | None, store: str | None, argument: str | None = None, *, makes: bool = False, tasks: bool = False
+) -> Generator[App]:
+    """Open the app a command is about; with `store` alone it is one without tasks.
+
+    `makes` is for commands that may make the store, `tasks` for those that need the app's tasks.
+    """
+    from laneway.app import App  # noqa: PLC0415 - the help needs none of it
+    from laneway.locate import check_store, find_app, load_tasks  # noqa: PLC0415
+
+    bare = store is not None and not argument and not app_option
+    app = App(store) if bare else find_app(argument, app_option, store)
+    try:
+        if tasks:
+            load_tasks(app)
+        check_store(app, to_write=makes)
+        yield app
+    finally:
+        app.close()
+
+
+# -- answers -----------------------------------------------------------------------------------------------------
+
+
+def echo_json(document: object) -> None:
+    """Print a document."""
+    import json  # noqa: PLC0415 - the help needs none of it
+
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def said(text: str, document: object, as_json: bool) -> None:
+    """Say what was done, as text or as a document."""
+    if as_json:
+        echo_json(document)
+    else:
+        click.echo(text)
+
+
+def confirmed(question: str, *, yes: bool) -> None:
+    """Go on if the user says so; without a terminal only --yes says so."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody is here to answer: add --yes, or --dry-run to look first")
+    if not click.confirm(question, err=True):
+        click.echo("nothing was changed", err=True)
+        raise click.exceptions.Exit(0)
+
+
+def asked(pairs: Iterable[tuple[str, object]]) -> list[str]:
+    """Return options as they are written on the command line, those that were given."""
+    import shlex  # noqa: PLC0415 - the help needs none of it
+
+    words: list[str] = []
+    for flag, value in pairs:
+        if value is True:
+            words.append(flag)
+        elif value not in (None, False):
+            words += [flag, shlex.quote(str(value))]
+    return words

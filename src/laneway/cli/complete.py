@@ -1,0 +1,73 @@
+"""Completion: the shell asks what may follow, and gets the names that the app and its store know.
+
+Whatever goes wrong on the way (no app, no store, a module that cannot be imported) means that nothing is offered.
+
+Enters: what is typed so far.  Leaves: names.  Called by: click, for the shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from laneway.app import App
+
+__all__ = ["ids", "lanes", "queue_list", "queues", "schedules", "tasks", "workers"]
+
+Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def _names(find: Callable[[App], list[str]], *, listed: bool = False) -> Complete:
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        from laneway.cli.command import opened  # noqa: PLC0415 - the help needs none of it
+
+        before, _, last = incomplete.rpartition(",") if listed else ("", "", incomplete)
+        taken = ctx.params.get(param.name or "") or ()
+        try:
+            with _silence(), opened(*(ctx.params.get(name) for name in ("app_option", "store", "app_name"))) as app:
+                found = find(app)
+        except Exception:  # noqa: BLE001 - a user's module may raise anything, and a shell has no place for it
+            return []
+        start = f"{before}," if before else ""
+        return [f"{start}{name}" for name in found if name.startswith(last) and name not in taken]
+
+    return complete
+
+
+@contextlib.contextmanager
+def _silence() -> Generator[None]:
+    """What a user's module prints must not become a name."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
+
+
+def _queues(app: App) -> list[str]:
+    from laneway.cli.known import queue_names  # noqa: PLC0415
+
+    return queue_names(app)
+
+
+def _tasks(app: App) -> list[str]:
+    from laneway.cli.known import task_names  # noqa: PLC0415
+
+    return task_names(app)
+
+
+def _ids(app: App) -> list[str]:
+    from laneway.cli.known import job_ids  # noqa: PLC0415
+
+    return job_ids(app)
+
+
+queues = _names(_queues)
+queue_list = _names(_queues, listed=True)
+tasks = _names(_tasks)
+ids = _names(_ids)
+lanes = _names(lambda app: sorted({job.lane for job in app.inspect.jobs(limit=1000, newest=True) if job.lane}))
+schedules = _names(lambda app: sorted(name for name, task in app.tasks.items() if task.schedule is not None))
+workers = _names(lambda app: [worker.id for worker in app.inspect.workers()])

@@ -1,0 +1,124 @@
+"""`laneway jobs`: find jobs, look at one, and act on one or many."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from laneway.cli import complete
+from laneway.cli.command import Group, app_options, asked, echo_json, examples, json_option, opened
+from laneway.cli.jobs_act import ACTIONS, filter_options, given
+
+__all__ = ["jobs"]
+
+
+@click.group(
+    "jobs", cls=Group, no_args_is_help=True,
+    epilog=examples(
+        "laneway jobs list --state dead",
+        "laneway jobs show 06c4g8w2r9k1x3v5b7n0",
+        "laneway jobs retry --state dead --queue mail",
+    ),
+)  # fmt: skip
+def jobs() -> None:
+    """Find jobs, look at them, act on them."""
+
+
+@jobs.command(
+    "list",
+    epilog=examples(
+        "laneway jobs list --state dead --newest",
+        "laneway jobs list --task shop.charge --error Timeout",
+        "laneway jobs list --lane order-7 --json",
+    ),
+)
+@filter_options
+@click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many at most.")
+@click.option("--newest", is_flag=True, help="The newest first.")
+@click.option("--after", metavar="ID", help="Go on after this job, or where the page before ended.", shell_complete=complete.ids)
+@app_options
+@json_option
+def list_(
+    limit: int, newest: bool, after: str | None, app_option: str | None, store: str | None, as_json: bool, **which: Any
+) -> None:
+    """List jobs, in the order they came."""
+    from laneway.cli.job_views import COLUMNS, entry, row  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.known import check_queue, check_task  # noqa: PLC0415
+    from laneway.cli.table import print_table  # noqa: PLC0415
+
+    with opened(app_option, store) as app:
+        page = app.inspect.jobs(**which, limit=limit, after=after, newest=newest)
+        if not page:
+            check_queue(app, which["queue"])
+            check_task(app, which["task"])
+    if as_json:
+        echo_json([entry(job) for job in page])
+    else:
+        queues = len({job.queue for job in page})
+        print_table(COLUMNS, [row(job, queues) for job in page], empty="no such jobs" if given(which) else "no jobs")
+    if page.next is not None:
+        flags = [(f"--{name}", value) for name, value in which.items()]
+        again = asked([*flags, ("--limit", limit), ("--newest", newest), ("-A", app_option), ("--store", store)])
+        click.echo(f"more: laneway jobs list {' '.join(again)} --after {page.next}", err=True)
+
+
+@jobs.command("show", epilog=examples("laneway jobs show 06c4g8w2r9k1x3v5b7n0", "laneway jobs show …3v5b7n0 --json"))
+@click.argument("id_", metavar="ID", shell_complete=complete.ids)
+@app_options
+@json_option
+def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Show everything about a job.
+
+    Its arguments, attempts with their errors, progress, log, and why it is where it is. The end of its id will do, as a worker's
+    lines show it.
+    """
+    from laneway.cli import job_views  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.known import find_job, find_run, unknown_job  # noqa: PLC0415
+    from laneway.cli.show import wants_colour  # noqa: PLC0415
+
+    with opened(app_option, store) as app:
+        job = find_job(app, id_)
+        if job is not None:
+            reasons = app.inspect.explain(job.id).reasons
+            lines, document = job_views.page(job, reasons), job_views.document(job, reasons)
+        elif run := find_run(app, id_):
+            value = app.store_inspect.result(run.id).value
+            document = job_views.run_document(run)
+            if value is not None:
+                import json  # noqa: PLC0415
+
+                document["result"] = json.loads(value)
+            lines = job_views.run_page(run, None if value is None else value.decode())
+        else:
+            raise unknown_job(app, id_)
+    if as_json:
+        echo_json(document)
+    else:
+        click.echo("\n".join(lines), color=wants_colour(sys.stdout))
+
+
+@jobs.command("explain", epilog=examples("laneway jobs explain 06c4g8w2r9k1x3v5b7n0"))
+@click.argument("id_", metavar="ID", shell_complete=complete.ids)
+@app_options
+@json_option
+def explain(id_: str, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Say why a job is where it is."""
+    from laneway.cli.known import find_job, unknown_job  # noqa: PLC0415 - the help needs none of it
+    from laneway.errors import UnknownJob  # noqa: PLC0415
+
+    with opened(app_option, store) as app:
+        job = find_job(app, id_)
+        try:
+            found = app.inspect.explain(id_ if job is None else job.id)
+        except UnknownJob:
+            raise unknown_job(app, id_) from None
+    if as_json:
+        echo_json({"id": found.id, "state": found.state, "reasons": found.reasons})
+    else:
+        click.echo("\n".join([f"{found.id} is {found.state}:", *(f"  {reason}" for reason in found.reasons)]))
+
+
+for action in ACTIONS:
+    jobs.add_command(action)

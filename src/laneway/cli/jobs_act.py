@@ -1,0 +1,194 @@
+"""Acting on jobs: `laneway jobs retry|cancel|kill|delete|reschedule`.
+
+One id is acted on at once. More than one, or all that match filters, are counted first, and a question is asked.
+
+Enters: ids or filters.  Leaves: how many jobs were changed.  Called by: `jobs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from laneway.cli import complete
+from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
+from laneway.cli.values import Duration, Moment, OneOf, when
+
+if TYPE_CHECKING:
+    from laneway.app import App
+
+__all__ = ["ACTIONS", "filter_options", "given"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATES = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
+FILTERS = ("state", "queue", "task", "lane", "error")
+
+
+def filter_options(function: F) -> F:
+    """Add the filters."""
+    for option in (
+        click.option("--error", metavar="TEXT", help="A part of the last error."),
+        click.option("--lane", metavar="LANE", help="Only of this lane.", shell_complete=complete.lanes),
+        click.option("--task", metavar="TASK", help="Only of this task.", shell_complete=complete.tasks),
+        click.option("--queue", metavar="QUEUE", help="Only of this queue.", shell_complete=complete.queues),
+        click.option("--state", type=OneOf(STATES), metavar="STATE", help=f"Only those: {', '.join(STATES)}."),
+    ):
+        function = option(function)
+    return function
+
+
+def given(which: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the filters that were given."""
+    return {name: value for name, value in which.items() if name in FILTERS and value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done to jobs."""
+
+    verb: str
+    past: str
+    states: tuple[str, ...]  #: what it changes
+
+
+RETRY = Action("retry", "retried", ("retrying", "dead"))
+CANCEL = Action("cancel", "cancelled", STATES[:-1])
+KILL = Action("kill", "killed", STATES[:-1])
+DELETE = Action("delete", "deleted", STATES)
+RESCHEDULE = Action("reschedule", "rescheduled", STATES[:-2])
+
+
+def _act(
+    action: Action, ids: tuple[str, ...], at: float | datetime | None, *, yes: bool, dry_run: bool,
+    app_option: str | None, store: str | None, as_json: bool, **which: Any,
+) -> None:  # fmt: skip
+    filters = given(which)
+    if bool(ids) == bool(filters):
+        how = f"laneway jobs {action.verb} ID, or with --state, --queue, --task, --lane or --error"
+        raise click.UsageError(f"ids and filters together: use one of them. {how}" if ids else f"say which jobs: {how}")
+    with opened(app_option, store) as app:
+        changed, matching = _one(app, action, ids[0], at, dry_run) if len(ids) == 1 else _many(
+            app, action, {"ids": ids} if ids else filters, at, yes=yes, dry_run=dry_run
+        )  # fmt: skip
+    text = f"{_jobs(changed)} {action.past}" + (f" of {matching} that matched" if changed < matching else "")
+    if dry_run:
+        text = f"{_jobs(matching)} would be {action.past}; nothing was changed"
+    said(text, {"matched": matching, "changed": changed, "dry_run": dry_run}, as_json)
+
+
+def _one(app: App, action: Action, id_: str, at: float | datetime | None, dry_run: bool) -> tuple[int, int]:
+    from laneway.cli.known import unknown_job  # noqa: PLC0415 - the help needs none of it
+
+    job = app.inspect.job(id_)
+    if job is None:
+        raise unknown_job(app, id_)
+    call = getattr(app.inspect, action.verb)
+    if not dry_run and not (call(id_) if at is None else call(id_, at)):
+        raise click.ClickException(f"{id_} is {job.state}: there is nothing to {action.verb}")
+    return int(not dry_run), 1
+
+
+def _many(
+    app: App, action: Action, which: Mapping[str, Any], at: float | datetime | None, *, yes: bool, dry_run: bool
+) -> tuple[int, int]:
+    counted = _count(app, action, which)
+    matching = sum(counted.values())
+    if not matching or dry_run:
+        return 0, matching
+    parts = ", ".join(f"{number} {state}" for state, number in counted.items() if number)
+    confirmed(f"{action.verb.capitalize()} {_jobs(matching)} ({parts})?", yes=yes)
+    call = getattr(app.inspect, f"{action.verb}_all")
+    return int(call(**which) if at is None else call(at, **which)), matching
+
+
+def _count(app: App, action: Action, which: Mapping[str, Any]) -> dict[str, int]:
+    """Count what matches, by state; only what the action can change, unless a state is asked for."""
+    from laneway.cli.known import check_queue, check_task, unknown_job  # noqa: PLC0415 - the help needs none of it
+
+    if ids := which.get("ids"):
+        counted: dict[str, int] = dict.fromkeys(STATES, 0)
+        for id_ in dict.fromkeys(ids):
+            job = app.inspect.job(id_)
+            if job is None:
+                raise unknown_job(app, id_)
+            counted[job.state] += 1
+        return counted
+    check_queue(app, which.get("queue"))
+    check_task(app, which.get("task"))
+    rest = {name: value for name, value in which.items() if name != "state"}
+    return {state: app.inspect.count(state, **rest) for state in ((which["state"],) if "state" in which else action.states)}
+
+
+def _jobs(number: int) -> str:
+    return f"{number:,} job{'' if number == 1 else 's'}"
+
+
+# -- the commands ------------------------------------------------------------------------------------------------
+
+
+def _options(function: F) -> F:
+    for option in (json_option, app_options, question_options, filter_options):
+        function = option(function)
+    return click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=complete.ids)(function)
+
+
+@click.command(
+    "retry", cls=Command,
+    epilog=examples("laneway jobs retry 06c4g8w2r9k1x3v5b7n0", "laneway jobs retry --state dead --error Timeout --dry-run"),
+)  # fmt: skip
+@_options
+def retry(ids: tuple[str, ...], **options: Any) -> None:
+    """Run dead jobs again, or those that wait for their retry now."""
+    _act(RETRY, ids, None, **options)
+
+
+@click.command(
+    "cancel", cls=Command,
+    epilog=examples("laneway jobs cancel 06c4g8w2r9k1x3v5b7n0", "laneway jobs cancel --task shop.newsletter --yes"),
+)  # fmt: skip
+@_options
+def cancel(ids: tuple[str, ...], **options: Any) -> None:
+    """Cancel jobs; those that run are asked to end."""
+    _act(CANCEL, ids, None, **options)
+
+
+@click.command(
+    "kill", cls=Command, epilog=examples("laneway jobs kill 06c4g8w2r9k1x3v5b7n0", "laneway jobs kill --queue mail --state ready")
+)
+@_options
+def kill(ids: tuple[str, ...], **options: Any) -> None:
+    """Let jobs die: they are kept, and can be retried."""
+    _act(KILL, ids, None, **options)
+
+
+@click.command(
+    "delete", cls=Command,
+    epilog=examples("laneway jobs delete 06c4g8w2r9k1x3v5b7n0", "laneway jobs delete --state dead --task shop.old --yes"),
+)  # fmt: skip
+@_options
+def delete(ids: tuple[str, ...], **options: Any) -> None:
+    """Remove jobs for good; those that run, after their run."""
+    _act(DELETE, ids, None, **options)
+
+
+@click.command(
+    "reschedule", cls=Command,
+    epilog=examples(
+        "laneway jobs reschedule 06c4g8w2r9k1x3v5b7n0 --in 5m",
+        "laneway jobs reschedule --queue mail --at 2026-12-24T18:00+01:00",
+    ),
+)  # fmt: skip
+@click.option("--in", "within", metavar="DURATION", type=Duration(), help="So long from now: 30s, 5m, 2h, 1d.")
+@click.option("--at", metavar="TIME", type=Moment(), help="At this time: 2026-12-24T18:00+01:00.")
+@_options
+def reschedule(ids: tuple[str, ...], within: float | None, at: datetime | None, **options: Any) -> None:
+    """Make waiting jobs due at another time."""
+    _act(RESCHEDULE, ids, when(within, at, needed=True), **options)
+
+
+ACTIONS = (retry, reschedule, cancel, kill, delete)

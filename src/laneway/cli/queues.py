@@ -1,0 +1,109 @@
+"""`laneway queues`: list, pause, resume and clear queues."""
+
+from __future__ import annotations
+
+import click
+
+from laneway.cli import complete
+from laneway.cli.command import (
+    Group,
+    app_options,
+    confirmed,
+    echo_json,
+    examples,
+    json_option,
+    opened,
+    question_options,
+    said,
+)
+
+__all__ = ["queues"]
+
+
+@click.group(
+    "queues", cls=Group, no_args_is_help=True,
+    epilog=examples("laneway queues list", "laneway queues pause mail", "laneway queues clear mail --dry-run"),
+)  # fmt: skip
+def queues() -> None:
+    """List queues, pause and resume them, empty them."""
+
+
+@queues.command("list", epilog=examples("laneway queues list", "laneway queues list --json"))
+@app_options
+@json_option
+def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
+    """List the queues with their jobs by state."""
+    from laneway.cli.table import STATE_COLOURS, Cell, Column, ago, print_table  # noqa: PLC0415 - the help needs none of it
+    from laneway.job import STATES  # noqa: PLC0415
+
+    with opened(app_option, store) as app:
+        found = app.inspect.queues()
+    if as_json:
+        echo_json([
+            {
+                "name": queue.name, "paused": queue.paused, "paused_by": queue.paused_by or None,
+                "paused_at": queue.paused_at.isoformat() if queue.paused_at else None, "counts": queue.counts,
+            }
+            for queue in found
+        ])  # fmt: skip
+        return
+    rows: list[list[str | Cell]] = []
+    for queue in found:
+        since = f"{ago(queue.paused_at)} by {queue.paused_by}" if queue.paused_by and queue.paused_at else ""
+        paused = Cell("yes", "yellow", since) if queue.paused else Cell("no", "", " ")
+        numbers = [
+            Cell(str(queue.counts[state]), STATE_COLOURS[state] if queue.counts[state] else "bright_black") for state in STATES
+        ]
+        rows.append([queue.name, *numbers, paused])
+    columns = [Column("queue"), *(Column(state, right=True, whole=True) for state in STATES), Column("paused")]
+    print_table(columns, rows, empty="no queues yet: the first enqueue makes one")
+
+
+def _acts(names: tuple[str, ...], app_option: str | None, store: str | None, as_json: bool, paused: bool) -> None:
+    with opened(app_option, store, tasks=True) as app:
+        for name in names:
+            (app.inspect.pause if paused else app.inspect.resume)(name)
+    done = "paused" if paused else "resumed"
+    said(f"{done} {', '.join(names)}", [{"name": name, "paused": paused} for name in names], as_json)
+
+
+@queues.command("pause", epilog=examples("laneway queues pause mail billing"))
+@click.argument("names", metavar="QUEUE...", nargs=-1, required=True, shell_complete=complete.queues)
+@app_options
+@json_option
+def pause(names: tuple[str, ...], app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Stop claims from queues. What runs goes on, and enqueueing too."""
+    _acts(names, app_option, store, as_json, paused=True)
+
+
+@queues.command("resume", epilog=examples("laneway queues resume mail billing"))
+@click.argument("names", metavar="QUEUE...", nargs=-1, required=True, shell_complete=complete.queues)
+@app_options
+@json_option
+def resume(names: tuple[str, ...], app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Let paused queues go on."""
+    _acts(names, app_option, store, as_json, paused=False)
+
+
+@queues.command("clear", epilog=examples("laneway queues clear mail --dry-run", "laneway queues clear mail --yes"))
+@click.argument("name", metavar="QUEUE", shell_complete=complete.queues)
+@question_options
+@app_options
+@json_option
+def clear(name: str, yes: bool, dry_run: bool, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Remove all waiting jobs of a queue. What runs goes on, what is dead stays."""
+    from laneway.cli.known import check_queue  # noqa: PLC0415 - the help needs none of it
+
+    with opened(app_option, store) as app:
+        check_queue(app, name)
+        counts = {queue.name: queue.counts for queue in app.inspect.queues()}.get(name, {})
+        waiting = {state: number for state, number in counts.items() if state not in ("running", "dead") and number}
+        number = sum(waiting.values())
+        parts = ", ".join(f"{number} {state}" for state, number in waiting.items())
+        if number and not dry_run:
+            confirmed(f"Remove {number:,} jobs of queue {name} ({parts})?", yes=yes)
+        removed = app.inspect.clear(name) if number and not dry_run else 0
+    text = f"{removed:,} jobs of queue {name} removed"
+    if dry_run:
+        text = f"{number:,} jobs of queue {name} would be removed; nothing was changed"
+    said(text, {"matched": number, "changed": removed, "dry_run": dry_run}, as_json)

@@ -1,0 +1,95 @@
+"""`laneway schedules`: list the app's schedules, run one now, pause and resume them."""
+
+from __future__ import annotations
+
+import click
+
+from laneway.cli import complete
+from laneway.cli.command import Group, app_options, echo_json, examples, json_option, opened, said
+
+__all__ = ["schedules"]
+
+
+@click.group(
+    "schedules", cls=Group, no_args_is_help=True,
+    epilog=examples("laneway schedules list", "laneway schedules run shop.report", "laneway schedules pause shop.report"),
+)  # fmt: skip
+def schedules() -> None:
+    """List schedules, run one now, pause and resume them.
+
+    A schedule has the name of its task. They are in the app: --store alone does not do.
+    """
+
+
+def _needs_an_app(app_option: str | None, store: str | None) -> str | None:
+    """Return how the app is named; --store alone means the app that would be taken without it."""
+    from laneway.locate import choose  # noqa: PLC0415 - the help needs none of it
+
+    return choose(None, app_option)[0] if store is not None else app_option
+
+
+@schedules.command("list", epilog=examples("laneway schedules list", "laneway schedules list --json"))
+@app_options
+@json_option
+def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
+    """List the schedules, with their last slot and their next."""
+    from laneway.cli.table import Cell, Column, moment, print_table  # noqa: PLC0415 - the help needs none of it
+
+    with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
+        found = app.inspect.schedules()
+    if as_json:
+        echo_json([
+            {
+                "task": one.task, "schedule": one.schedule, "catch_up": one.catch_up, "paused": one.paused,
+                "paused_by": one.paused_by or None, "last_at": one.last_at.isoformat() if one.last_at else None,
+                "next_at": one.next_at.isoformat(),
+            }
+            for one in found
+        ])  # fmt: skip
+        return
+    columns = [
+        Column("task"), Column("schedule"), Column("catch up"), Column("last", whole=True), Column("next", whole=True),
+        Column("paused"),
+    ]  # fmt: skip
+    rows: list[list[str | Cell]] = [
+        [
+            one.task, one.schedule, one.catch_up, moment(one.last_at) if one.last_at else Cell("-", "bright_black", "never"),
+            Cell("-", "", " ") if one.paused else moment(one.next_at, ""),
+            Cell("yes", "yellow", f"by {one.paused_by}") if one.paused else Cell("no", "", " "),
+        ]
+        for one in found
+    ]  # fmt: skip
+    print_table(columns, rows, empty='no schedules: declare one with @app.task(schedule="0 3 * * *")')
+
+
+@schedules.command("run", epilog=examples("laneway schedules run shop.report"))
+@click.argument("task", metavar="TASK", shell_complete=complete.schedules)
+@app_options
+@json_option
+def run(task: str, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Enqueue a schedule's job now, beside its slots."""
+    with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
+        job = app.inspect.run_schedule(task)
+    said(job.id, {"id": job.id, "created": job.created}, as_json)
+
+
+@schedules.command("pause", epilog=examples("laneway schedules pause shop.report"))
+@click.argument("task", metavar="TASK", shell_complete=complete.schedules)
+@app_options
+@json_option
+def pause(task: str, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Let a schedule's slots pass unused until it is resumed."""
+    with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
+        app.inspect.pause_schedule(task)
+    said(f"paused {task}", {"task": task, "paused": True}, as_json)
+
+
+@schedules.command("resume", epilog=examples("laneway schedules resume shop.report"))
+@click.argument("task", metavar="TASK", shell_complete=complete.schedules)
+@app_options
+@json_option
+def resume(task: str, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Let a paused schedule go on with its next slot."""
+    with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
+        app.inspect.resume_schedule(task)
+    said(f"resumed {task}", {"task": task, "paused": False}, as_json)

@@ -1,0 +1,74 @@
+"""What the words of a command mean: durations, moments, states, and values of a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+from laneway.errors import did_you_mean
+from laneway.settings import SETTINGS, read_duration
+
+__all__ = ["Duration", "Moment", "OneOf", "setting_option", "when"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Duration(click.ParamType[float]):
+    """A duration: 30, 30s, 5m, 2h, 1d."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read it."""
+        try:
+            return read_duration(value)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+class Moment(click.ParamType[datetime]):
+    """A moment: 2026-12-24T18:00+01:00. Without an offset it is in this machine's time zone."""
+
+    name = "moment"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Read it."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            return datetime.fromisoformat(str(value)).astimezone()
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r}: use a date and a time, such as 2026-12-24T18:00 or 2026-12-24T18:00+01:00", param, ctx)
+
+
+class OneOf(click.Choice[str]):
+    """A choice that knows what a mistyped word may have meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Read it."""
+        if value not in self.choices:
+            known = ", ".join(self.choices)
+            self.fail(f'there is no "{value}".{did_you_mean(str(value), self.choices)} Choose from {known}', param, ctx)
+        return str(value)
+
+
+def when(within: float | None, at: datetime | None, *, needed: bool = False) -> float | datetime | None:
+    """Return the time that --in and --at mean together."""
+    if within is not None and at is not None:
+        raise click.UsageError("--in and --at together: leave one out")
+    if needed and within is None and at is None:
+        raise click.UsageError("say when: --in 5m, or --at 2026-12-24T18:00")
+    return within if at is None else at
+
+
+def setting_option(name: str, *flags: str, **more: Any) -> Callable[[F], F]:
+    """Add an option that sets a setting; its help says its default and its name in the environment.
+
+    The value stays as it is written: `Settings.find` reads it, and says in the same words what is wrong with it.
+    """
+    setting = SETTINGS[name]
+    shown = f"{setting.help} [{setting.environment}; {setting.shown_default}]"
+    return click.option(*(flags or (f"--{name.replace('_', '-')}",)), name, metavar=setting.metavar, help=shown, **more)

@@ -1,0 +1,248 @@
+"""Settings: every one of them, where it may be written, and what it means.
+
+A setting is what a flag of the command says, else what the code says, else the environment (LANEWAY_SLOTS), else its key under
+[tool.laneway] in the pyproject.toml of the working folder, else its default. A value that cannot be used is a ConfigError of one
+line: the place where it is written, the value, and what to write instead.
+
+Enters: texts and TOML values.  Leaves: `Found` values that know where they come from.  Called by: `app`, `locate`, the commands.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from laneway.errors import ConfigError, did_you_mean
+
+__all__ = ["PREFIX", "SETTINGS", "UNSAID", "Found", "Setting", "Settings", "read_duration", "read_size"]
+
+PREFIX = "LANEWAY_"
+FILE = "pyproject.toml"
+
+
+class _Unsaid:
+    def __repr__(self) -> str:
+        return "as set"
+
+
+#: Stands for what the code does not say: None may be a value.
+UNSAID: Final[Any] = _Unsaid()
+
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+# -- reading one value -------------------------------------------------------------------------------------------
+
+
+def read_duration(value: object) -> float:
+    """Return seconds, or raise ValueError that says how durations are written.
+
+    >>> [read_duration(text) for text in ("30", "30s", "1.5m", "2h", "1d", 7)]
+    [30.0, 30.0, 90.0, 7200.0, 86400.0, 7.0]
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|[smhdw]?)", _text(value), re.IGNORECASE)
+    if not found:
+        raise ValueError("use seconds, or a number with its unit: 30, 30s, 5m, 2h, 1d")
+    return float(found[1]) * _SECONDS[found[2].lower()]
+
+
+def read_size(value: object) -> int:
+    """Return bytes, or raise ValueError that says how sizes are written.
+
+    >>> [read_size(text) for text in ("400M", "2 GiB", 1024)]
+    [419430400, 2147483648, 1024]
+    """
+    found = re.fullmatch(r"(\d+)\s*([KMG]?)(i?B)?", _text(value), re.IGNORECASE)
+    if not found or not int(found[1]):
+        raise ValueError("use an amount of memory: 400M or 2G")
+    return int(found[1]) * _BYTES[found[2].upper()]
+
+
+def _text(value: object) -> str:
+    """Return what a flag, the environment or a TOML file says as text; what is no single value becomes one that fits nothing."""
+    return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else "?"
+
+
+def _whole(low: int, high: int | None = None) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        text = _text(value)
+        if not re.fullmatch(r"\d{1,18}", text) or int(text) < low or (high is not None and int(text) > high):
+            raise ValueError(f"use a whole number from {low}" + (f" to {high}" if high is not None else ""))
+        return int(text)
+
+    return read
+
+
+def _more_than_nothing(value: object) -> float:
+    try:
+        number = float(_text(value))
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ValueError("use a number greater than 0")
+    return number
+
+
+def _seconds(low: float) -> Callable[[object], float]:
+    def read(value: object) -> float:
+        seconds = read_duration(value)
+        if seconds < low:
+            raise ValueError(f"use at least {low:g} seconds")
+        return seconds
+
+    return read
+
+
+def _words(example: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(f'use a string, such as "{example}"')
+        return value
+
+    return read
+
+
+def _names(value: object) -> tuple[str, ...]:
+    from laneway.job import check_queue  # noqa: PLC0415 - the help needs none of it
+
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in cast("list[object]", value)):
+        raise ValueError("use names of queues: mail,default")
+    return tuple(check_queue(name.strip()) for name in cast("list[str]", value))
+
+
+# -- the settings ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting."""
+
+    name: str  #: also its key under [tool.laneway]
+    read: Callable[[object], Any]  #: makes a value of what is written; its ValueError says what to write
+    default: Any
+    metavar: str
+    help: str  #: one line
+    without: str = ""  #: the default in words, where the value says too little
+
+    @property
+    def environment(self) -> str:
+        """The environment's name for it."""
+        return f"{PREFIX}{self.name.upper()}"
+
+    @property
+    def shown_default(self) -> str:
+        """The default as a person writes it."""
+        return self.without or f"{self.default:g}"
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("url", _words("sqlite:///jobs.db"), None, "URL", "The store.", "laneway.db beside the app's file"),
+        Setting("app", _words("shop.jobs:app"), None, "APP", "The app.", "app.py or main.py here"),
+        Setting("queues", _names, (), "A,B", "Serve only these queues.", "all"),
+        Setting("slots", _whole(1), 25, "N", "Jobs at a time, in each process."),
+        Setting("processes", _whole(1, 1000), 1, "N", "Processes."),
+        Setting("shutdown_timeout", _seconds(0), 25.0, "SECONDS", "How long running jobs may take to end after a stop."),
+        Setting("beat", _seconds(0.05), 3.0, "SECONDS", "How often the store hears that the processes live."),
+        Setting(
+            "timeout_grace", _seconds(0.1), 2.0, "SECONDS",
+            "How long a run may go on after its timeout before its process is replaced.",
+        ),
+        Setting("max_jobs", _whole(1), None, "N", "Replace a process after so many jobs.", "never"),
+        Setting("max_memory", read_size, None, "SIZE", "Replace a process that has more memory, such as 400M.", "never"),
+        Setting("dead_days", _more_than_nothing, 30.0, "DAYS", "How long dead jobs are kept."),
+        Setting("dead_max", _whole(1), 10_000, "N", "How many dead jobs are kept.", "10000"),
+        Setting(
+            "dead_after", _seconds(0.001), 15.0, "SECONDS", "A worker on another host whose beat stands still so long is dead."
+        ),
+    )
+}  # fmt: skip
+
+
+# -- finding them ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A setting's value and where it comes from."""
+
+    value: Any
+    source: str  #: the flag, "code", the environment's name, the file and key, or "default"
+
+
+class Settings:
+    """The settings as they are written around this process: in the environment, and in the working folder's pyproject.toml."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._file = (Path() if folder is None else folder) / FILE
+
+    def find(self, name: str, *, flag: tuple[str, object] | None = None, code: object = UNSAID) -> Found:
+        """Return a setting. `flag` is how it is written on the command line, and its value; `code` what the program says."""
+        setting = SETTINGS[name]
+        if flag is not None and flag[1] is not None:
+            return Found(_read(setting, flag[1], f"{flag[0]} {_written(flag[1])}"), flag[0])
+        if code is not UNSAID:
+            return Found(code, "code")
+        if text := self._environ.get(setting.environment):
+            return Found(_read(setting, text, f"{setting.environment}={text}"), setting.environment)
+        if name in self.table:
+            value = self.table[name]
+            place = f"[tool.laneway] {name} in {self._file}"
+            return Found(_read(setting, value, f"{place} is {value!r}"), place)
+        return Found(setting.default, "default")
+
+    @functools.cached_property
+    def table(self) -> Mapping[str, object]:
+        """What pyproject.toml says under [tool.laneway], by the settings' names."""
+        try:
+            text = self._file.read_text(encoding="utf-8") if self._file.is_file() else ""
+            written: Mapping[str, object] = _parse(text) if "laneway" in text else {}
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self._file} cannot be read: {error}") from None
+        named = {key.replace("-", "_"): value for key, value in written.items()}
+        for key in named:
+            if key not in SETTINGS:
+                near = did_you_mean(key, SETTINGS)
+                raise ConfigError(
+                    f'[tool.laneway] in {self._file}: there is no setting "{key}".{near} There are {", ".join(SETTINGS)}'
+                )
+        return named
+
+    def unknown(self) -> list[str]:
+        """Name the environment's variables that look like a setting and are none, each with what may be meant."""
+        known = [setting.environment for setting in SETTINGS.values()]
+        strange = [name for name in sorted(self._environ) if name.startswith(PREFIX) and name not in known]
+        return [f"{name} is no setting.{near}" for name in strange if (near := did_you_mean(name, known))]
+
+
+@functools.lru_cache(maxsize=4)  # a program may make many apps
+def _parse(text: str) -> Mapping[str, object]:
+    import tomllib  # noqa: PLC0415 - only where there is a file to read
+
+    table: object = tomllib.loads(text)
+    for key in ("tool", "laneway"):
+        table = cast("dict[str, object]", table).get(key, {})
+        if not isinstance(table, dict):
+            raise ValueError("[tool.laneway] is no table")
+    return cast("dict[str, object]", table)
+
+
+def _read(setting: Setting, value: object, where: str) -> Any:
+    try:
+        return setting.read(value)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _written(value: object) -> str:
+    return ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value)

@@ -20,7 +20,7 @@ from laneway.board import Board
 from laneway.job import new_id
 from laneway.store.contract import Store, WorkerInfo
 
-__all__ = ["Observer", "described", "here", "recover_strangers"]
+__all__ = ["Observer", "described", "here", "is_stopped", "recover_strangers"]
 
 log = logging.getLogger("laneway")
 
@@ -59,6 +59,11 @@ def _process(pid: int) -> tuple[int, str]:
     # The command in parentheses may hold anything: what counts comes after the last one.
     fields = stat[stat.rindex(")") + 2 :].split()
     return int(fields[19]), fields[0]
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped: by SIGSTOP, or in a debugger."""
+    return _process(pid)[1] in _STOPPED
 
 
 class Observer:

@@ -49,6 +49,8 @@ class Hatchery:
     def end(self) -> None:
         """End it now, and see it end."""
         self.wire.close()
+        if self.report is None:
+            self.process.kill()  # it loads the app, and does not see the wire close
         if self.code is None:
             try:
                 self.code = self._popen.wait(1.0)

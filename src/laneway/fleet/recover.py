@@ -19,7 +19,7 @@ from msgspec import Struct
 from laneway.errors import StoreError, StoreUnavailable
 from laneway.fleet.member import Member
 from laneway.kernel import memory
-from laneway.life import described, recover_strangers
+from laneway.life import described, is_stopped, recover_strangers
 from laneway.store.contract import Heard, Store, WorkerInfo
 
 __all__ = ["End", "Keeper"]
@@ -115,15 +115,18 @@ class Keeper:
     def _beat(self) -> None:
         members = [member for member in self._members() if member.info is not None]
         infos: list[WorkerInfo] = []
+        stopped: set[str] = set()
         for member in members:
-            if (info := member.info) is not None:
+            if (info := member.info) is not None and is_stopped(info.pid):
+                stopped.add(info.id)  # it cannot speak, and nobody knows whether it ever will: others may have its jobs
+            elif info is not None:
                 used = memory(info.pid)
                 member.rss = used[0]
                 infos.append(described(info, member.board, used))
         for id_, heard in self._store.beat(infos).items():
             self.heard.append((id_, heard))
         self._wake()
-        recover_strangers(self._store, self._ours.__contains__)
+        recover_strangers(self._store, lambda id_: id_ in self._ours and id_ not in stopped)
 
     def _is_away(self, error: StoreUnavailable) -> None:
         if not self._away:

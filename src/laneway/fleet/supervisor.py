@@ -60,6 +60,11 @@ class Stopped(LanewayError):
     """The fleet was told to stop before it had started."""
 
 
+def _pause(failures: int) -> float:
+    """Return how long to wait after so many failures in a row, seconds."""
+    return min(0.1 * 2.0 ** min(failures, 20), SLOWEST)  # a power that grows for hours has no number any more
+
+
 class Post:
     """A place for a worker in the fleet. Who leaves it makes room for the next one."""
 
@@ -76,11 +81,11 @@ class Post:
             return
         self.member = None
         now = time.monotonic()
-        if not surprise or now - member.since >= LIVED or any(member.board.counts.values()):
+        if not surprise or now - member.since >= LIVED or any(member.board.counts.values()) or member.board.entries():
             self.failures = 0
         else:
             self.failures += 1
-            self.free_at = now + min(0.1 * 2.0**self.failures, SLOWEST)
+            self.free_at = now + _pause(self.failures)
 
 
 class Supervisor:
@@ -434,7 +439,7 @@ class Supervisor:
                 cause = cause_of_death(self._next.code or 0)
                 log.error("the app cannot be loaded any more: its process ended with %s", cause)
             self._next = None
-            self._zygote_at = now + min(0.1 * 2.0**self._zygote_failures, SLOWEST)
+            self._zygote_at = now + _pause(self._zygote_failures)
             self._zygote_failures += 1
         if self._zygote.wire.closed and self._next is None and not self._stopping and now >= self._zygote_at:
             log.warning("the zygote is lost: another one is started")

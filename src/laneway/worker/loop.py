@@ -343,7 +343,7 @@ class Loop:
 
     def _wait_out(self) -> None:
         """Wait before the next try, a little longer each time, up to two seconds."""
-        pause = min(0.05 * 2**self._trouble, 2.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter is no secret
+        pause = min(0.05 * 2 ** min(self._trouble, 10), 2.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter is no secret
         time.sleep(min(pause, max(self._deadline - time.monotonic(), 0)))
 
     def _give_back(self) -> None:

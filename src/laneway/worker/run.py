@@ -50,6 +50,20 @@ CRASHES = 3
 clock = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1)))
 
 
+class _Forks:
+    """How many forks lie between the program and this process: a job that forks finds out, and the kernel need not be asked."""
+
+    depth = 0
+
+    def one_more(self) -> None:
+        self.depth += 1
+
+
+_forks = _Forks()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forks.one_more)
+
+
 def judge(
     policy: Retry, attempt: int, error: BaseException, describe: Callable[[BaseException], ErrorInfo] = ErrorInfo.of
 ) -> Outcome:
@@ -95,7 +109,7 @@ class Runner:
         self.fresh_for = float("inf")  # so long after that its claims are surely its own, seconds
         self.fence = 0  # claims up to this token are not
         self.log_runs = log.isEnabledFor(logging.DEBUG)
-        self._home = os.getpid()
+        self._home = _forks.depth
 
     def run(self, claim: Claim) -> Settled:
         """Run a claim in this thread."""
@@ -201,7 +215,7 @@ class Runner:
             raise _timed_out(task, error) from None
 
     def _lift(self, limit: Limit | None) -> None:
-        if limit is not None and os.getpid() == self._home:
+        if limit is not None and _forks.depth == self._home:
             self.watchdog.end(limit)
 
     def _apart(self, task: Task[..., Any, Any], claim: Claim) -> bool:
@@ -284,7 +298,7 @@ class Runner:
 
     def _leave_child(self, error: BaseException | None = None) -> None:
         """End the child of a fork in a job's code: the job is its parent's, and the worker too."""
-        if os.getpid() != self._home:
+        if _forks.depth != self._home:
             code = error.code if isinstance(error, SystemExit) else error and 1
             os._exit(code if isinstance(code, int) else code is not None)
 

@@ -10,6 +10,7 @@ Called by: stores (`up`, `down`), and the worker's watchdog, which makes a `Limi
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -102,7 +103,14 @@ def down() -> None:
 
 def _is_delicate(thread: int) -> bool:
     """Say whether a thread is in a function that must not be interrupted."""
-    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
+    # Python before 3.11.9 and 3.12.3 may collect garbage in there with a lock of its own held, and wait for itself (gh-106883).
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage] - it is documented
+    finally:
+        if collects:
+            gc.enable()
     return frame is not None and frame.f_code.co_name in _DELICATE
 
 

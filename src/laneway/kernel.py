@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import suppress
 
-__all__ = ["cause_of_death", "die_with", "memory", "open_pidfd", "set_title"]
+__all__ = ["cause_of_death", "die_with", "kill_group", "memory", "open_pidfd", "set_title"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -41,6 +42,13 @@ def memory(pid: int) -> tuple[int, int]:
     except psutil.Error:
         return 0, 0
     return used.rss, getattr(used, "pss", used.rss)
+
+
+def kill_group(pid: int) -> None:
+    """End a process and what it has started: its group, if it has one of its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
 
 
 def set_title(text: str) -> None:

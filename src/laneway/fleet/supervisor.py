@@ -35,7 +35,7 @@ from laneway.fleet.stacks import Stacks
 from laneway.fleet.wire import Child, Ended, Failed, Forked, Message, Report
 from laneway.instant import SECOND
 from laneway.job import new_id
-from laneway.kernel import cause_of_death, set_title
+from laneway.kernel import cause_of_death, kill_group, set_title
 from laneway.store import open_store
 from laneway.store.contract import Heard
 
@@ -283,6 +283,7 @@ class Supervisor:
                 if message.worker in self._members:
                     self._members[message.worker].isolated[message.pid] = child
                 else:
+                    kill_group(child.pid)
                     child.kill()  # its worker is gone, and what it would run is somebody else's by now
                     child.close()
             case Ended():
@@ -308,6 +309,7 @@ class Supervisor:
             if member.process.handle is not None:
                 self._selector.unregister(member.process.handle)
             for child in member.isolated.values():
+                kill_group(child.pid)
                 child.kill()
         if member.gone_at is not None:
             self._look_at_dead(member, member.gone_at)

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from laneway.context import JobContext
 from laneway.job import Claim
+from laneway.kernel import kill_group
 from laneway.outcome import Cancelled, Dead, Done, Notes, Outcome, Retrying, Snoozed
 from laneway.worker.service import Service
 
@@ -100,6 +101,8 @@ class Isolation:
         """End the child of a claim."""
         self._killed.add(token)
         pid, handles = self._pids.get(token, (0, []))
+        if pid:
+            kill_group(pid)  # the zygote has not reaped it: the number is still its own
         with contextlib.suppress(ProcessLookupError):
             if handles:
                 signal.pidfd_send_signal(handles[0], signal.SIGKILL)
@@ -239,7 +242,8 @@ def _no_worker(*_: object) -> None:
 
 
 def run_isolated(app: App, fd: int) -> None:
-    """Run one claim in this process, which has just been forked for it."""
+    """Run one claim in this process, which has just been forked for it. It leads a group: what it starts is ended with it."""
+    os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # who asked for this run decides
     with socket.socket(fileno=fd) as line:

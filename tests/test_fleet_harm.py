@@ -1,0 +1,225 @@
+"""Jobs that harm: whatever one does to its process, its neighbours finish, and it alone is charged."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetharm import Yard, open_yard, tell
+from laneway import App, JobHandle
+from workbench import until
+
+CRASHED = "laneway.errors.JobCrashed"
+TIMED_OUT = "laneway.errors.JobTimeout"
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    with open_yard(tmp_path) as made:
+        yield made
+
+
+def check_neighbours(yard: Yard, neighbours: list[JobHandle[Any]], dead_workers: set[int]) -> int:
+    """All have finished, in their first attempt, and once unless their worker died under them. Return how many ran again."""
+    runs = Counter(mark.job for mark in yard.marks("neighbour"))
+    assert runs.keys() == {handle.id for handle in neighbours}
+    assert {mark.attempt for mark in yard.marks("neighbour")} == {1}
+    repeated = {id_ for id_, number in runs.items() if number > 1}
+    first = {mark.job: mark.pid for mark in reversed(yard.marks("neighbour"))}
+    assert {first[id_] for id_ in repeated} <= dead_workers, "somebody ran twice whose worker did not die"
+    assert max(runs.values()) <= 2
+    return len(repeated)
+
+
+# -- crashes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["crash", "crash_async"])
+@pytest.mark.parametrize(
+    ("how", "cause"), [("exit_now", "exit code 1"), ("segfault", "signal SIGSEGV"), ("kill_self", "signal SIGKILL")]
+)
+def test_a_job_that_kills_its_worker_is_dead_within_a_second_and_its_neighbours_finish(
+    yard: Yard, task: str, how: str, cause: str
+) -> None:
+    fleet = yard.start()
+    before = set(fleet.workers)
+
+    harmful, neighbours = yard.surround(task, how)
+    yard.until_state(harmful, "dead", timeout=5.0)
+    first = yard.until_mark("crashing", harmful)
+    took = time.monotonic() - first.at
+    yard.until_done(neighbours, timeout=10.0)
+
+    kind, message = yard.error(harmful)
+    assert kind == CRASHED
+    assert cause in message
+    assert took < 2.5, f"it was in dead after {took:.2f} s"
+    assert len(yard.marks("crashing", harmful)) == 4  # once among others, then three times alone
+    assert [mark.what for mark in yard.marks(job=harmful) if mark.what != "crashing"] == ["died of JobCrashed"]
+    again = check_neighbours(yard, neighbours, before)
+    assert again <= 4, "more ran again than the dead worker had slots"
+    assert yard.app.inspect.counts()["dead"] == 1
+    assert yard.app.store_inspect.totals()["crashed"] >= 1
+    fleet.until_workers(2)
+    tell(f"{task} {how}: dead after {took:.3f} s, {again} neighbours ran again")
+
+
+@pytest.mark.parametrize("how", ["exit_now", "segfault", "kill_self"])
+def test_an_isolated_job_that_crashes_harms_no_worker(yard: Yard, how: str) -> None:
+    fleet = yard.start()
+    workers = set(fleet.until_workers(2))
+
+    harmful, neighbours = yard.surround("crash_isolated", how)
+    yard.until_state(harmful, "dead", timeout=5.0)
+    took = time.monotonic() - yard.marks("crashing", harmful)[0].at
+    yard.until_done(neighbours, timeout=10.0)
+
+    assert yard.error(harmful)[0] == CRASHED
+    assert len(yard.marks("crashing", harmful)) == 3
+    assert check_neighbours(yard, neighbours, set()) == 0
+    assert set(fleet.workers) == workers
+    assert took < 2.0
+    tell(f"isolated {how}: dead after {took:.3f} s")
+
+
+def test_a_job_that_crashes_its_worker_once_and_then_runs_alone_is_done(yard: Yard) -> None:
+    fleet = yard.start()
+    before = set(fleet.workers)
+
+    harmful, neighbours = yard.surround("crash_first", "segfault")
+    yard.until_done([harmful, *neighbours])
+
+    assert len(yard.marks("crashing", harmful)) == 2
+    assert yard.marks("survived", harmful)[0].attempt == 1  # a crash among others is not counted
+    assert yard.marks("survived", harmful)[0].pid not in {*before, *fleet.workers}  # it ran alone
+    assert yard.app.inspect.counts()["dead"] == 0
+    check_neighbours(yard, neighbours, before)
+
+
+def test_two_suspects_in_one_worker_are_told_apart(yard: Yard) -> None:
+    """The one that held still is done, the one that crashed is dead."""
+    yard.start(processes=1, slots=2)
+    innocent = yard.enqueue("hold", "go")
+    yard.until_mark("holding", innocent)
+
+    guilty = yard.enqueue("crash", "kill_self")
+    yard.until_state(guilty, "dead", timeout=5.0)
+    yard.until_mark("holding", innocent, times=2)
+    yard.gate("go").touch()
+
+    yard.until_done([innocent])
+    assert {mark.attempt for mark in yard.marks(job=innocent)} == {1}
+
+
+def test_a_crash_in_a_lane_lets_the_lane_go_on_in_order(yard: Yard) -> None:
+    path = yard.write(
+        "import os\nfrom pathlib import Path\n"
+        "@app.task(lane='lane')\n"
+        "def step(lane: str, n: int) -> None:\n"
+        f"    with open({str(yard.folder / 'order')!r}, 'a') as f: f.write(f'{{n}} ')\n"
+        "    if n == 2: os._exit(3)\n"
+    )
+    fleet = yard.start(app_name=str(path), ready=False)
+    sender = App(yard.app.url)
+    task = sender.task(name="app.step", lane="lane")(_step)
+    handles = [task.enqueue("a", n) for n in range(5)]
+    sender.close()
+
+    yard.until_state(handles[2], "dead")
+    yard.until_done([handles[4]])
+
+    assert (yard.folder / "order").read_text().split() == ["0", "1", "2", "2", "2", "2", "3", "4"]
+    fleet.until_workers(2)
+
+
+def _step(lane: str, n: int) -> None: ...
+
+
+# -- memory ------------------------------------------------------------------------------------------------------
+
+
+def test_memory_beyond_a_limit_inside_a_job_is_an_ordinary_failure(yard: Yard) -> None:
+    fleet = yard.start()
+    workers = set(fleet.workers)
+
+    harmful, neighbours = yard.surround("eat_limited")
+    yard.until_state(harmful, "dead")
+    yard.until_done(neighbours)
+
+    assert yard.error(harmful)[0] == "MemoryError"
+    assert check_neighbours(yard, neighbours, set()) == 0
+    assert set(fleet.workers) == workers
+
+
+def test_a_worker_with_too_much_memory_is_replaced_after_its_jobs_and_never_amid_one(yard: Yard) -> None:
+    fleet = yard.start("--max-memory", "200M", "--beat", "0.1", processes=1)
+    (old,) = fleet.workers
+    yard.until_done([yard.enqueue("neighbour")])  # one that has done nothing would be followed by its like
+
+    harmful = yard.enqueue("eat", 200, "go")
+    yard.until_mark("holding", harmful)
+    fleet.until_said(r"has \d+ MiB, more than --max-memory allows")
+    until(lambda: len(fleet.workers) == 2, "a new worker beside the old one")
+    assert harmful.state() == "running"
+    neighbours = [yard.enqueue("neighbour") for _ in range(40)]
+    yard.until_done(neighbours)
+    assert old in fleet.workers
+    assert old not in {mark.pid for mark in yard.marks("neighbour")[1:]}
+    yard.gate("go").touch()
+
+    yard.until_done([harmful])
+    until(lambda: old not in fleet.workers, "the old worker's end")
+    assert len(yard.marks("holding", harmful)) == len(yard.marks("held", harmful)) == 1
+
+
+# -- forks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["fork_and_return", "fork_async"])
+def test_a_child_that_returns_from_a_job_ends_and_the_job_is_its_parents(yard: Yard, task: str) -> None:
+    fleet = yard.start()
+
+    harmful, neighbours = yard.surround(task)
+    yard.until_done([harmful, *neighbours])
+
+    assert len(yard.marks("parent", harmful)) == 1
+    assert check_neighbours(yard, neighbours, set()) == 0
+    assert len(fleet.members()) == 4
+
+
+def test_a_child_that_raises_in_a_job_ends_with_1_and_the_job_is_its_parents(yard: Yard) -> None:
+    fleet = yard.start()
+
+    harmful, neighbours = yard.surround("fork_and_raise")
+    yard.until_done([harmful, *neighbours])
+
+    assert len(yard.marks("child 1", harmful)) == 1
+    assert check_neighbours(yard, neighbours, set()) == 0
+    assert len(fleet.members()) == 4
+
+
+# -- the interpreter held ----------------------------------------------------------------------------------------
+
+
+def test_a_job_that_holds_the_interpreter_for_longer_than_the_limits_is_not_taken_for_dead(yard: Yard) -> None:
+    fleet = yard.start("--beat", "0.2", processes=1, slots=2, HARM_DEAD_AFTER="1")
+    harmful = yard.enqueue("hold_the_interpreter", 4)
+    yard.until_mark("holding", harmful)
+    observer = yard.start("--beat", "0.2", processes=1, HARM_DEAD_AFTER="1")
+
+    neighbours = [yard.enqueue("neighbour") for _ in range(40)]
+    yard.until_done(neighbours, timeout=3.0)
+    yard.until_done([harmful], timeout=8.0)
+
+    assert len(yard.marks("holding", harmful)) == len(yard.marks("held", harmful)) == 1
+    held = yard.marks("held", harmful)[0].at - yard.marks("holding", harmful)[0].at
+    assert held > 3.9
+    assert yard.app.store_inspect.totals()["recovered"] == 0
+    for each in (fleet, observer):
+        assert "taken for dead" not in each.said
+        assert "is dead" not in each.said

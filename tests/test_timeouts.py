@@ -286,7 +286,7 @@ def test_a_strike_amid_a_garbage_collection_does_not_stop_the_interpreter() -> N
 
 
 def spin(end: float) -> None:
-    """Be busy. In a function of its own: in Python 3.13.0 an exception at a loop's turn passes by a `try` in the same function."""
+    """Be busy. In a function of its own: in Python 3.13.0 an exception at a loop's turn passes by a `try` of that function."""
     while time.perf_counter() < end:
         pass
 

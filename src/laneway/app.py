@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from laneway.codec import Codec
-from laneway.config import choose_url
+from laneway.config import check_written_url, choose_url
 from laneway.enqueue import Desk, Draft
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
 from laneway.handle import JobHandle
@@ -19,6 +19,7 @@ from laneway.hooks import Hooks
 from laneway.inspection import Inspection, Stats
 from laneway.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.options import TaskOptions, check_task_options
+from laneway.settings import UNSAID, Settings
 from laneway.signature import Signature
 from laneway.store import check_url, open_store
 from laneway.store.contract import Store
@@ -50,23 +51,28 @@ class App:
     'ready'
 
     `url` names the store; without one it is LANEWAY_URL, else `laneway.db` beside the file that makes the app. `imports` are
-    modules that declare tasks. Dead jobs are kept `dead_days` days, and at most `dead_max` of them. A worker on another
-    host whose beat has not moved for `dead_after` seconds is taken for dead. `format_error` makes the text that is stored of an
-    exception, in place of its traceback.
+    modules that declare tasks. Dead jobs are kept `dead_days` days (30), and at most `dead_max` of them (10,000). A worker on
+    another host whose beat has not moved for `dead_after` seconds (15) is taken for dead. What is not given here may be set
+    outside, see `laneway.settings`. `format_error` makes the text that is stored of an exception, in place of its traceback.
     """
 
     def __init__(
-        self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = 30, dead_max: int = 10_000,
-        dead_after: float = 15.0, format_error: Callable[[BaseException], str] | None = None,
+        self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = UNSAID, dead_max: int = UNSAID,
+        dead_after: float = UNSAID, format_error: Callable[[BaseException], str] | None = None,
     ) -> None:  # fmt: skip
         if isinstance(imports, str):
             raise ConfigError(f"imports={imports!r}: use a list of modules, imports=[{imports!r}]")
-        self.url = choose_url(url, sys._getframe(1).f_globals.get("__file__"))  # pyright: ignore[reportPrivateUsage] - the caller's file
-        check_url(self.url)  # a mistake surfaces here, not at the first enqueue
-        for name, value in (("dead_days", dead_days), ("dead_max", dead_max), ("dead_after", dead_after)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        around = Settings()
+        chosen = choose_url(url, sys._getframe(1).f_globals.get("__file__"), around)  # pyright: ignore[reportPrivateUsage] - the caller's file
+        self.url: str = chosen.value
+        check_written_url(chosen, check_url)  # a mistake surfaces here, not at the first enqueue
+        said = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
+        for name, value in said.items():
+            if value is not UNSAID and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
                 raise ConfigError(f"{name}={value!r}: use a number greater than 0")
-        self.dead_after = float(dead_after)
+        found = {name: around.find(name, code=value) for name, value in said.items()}
+        self.sources = {"url": chosen.source, **{name: one.source for name, one in found.items()}}
+        self.dead_after = float(found["dead_after"].value)
         self.imports = tuple(imports)
         if not all(isinstance(module, str) for module in self.imports):
             raise ConfigError(f"imports={self.imports!r}: use names of modules")
@@ -76,7 +82,7 @@ class App:
         self.codecs = Codec()
         self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.tasks)
         self.stats = Stats(lambda: self.store_inspect)
-        self.settings: dict[str, Any] = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
+        self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}
         self._tasks: dict[str, Task[..., Any, Any]] = {}
         self._loaded = self._importing = False
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself

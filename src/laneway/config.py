@@ -1,21 +1,21 @@
-"""Settings: where the store is, and what its URL says.
+"""Where the store is, and what its URL says.
 
 Enters: what the code or the environment gives.  Leaves: a `StoreURL`.  Called by: `app`, `store.open_store`.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from msgspec import Struct
 
 from laneway.errors import ConfigError, did_you_mean
+from laneway.settings import UNSAID, Found, Settings
 
-__all__ = ["StoreURL", "check_options", "choose_url", "number", "parse_url", "safe_url"]
+__all__ = ["StoreURL", "check_options", "check_written_url", "choose_url", "number", "parse_url", "safe_url"]
 
 EXAMPLES = 'use "sqlite:///jobs.db" (a file) or "sqlite://" (in memory, one process)'
 
@@ -28,14 +28,21 @@ class StoreURL(Struct, frozen=True):
     options: dict[str, str]
 
 
-def choose_url(url: str | None, app_file: str | None, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the URL to use: what the code says, else LANEWAY_URL, else laneway.db beside the app's file."""
-    if url is not None:
-        return url
-    if chosen := environ.get("LANEWAY_URL"):
-        return chosen
+def choose_url(url: str | None, app_file: str | None, settings: Settings | None = None) -> Found:
+    """Return the URL to use: what the code says, else the setting, else laneway.db beside the app's file."""
+    found = (settings or Settings()).find("url", code=UNSAID if url is None else url)
+    if found.value is not None:
+        return found
     folder = Path(app_file).resolve().parent if app_file else Path.cwd()
-    return f"sqlite:///{quote(str(folder / 'laneway.db'))}"
+    return Found(f"sqlite:///{quote(str(folder / 'laneway.db'))}", found.source)
+
+
+def check_written_url(found: Found, check: Callable[[str], object]) -> None:
+    """Check a URL; what is wrong with one that is written outside the code says where that is."""
+    try:
+        check(found.value)
+    except ConfigError as error:
+        raise (error if found.source == "code" else ConfigError(f"{found.source} ({safe_url(found.value)}): {error}")) from None
 
 
 def safe_url(url: str) -> str:

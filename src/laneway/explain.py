@@ -38,7 +38,7 @@ def explain(job: JobInfo, around: Around) -> list[str]:
             held = around.holder is not None and around.holder.id != job.id
             behind = [_behind(job, around)] if held else []
             found = [*behind, *_hindrances(job, around)]
-            since = f"it is due since {ago(around.now, job.due_at)}"
+            since = f"it has been due for {ago(around.now, job.due_at)}"
             return [*found, since] if found else [f"{since}: the next free slot takes it"]
         case _:
             return [_later(job, around), *_hindrances(job, around)]
@@ -51,9 +51,9 @@ def _running(job: JobInfo, around: Around) -> list[str]:
     run = next((run for run in worker.jobs if run.id == job.id), None)
     where = f"worker {worker.id} (pid {worker.pid} on {worker.host})"
     if run is None or run.started_at is None:
-        said = [f"it was claimed a moment ago by {where}"]
+        said = [f"it is held by {where}, which has not told yet since when it runs"]
     else:
-        said = [f"it runs on {where} since {ago(around.now, run.started_at)}"]
+        said = [f"it has run on {where} for {ago(around.now, run.started_at)}"]
     if worker.beat_age is not None and worker.beat_age > 10:
         said.append(f"that worker was last heard of {_span(worker.beat_age)} ago")
     if job.mark:
@@ -84,8 +84,8 @@ def _behind(job: JobInfo, around: Around) -> str:
     worker = next((worker for worker in around.workers if worker.id == holder.worker), None)
     run = next((run for run in worker.jobs if run.id == holder.id), None) if worker else None
     if holder.state == "running":
-        since = f" since {ago(around.now, run.started_at)}" if run and run.started_at else ""
-        doing = f"runs on worker {holder.worker}{since}"
+        since = f" for {ago(around.now, run.started_at)}" if run and run.started_at else ""
+        doing = f"has run on worker {holder.worker}{since}" if since else f"runs on worker {holder.worker}"
     elif holder.due_at > around.now:
         doing = f"is {holder.state} and due in {_span((holder.due_at - around.now).total_seconds())}"
     else:
@@ -99,8 +99,8 @@ def _hindrances(job: JobInfo, around: Around) -> list[str]:
     queue = around.queue
     if queue is not None and queue.paused:
         by = f" by {queue.paused_by}" if queue.paused_by else ""
-        since = f" since {ago(around.now, queue.paused_at)}" if queue.paused_at else ""
-        said.append(f"queue {job.queue} is paused{by}{since}")
+        since = f" for {ago(around.now, queue.paused_at)}" if queue.paused_at else ""
+        said.append(f"queue {job.queue} has been paused{by}{since}")
     working = [worker for worker in around.workers if worker.phase == "working"]
     serving = [worker for worker in working if not worker.queues or job.queue in worker.queues]
     if not working:

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from laneway.app import App
 from laneway.errors import ConfigError, StoreUnavailable, did_you_mean
+from laneway.settings import Settings
 from laneway.store import check_url
 
 __all__ = ["check_store", "choose", "find_app", "load_tasks"]
@@ -53,29 +54,13 @@ def choose(argument: str | None, option: str | None) -> tuple[str, str]:
         raise ConfigError(f"two apps are named, {argument} and -A {option}: leave one out")
     if named := argument or option:
         return named, ""
-    if named := os.environ.get("LANEWAY_APP"):
-        return named, "LANEWAY_APP: "
-    if named := _from_pyproject(Path("pyproject.toml")):
-        return named, "[tool.laneway] app in pyproject.toml: "
+    found = Settings().find("app")
+    if found.value is not None:
+        return found.value, f"{found.source}: "
     for file in FILES:
         if Path(file).is_file():
             return f"./{file}", ""
     raise ConfigError(f"no app found: there is no app.py or main.py in {Path.cwd()}; {HOW}")
-
-
-def _from_pyproject(file: Path) -> str | None:
-    if not file.is_file():
-        return None
-    import tomllib  # noqa: PLC0415 - only where there is a file to read
-
-    try:
-        settings = tomllib.loads(file.read_text(encoding="utf-8"))
-        named = settings.get("tool", {}).get("laneway", {}).get("app")
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from None
-    if named is not None and not isinstance(named, str):
-        raise ConfigError(f'[tool.laneway] app in {file} is {named!r}: use a string, such as "shop.jobs:app"')
-    return named
 
 
 # -- loading -----------------------------------------------------------------------------------------------------

@@ -19,13 +19,15 @@ import laneway as front
 from laneway.cli.command import Group
 from laneway.errors import LanewayError, NotFound, ResultError, StoreError
 
-__all__ = ["laneway", "main"]
+__all__ = ["COMMANDS", "laneway", "main"]
 
-COMMANDS = ("worker", "status", "jobs", "queues", "workers", "schedules", "enqueue", "demo")
+COMMANDS = (
+    "worker", "status", "top", "jobs", "queues", "lanes", "workers", "schedules", "enqueue", "migrate", "config", "demo",
+)  # fmt: skip
 
 EPILOG = """\
 Start with: laneway demo, then laneway worker in the folder of your app.py.
-Every command takes -A APP, --store URL and --json, and has examples in its --help.
+Whatever looks or acts takes -A APP, --store URL and --json; --help has examples.
 
 Settings: a flag, else what the code says, else LANEWAY_… in the environment, else
 [tool.laneway] in pyproject.toml. laneway config --sources shows them all.

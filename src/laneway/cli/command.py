@@ -33,6 +33,7 @@ __all__ = [
     "opened",
     "question_options",
     "said",
+    "somebody_is_there",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,11 +116,13 @@ def question_options(function: F) -> F:
 
 @contextmanager
 def opened(
-    app_option: str | None, store: str | None, argument: str | None = None, *, makes: bool = False, tasks: bool = False
-) -> Generator[App]:
+    app_option: str | None, store: str | None, argument: str | None = None, *,
+    makes: bool = False, tasks: bool = False, looks: bool = True,
+) -> Generator[App]:  # fmt: skip
     """Open the app a command is about; with `store` alone it is one without tasks.
 
-    `makes` is for commands that may make the store, `tasks` for those that need the app's tasks.
+    `makes` is for commands that may make the store, `tasks` for those that need the app's tasks; without `looks` nobody looks
+    whether the store can be used.
     """
     from laneway.app import App  # noqa: PLC0415 - the help needs none of it
     from laneway.locate import check_store, find_app, load_tasks  # noqa: PLC0415
@@ -129,7 +132,8 @@ def opened(
     try:
         if tasks:
             load_tasks(app)
-        check_store(app, to_write=makes)
+        if looks:
+            check_store(app, to_write=makes)
         yield app
     finally:
         app.close()
@@ -153,11 +157,16 @@ def said(text: str, document: object, as_json: bool) -> None:
         click.echo(text)
 
 
+def somebody_is_there() -> bool:
+    """Say whether a question would be read."""
+    return sys.stdin.isatty()
+
+
 def confirmed(question: str, *, yes: bool) -> None:
     """Go on if the user says so; without a terminal only --yes says so."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not somebody_is_there():
         raise click.UsageError(f"{question} Nobody is here to answer: add --yes, or --dry-run to look first")
     if not click.confirm(question, err=True):
         click.echo("nothing was changed", err=True)

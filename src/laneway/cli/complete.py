@@ -22,14 +22,15 @@ __all__ = ["ids", "lanes", "queue_list", "queues", "schedules", "tasks", "worker
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def _names(find: Callable[[App], list[str]], *, listed: bool = False) -> Complete:
+def _names(find: Callable[[App], list[str]], *, listed: bool = False, store: bool = True) -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         from laneway.cli.command import opened  # noqa: PLC0415 - the help needs none of it
 
         before, _, last = incomplete.rpartition(",") if listed else ("", "", incomplete)
         taken = ctx.params.get(param.name or "") or ()
         try:
-            with _silence(), opened(*(ctx.params.get(name) for name in ("app_option", "store", "app_name"))) as app:
+            where = (ctx.params.get(name) for name in ("app_option", "store", "app_name"))
+            with _silence(), opened(*where, tasks=not store, looks=store) as app:
                 found = find(app)
         except Exception:  # noqa: BLE001 - a user's module may raise anything, and a shell has no place for it
             return []
@@ -53,9 +54,10 @@ def _queues(app: App) -> list[str]:
 
 
 def _tasks(app: App) -> list[str]:
+    """The app's own tasks, or, if it has none, those that the store has heard of."""
     from laneway.cli.known import task_names  # noqa: PLC0415
 
-    return task_names(app)
+    return sorted(app.tasks) or task_names(app)
 
 
 def _ids(app: App) -> list[str]:
@@ -66,8 +68,8 @@ def _ids(app: App) -> list[str]:
 
 queues = _names(_queues)
 queue_list = _names(_queues, listed=True)
-tasks = _names(_tasks)
+tasks = _names(_tasks, store=False)
 ids = _names(_ids)
 lanes = _names(lambda app: sorted({job.lane for job in app.inspect.jobs(limit=1000, newest=True) if job.lane}))
-schedules = _names(lambda app: sorted(name for name, task in app.tasks.items() if task.schedule is not None))
+schedules = _names(lambda app: sorted(name for name, task in app.tasks.items() if task.schedule is not None), store=False)
 workers = _names(lambda app: [worker.id for worker in app.inspect.workers()])

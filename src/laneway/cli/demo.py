@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from laneway.cli.command import Command, examples
+
 if TYPE_CHECKING:
     from laneway.cli.demo_shop import Producer, Verdict
-    from laneway.cli.snapshot import Snapshot
+    from laneway.cli.snapshot import Details, Snapshot
     from laneway.worker import Worker
 
 __all__ = ["Demo", "demo"]
@@ -35,7 +37,7 @@ PATIENCE = 7.0
 SLOTS = 25
 
 
-@click.command("demo")
+@click.command("demo", cls=Command, epilog=examples("laneway demo", "laneway demo --seconds 60"))
 @click.option(
     "--seconds", metavar="N", envvar="DEMO_SECONDS", type=click.FloatRange(min=0.5, max=86_400),
     help="How long the shop is open: 30, or 10 if not on a terminal. DEMO_SECONDS does the same.",
@@ -76,6 +78,10 @@ def demo(ctx: click.Context, seconds: float | None) -> None:
 class Demo:
     """The shop while it is open: who asks `done` moves it on."""
 
+    every = 0.25
+    name = "a small shop at work"
+    hint = "Ctrl-C ends it"
+
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.interrupted = False
@@ -95,6 +101,32 @@ class Demo:
     def producing(self) -> bool:
         """Whether jobs are still being enqueued."""
         return self._producer.is_alive()
+
+    @property
+    def share(self) -> float:
+        """How much of it is over."""
+        return min(self.elapsed / self.seconds, 1.0)
+
+    @property
+    def phase(self) -> str:
+        """What it does now."""
+        if self.producing:
+            return f"{min(self.elapsed, self.seconds):3.0f} of {self.seconds:g} s"
+        return "stopping" if self.interrupted else "finishing"
+
+    def look(self) -> tuple[Snapshot, Details]:
+        """Look at the store, and at single jobs."""
+        from laneway.cli.demo_shop import app  # noqa: PLC0415
+        from laneway.cli.snapshot import Details  # noqa: PLC0415
+
+        seen = self.snapshot()
+        return seen, Details.of(app, seen)
+
+    @staticmethod
+    def rest(seconds: float) -> bool:
+        """Wait."""
+        time.sleep(seconds)
+        return False
 
     def snapshot(self) -> Snapshot:
         """Look at the store."""

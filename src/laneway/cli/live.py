@@ -1,16 +1,18 @@
-"""What commands show with rich: the demo's live view and the status tables.
+"""What commands show with rich: the live view of `top` and the demo, and the status tables.
 
 The live view is made for 80 columns and 24 rows and uses more if there are. Every row keeps its place: tasks, queues and lanes
 stay where they first appeared, and lists have as many lines as there is room for, filled or not. Only this module loads rich.
 
-Enters: snapshots.  Leaves: a picture of them.  Called by: `demo`, `status`.
+Enters: snapshots.  Leaves: a picture of them.  Called by: `top`, `demo`, `status`.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,53 +21,83 @@ from rich.text import Text
 
 from laneway.cli.show import OUTCOME_COLOURS, clip, clock, duration, short_id, sparkline
 from laneway.cli.snapshot import Details, Snapshot
+from laneway.cli.table import STATE_COLOURS
 from laneway.instant import SECOND
 from laneway.job import STATES
 
 if TYPE_CHECKING:
-    from laneway.cli.demo import Demo
     from laneway.store.inspect import Run
 
-__all__ = ["print_status", "watch"]
+__all__ = ["Shown", "View", "divide", "print_once", "print_status", "watch"]
 
-STATE_COLOURS = {
-    "scheduled": "cyan",
-    "ready": "blue",
-    "retrying": "yellow",
-    "blocked": "magenta",
-    "running": "green",
-    "dead": "red",
-}
-REFRESH = 0.25
+PHASE_COLOURS = {"working": "green", "quiet": "yellow", "stopping": "red"}
 HEAD = "bold"
+DIM = "bright_black"
 LANE_LINES = 4
+LEAST_RUNS = 3
+#: Queues are the last to become fewer.
+LEAST = {"queues": 5, "tasks": 3, "workers": 2, "lanes": 2}
 #: A view with blank lines between its parts needs so many rows.
 ROOMY = 30
 
 
-def watch(shown: Demo) -> None:
-    """Show a demo until it is over."""
-    from laneway.cli.demo_shop import app  # noqa: PLC0415
+class Shown(Protocol):
+    """What is watched."""
 
+    every: float  #: seconds between two looks
+    name: str  #: for the title
+    hint: str  #: how to end it
+
+    @property
+    def phase(self) -> str:
+        """What it does now, in a word."""
+        ...
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is over, if it has an end."""
+        ...
+
+    def look(self) -> tuple[Snapshot, Details]:
+        """Look at the store."""
+        ...
+
+    def done(self, seen: Snapshot) -> bool:
+        """Say whether it is over."""
+        ...
+
+    def rest(self, seconds: float) -> bool:
+        """Wait; True ends it."""
+        ...
+
+
+def watch(shown: Shown) -> None:
+    """Show something until it is over, on the whole screen."""
     console = Console(highlight=False)
-    view = View(sorted(app.tasks))
+    view = View()
     with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         while True:
             began = time.monotonic()
-            seen = shown.snapshot()
-            view.take(seen, Details.of(app))
+            seen, details = shown.look()
+            view.take(seen, details)
             live.update(view.picture(shown, console.width, console.height), refresh=True)
-            if shown.done(seen):
+            if shown.done(seen) or shown.rest(max(shown.every - (time.monotonic() - began), 0.02)):
                 return
-            time.sleep(max(REFRESH - (time.monotonic() - began), 0.02))
+
+
+def print_once(shown: Shown) -> None:
+    """Print one picture, where there is no screen."""
+    console = Console(highlight=False, width=120)
+    view = View()
+    view.take(*shown.look())
+    console.print(view.picture(shown, console.width, 40))
 
 
 class View:
     """The live view: what was seen so far, and how to paint it."""
 
-    def __init__(self, tasks: list[str]) -> None:
-        self._tasks = tasks
-        self._outcomes: dict[str, Counter[str]] = {task: Counter() for task in tasks}
+    def __init__(self) -> None:
+        self._outcomes: dict[str, Counter[str]] = {}  # by task
         self._counted: deque[tuple[str, int]] = deque(maxlen=3000)
         self._counted_set: set[tuple[str, int]] = set()
         self._lanes: list[str] = []
@@ -77,7 +109,7 @@ class View:
         """Take note of what a look at the store showed."""
         self._seen = seen
         self._details = details
-        for run in seen.recent:
+        for run in reversed(seen.recent):
             key = (run.id, run.finished)
             if key in self._counted_set:
                 continue
@@ -85,50 +117,56 @@ class View:
                 self._counted_set.discard(self._counted[0])
             self._counted.append(key)
             self._counted_set.add(key)
-            self._outcomes[run.task][run.outcome] += 1
+            self._outcomes.setdefault(run.task, Counter())[run.outcome] += 1
+        for job in details.running:
+            self._outcomes.setdefault(job.task, Counter())
         self._lanes += sorted({job.lane for job in details.blocked if job.lane} - set(self._lanes))
         self._ticks.append((time.monotonic(), seen.totals["processed"] + seen.totals["failed"]))
 
-    def picture(self, shown: Demo, width: int, height: int) -> RenderableType:
+    def picture(self, shown: Shown, width: int, height: int) -> RenderableType:
         """Paint everything in so many columns and rows."""
+        wishes = {
+            "queues": min(len(self._seen.queues), 8),
+            "tasks": min(len(self._outcomes), 6),
+            "workers": min(len(self._seen.workers), 6) if shown.share is None else 0,
+            "lanes": LANE_LINES,
+        }
         gap = [Text("")] if height >= ROOMY else []
+        lines, runs = divide(wishes, height - 4, len(gap))
         parts: list[RenderableType] = [self._title(shown, width), self._pulse(width), Text("")]
-        parts += [self._queues(), *gap, self._running(), *gap, self._lanes_and_dead(width), *gap]
-        used = 3 + (1 + len(self._seen.queues)) + (1 + len(self._tasks)) + (1 + LANE_LINES) + 3 * len(gap)
-        parts.append(self._runs(max(height - used - 1, 1)))
+        for name, paint in (("queues", self._queues), ("tasks", self._tasks), ("workers", self._workers)):
+            if wishes[name]:
+                parts += [paint(lines[name], width), *gap]
+        parts += [self._lanes_and_dead(lines["lanes"], width), *gap, self._runs(runs, width)]
         return Group(*parts)
 
     # -- its parts -------------------------------------------------------------------------------------------
 
-    def _title(self, shown: Demo, width: int) -> Text:
-        share = min(shown.elapsed / shown.seconds, 1.0)
-        bar = max(width - 58, 10)
-        filled = round(share * bar)
-        phase = (
-            f"{min(shown.elapsed, shown.seconds):3.0f} of {shown.seconds:g} s"
-            if shown.producing
-            else "stopping"
-            if shown.interrupted
-            else "finishing"
-        )
-        return Text.assemble(
-            ("Laneway ", HEAD), "a small shop at work  ", ("━" * filled, "green"), ("━" * (bar - filled), "bright_black"),
-            f"  {phase:12}", ("Ctrl-C ends it", "bright_black"), no_wrap=True, overflow="crop",
-        )  # fmt: skip
+    def _title(self, shown: Shown, width: int) -> Text:
+        title = Text.assemble(("Laneway ", HEAD), f"{shown.name}  ", no_wrap=True, overflow="ellipsis")
+        room = max(width - len(title) - len(shown.hint) - 15, 10)
+        if shown.share is None:
+            title.truncate(width - len(shown.hint) - 12, overflow="ellipsis")
+            return Text.assemble(title, " " * (width - len(title) - len(shown.hint) - 11), f"{shown.phase}  ", (shown.hint, DIM))
+        filled = round(shown.share * room)
+        bar = (("━" * filled, "green"), ("━" * (room - filled), DIM))
+        return Text.assemble(title, *bar, f"  {shown.phase:12}", (shown.hint, DIM), no_wrap=True, overflow="crop")
 
     def _pulse(self, width: int) -> Text:
-        size = max(width - 54, 10)
-        rates = self._rates(size)
         totals = self._seen.totals
+        figures = Text.assemble(
+            f"  enqueued {totals['enqueued']:<6}", ("done ", "green"), f"{totals['processed']:<6}",
+            ("retried ", "yellow"), f"{totals['retried']:<5}", ("dead ", "red"), f"{totals['dead']}",
+        )  # fmt: skip
+        size = max(width - len(figures) - 7, 10)
+        rates = self._rates(size)
+        rate = sum(rates[-4:]) / len(rates[-4:]) if rates else 0
         return Text.assemble(
-            (f"{sparkline(rates):>{size}}", "green"), f" {sum(rates[-4:]) / len(rates[-4:]) if rates else 0:3.0f}/s  ",
-            f"enqueued {totals['enqueued']:<5}", ("done ", "green"), f"{totals['processed']:<5}",
-            ("retried ", "yellow"), f"{totals['retried']:<4}", ("dead ", "red"), f"{totals['dead']:<3}",
-            no_wrap=True, overflow="crop",
+            (f"{sparkline(rates):>{size}}", "green"), f" {rate:4.0f}/s"[:7], figures, no_wrap=True, overflow="crop"
         )  # fmt: skip
 
     def _rates(self, size: int) -> list[float]:
-        """Runs a second, in half seconds, the newest last."""
+        """Runs a second, over two looks each, the newest last."""
         rates: list[float] = []
         ticks = list(self._ticks)
         for i in range(len(ticks) - 1, 1, -2):
@@ -136,49 +174,108 @@ class View:
             rates.append((many - few) / (after - before))
         return rates[size - 1 :: -1] if len(rates) >= size else rates[::-1]
 
-    def _queues(self) -> Table:
-        table = _grid(("queue", 14, "left"), *((state, 10, "right") for state in STATES))
-        for queue in self._seen.queues:
+    def _queues(self, lines: int, width: int) -> Table:
+        spare = max(width - 78, 0)
+        table = _grid(
+            ("queue", 16 + min(spare, 20), "left"),
+            *((state, len(state) + 2, "right") for state in STATES),
+            ("oldest", 9, "right"),
+        )
+        for queue in self._seen.queues[: _shown(lines, len(self._seen.queues))]:
             numbers = [_number(queue.counts[state], STATE_COLOURS[state]) for state in STATES]
-            table.add_row(f"{queue.name}{' (paused)' if queue.paused else ''}", *numbers)
+            first = self._details.oldest.get(queue.name)
+            age = duration(max((datetime.now(UTC) - first).total_seconds(), 0)) if first else ""
+            table.add_row(Text.assemble(queue.name, (" paused", "yellow") if queue.paused else ""), *numbers, age)
+        _add_rest(table, lines, len(self._seen.queues), "queues")
         return table
 
-    def _running(self) -> Table:
-        table = _grid(("task", 14, "left"), ("now", 30, "left"), *((name, 10, "right") for name in ("done", "retried", "dead")))
-        for task in self._tasks:
-            jobs = [job for job in self._details.running if job.task == task]
-            counted = self._outcomes[task]
-            numbers = [_number(counted[name], OUTCOME_COLOURS[name]) for name in ("done", "retrying", "dead")]
-            progress = next((job.progress for job in jobs if job.progress), None)
-            table.add_row(task, _bar(*progress) if progress else Text("●" * min(len(jobs), 30), "green"), *numbers)
+    def _tasks(self, lines: int, width: int) -> Table:
+        spare = max(width - 78, 0)
+        table = _grid(
+            ("task", 20 + min(spare, 24), "left"),
+            ("now", 26, "left"),
+            *((name, 10, "right") for name in ("done", "retried", "dead")),
+        )
+        running = Counter(job.task for job in self._details.running)
+        names = list(self._outcomes)
+        if len(names) > lines:  # not all have a place: the busy ones
+            names.sort(key=lambda name: (-running[name], -sum(self._outcomes[name].values()), name))
+        for task in names[: _shown(lines, len(names))]:
+            progress = next((job.progress for job in self._details.running if job.task == task and job.progress), None)
+            numbers = [_number(self._outcomes[task][name], OUTCOME_COLOURS[name]) for name in ("done", "retrying", "dead")]
+            table.add_row(task, _bar(*progress) if progress else Text("●" * min(running[task], 25), "green"), *numbers)
+        _add_rest(table, lines, len(names), "tasks")
         return table
 
-    def _lanes_and_dead(self, width: int) -> Table:
+    def _workers(self, lines: int, width: int) -> Table:
+        table = _grid(
+            ("worker", 24, "left"), ("phase", 10, "left"), ("busy", 8, "right"), ("memory", 8, "right"), ("beat", 12, "right"),
+            ("  runs", max(width - 62, 10), "left"),
+        )  # fmt: skip
+        for worker in self._seen.workers[: _shown(lines, len(self._seen.workers))]:
+            beat = "" if worker.beat_age is None else f"{duration(worker.beat_age)} ago"
+            table.add_row(
+                f"{worker.host or worker.id}:{worker.pid}", Text(worker.phase, PHASE_COLOURS.get(worker.phase, "")),
+                f"{len(worker.jobs)}/{worker.slots}", f"{worker.rss >> 20}M", Text(beat, DIM),
+                f"  {' '.join(sorted({job.task for job in worker.jobs}))}",
+            )  # fmt: skip
+        _add_rest(table, lines, len(self._seen.workers), "workers")
+        return table
+
+    def _lanes_and_dead(self, lines: int, width: int) -> Table:
         waiting = Counter(job.lane for job in self._details.blocked)
         left = 34
         table = Table.grid()
         table.add_column(width=left, no_wrap=True)
         table.add_column(width=width - left, no_wrap=True, overflow="ellipsis")
         table.add_row(Text("blocked jobs by lane", HEAD), Text("dead, the latest", HEAD))
-        dead = list(reversed(self._details.dead[-LANE_LINES:]))
-        for line in range(LANE_LINES):
+        lanes = self._lanes
+        if len(lanes) > lines * 2:  # not all have a place: the longest
+            lanes = sorted(lanes, key=lambda lane: (-waiting[lane], lane))
+        for line in range(lines):
             pair = Text()
-            for lane in self._lanes[line : LANE_LINES * 2 : LANE_LINES]:
-                pair.append(f"{clip(lane, 5)} ").append(clip("▪" * min(waiting[lane], 9), 11), "magenta")
+            name, bar = (16, 12) if len(lanes) <= lines else (5, 11)
+            for lane in lanes[line : lines * 2 : lines]:
+                pair.append(f"{clip(lane, name)} ").append(clip("▪" * min(waiting[lane], 9), bar), "magenta")
             died = Text()
-            if line < len(dead) and dead[line].errors:
-                error = dead[line].errors[-1]
-                died.append(f"{dead[line].task}  ").append(f"{error.kind.rpartition('.')[2]}: {error.message}", "red")
+            if line < len(self._details.dead) and self._details.dead[line].errors:
+                job = self._details.dead[line]
+                died.append(f"{job.task}  ").append(f"{job.errors[-1].kind.rpartition('.')[2]}: {job.errors[-1].message}", "red")
             table.add_row(pair, died)
         return table
 
-    def _runs(self, lines: int) -> Table:
+    def _runs(self, lines: int, width: int) -> Table:
+        spare = max(width - 78, 0)
         table = _grid(
-            ("last runs", 10, "left"), ("", 14, "left"), ("", 10, "left"), ("", 10, "left"), ("", 10, "left"), ("", 9, "right")
-        )
+            ("last runs", 10, "left"), ("", 21 + min(spare, 24), "left"), ("", 10, "left"), ("", 14, "left"), ("", 10, "left"),
+            ("", 9, "right"),
+        )  # fmt: skip
         for run in self._seen.recent[:lines]:
-            table.add_row(*_run_cells(run))
+            table.add_row(*_run_cells(run, 13))
         return table
+
+
+def divide(wishes: Mapping[str, int], room: int, gap: int) -> tuple[dict[str, int], int]:
+    """Divide a screen's rows among lists that have a heading each; return how many lines each gets, and the list of runs."""
+    lines = dict(wishes)
+    headings = (1 + gap) * sum(1 for number in lines.values() if number) + 1
+    for least in (LEAST, {}):
+        over = {name: number - least.get(name, 2) for name, number in lines.items()}
+        while headings + sum(lines.values()) + LEAST_RUNS > room and max(over.values()) > 0:
+            longest = max(over, key=lambda name: over[name])
+            lines[longest] -= 1
+            over[longest] -= 1
+    return lines, max(room - headings - sum(lines.values()), 1)
+
+
+def _shown(lines: int, number: int) -> int:
+    """How many of so many things are shown: one line less if not all have a place."""
+    return number if number <= lines else lines - 1
+
+
+def _add_rest(table: Table, lines: int, number: int, what: str) -> None:
+    if number > lines:
+        table.add_row(Text(f"and {number - lines + 1} more {what}", DIM))
 
 
 def _grid(*columns: tuple[str, int, str]) -> Table:
@@ -198,13 +295,13 @@ def _bar(done: float, total: float) -> Text:
     return Text.assemble(("━" * filled, "green"), ("━" * (20 - filled), "bright_black"), f" {share:4.0%}")
 
 
-def _run_cells(run: Run) -> list[Text | str]:
+def _run_cells(run: Run, lane: int = 40) -> list[Text | str]:
     took = duration((run.finished - run.started) / SECOND) if run.started else "-"
     return [
         Text(clock(run.finished / SECOND), "bright_black"),
         run.task,
         Text(short_id(run.id), "bright_black"),
-        run.lane or "-",
+        clip(run.lane or "-", lane).rstrip(),
         Text(run.outcome, OUTCOME_COLOURS[run.outcome]),
         took,
     ]

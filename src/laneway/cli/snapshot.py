@@ -1,13 +1,19 @@
-"""A look at a store: what `status` and the demo show, gathered in one go."""
+"""A look at a store: what `status`, `top` and the demo show, gathered in one go."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 from msgspec import Struct
 
 from laneway.app import App
-from laneway.store.inspect import Counts, JobInfo, QueueInfo, Run
+from laneway.store.inspect import Counts, JobInfo, QueueInfo, Run, WorkerStatus
 
 __all__ = ["Details", "Snapshot"]
+
+#: Where more jobs than this are in a store, nobody searches it every second for the one that waits longest.
+MANY = 100_000
+DEAD = 4
 
 
 class Snapshot(Struct, frozen=True):
@@ -18,12 +24,13 @@ class Snapshot(Struct, frozen=True):
     queues: list[QueueInfo]
     totals: dict[str, int]
     recent: list[Run]
+    workers: list[WorkerStatus]
 
     @classmethod
     def of(cls, app: App, runs: int) -> Snapshot:
         """Look at an app's store."""
-        queues = app.inspect.queues()
-        return cls(app.url, app.inspect.counts(), queues, app.stats.totals(), app.stats.recent(runs))
+        look = app.inspect
+        return cls(app.url, look.counts(), look.queues(), app.stats.totals(), app.stats.recent(runs), look.workers())
 
     @property
     def unfinished(self) -> int:
@@ -36,10 +43,24 @@ class Details(Struct, frozen=True):
 
     running: list[JobInfo]
     blocked: list[JobInfo]
-    dead: list[JobInfo]  #: newest last
+    dead: list[JobInfo]  #: the latest, newest first
+    oldest: dict[str, datetime]  #: since when the first job of a queue is ready
 
     @classmethod
-    def of(cls, app: App) -> Details:
+    def of(cls, app: App, seen: Snapshot) -> Details:
         """Look at an app's jobs."""
         jobs = app.inspect.jobs
-        return cls(jobs("running"), jobs("blocked", limit=1000), sorted(jobs("dead", limit=1000), key=lambda job: job.due_at))
+        waiting = [queue.name for queue in seen.queues if queue.counts["ready"]] if seen.unfinished < MANY else []
+        first = {name: found[0].due_at for name in waiting if (found := jobs("ready", queue=name, limit=1))}
+        return cls(jobs("running"), jobs("blocked", limit=500), _dead(app, seen), first)
+
+
+def _dead(app: App, seen: Snapshot) -> list[JobInfo]:
+    """The latest to die, as far as the last runs reach, then the latest to come."""
+    if not seen.counts["dead"]:
+        return []
+    ids = [run.id for run in seen.recent if run.outcome == "dead"][:DEAD]
+    found = {id_: job for id_ in ids if (job := app.inspect.job(id_)) is not None and job.state == "dead"}
+    if len(found) < DEAD:
+        found |= {job.id: job for job in app.inspect.jobs("dead", limit=DEAD, newest=True) if job.id not in found}
+    return list(found.values())[:DEAD]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from laneway.errors import did_you_mean
-from laneway.settings import SETTINGS, read_duration
+from laneway.settings import SETTINGS, Settings, read_duration
 
-__all__ = ["Duration", "Moment", "OneOf", "setting_option", "when"]
+__all__ = ["Duration", "Moment", "OneOf", "chosen_settings", "setting_option", "when"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,3 +72,14 @@ def setting_option(name: str, *flags: str, **more: Any) -> Callable[[F], F]:
     setting = SETTINGS[name]
     shown = f"{setting.help} [{setting.environment}; {setting.shown_default}]"
     return click.option(*(flags or (f"--{name.replace('_', '-')}",)), name, metavar=setting.metavar, help=shown, **more)
+
+
+def chosen_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a command: what its flags say, else what is written elsewhere."""
+    around = Settings()
+    return {name: around.find(name, flag=(f"--{name.replace('_', '-')}", _joined(value))).value for name, value in flags.items()}
+
+
+def _joined(value: Any) -> Any:
+    """An option that may be repeated gives a tuple; each of its values may be a list of its own."""
+    return ",".join(cast("tuple[str, ...]", value)) or None if isinstance(value, tuple) else value

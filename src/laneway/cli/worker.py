@@ -3,60 +3,40 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import time
+from typing import Any
 
 import click
+
+from laneway.cli import complete
+from laneway.cli.command import Command, app_argument, examples
+from laneway.cli.values import chosen_settings, setting_option
 
 __all__ = ["worker"]
 
 log = logging.getLogger("laneway")
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
-
-class Bytes(click.ParamType[int]):
-    """An amount of memory: 400M, 2G, or bytes."""
-
-    name = "bytes"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read it."""
-        found = re.fullmatch(r"(\d+)\s*([KMG]?)(i?B)?", str(value).strip(), re.IGNORECASE)
-        if not found or not int(found[1]):
-            self.fail(f"{value!r} is no amount of memory: use 400M or 2G", param, ctx)
-        return int(found[1]) * _UNITS[found[2].upper()]
-
-
-@click.command("worker")
-@click.argument("app_name", metavar="[APP]", required=False)
-@click.option("-A", "--app", "app_option", metavar="APP", help="The app, as the argument.")
-@click.option("-q", "--queues", metavar="A,B", multiple=True, help="Serve only these queues.")
-@click.option(
-    "-s", "-w", "--slots", metavar="N", type=int, default=25, show_default=True, help="Jobs at a time, in each process."
-)
-@click.option("-p", "--processes", metavar="N", type=click.IntRange(1, 1000), default=1, show_default=True, help="Processes.")
+@click.command(
+    "worker", cls=Command,
+    epilog=examples("laneway worker", "laneway worker shop.jobs:app -q mail,default -s 10 -p 4", "laneway worker --burst"),
+)  # fmt: skip
+@app_argument
+@click.option("-A", "--app", "app_option", metavar="APP", help="The app, as the argument. [LANEWAY_APP]")
+@setting_option("queues", "-q", "--queues", multiple=True, shell_complete=complete.queue_list)
+@setting_option("slots", "-s", "-w", "--slots")
+@setting_option("processes", "-p", "--processes")
 @click.option("--burst", is_flag=True, help="Stop when nothing is due.")
 @click.option("--reload", is_flag=True, help="Load the app again when one of its files changes.")
-@click.option("--store", metavar="URL", help="Use this store instead of the app's.")
-@click.option("--max-jobs", metavar="N", type=click.IntRange(min=1), help="Replace a process after so many jobs.")
-@click.option("--max-memory", metavar="SIZE", type=Bytes(), help="Replace a process that has more memory, such as 400M.")
-@click.option(
-    "--shutdown-timeout", metavar="SECONDS", type=click.FloatRange(min=0), default=25.0, show_default=True,
-    help="How long running jobs may take to end after a stop.",
-)  # fmt: skip
-@click.option(
-    "--timeout-grace", metavar="SECONDS", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
-    help="How long a run may go on after its timeout before its process is replaced.",
-)  # fmt: skip
-@click.option(
-    "--beat", metavar="SECONDS", type=click.FloatRange(min=0.05), default=3.0, show_default=True,
-    help="How often the store hears that the processes live.",
-)  # fmt: skip
+@click.option("--store", metavar="URL", help="Use this store, whatever the app says.")
+@setting_option("max_jobs")
+@setting_option("max_memory")
+@setting_option("shutdown_timeout")
+@setting_option("timeout_grace")
+@setting_option("beat")
 def worker(
-    app_name: str | None, app_option: str | None, queues: tuple[str, ...], slots: int, processes: int, burst: bool, reload: bool,
-    store: str | None, max_jobs: int | None, max_memory: int | None, shutdown_timeout: float, timeout_grace: float, beat: float,
+    app_name: str | None, app_option: str | None, burst: bool, reload: bool, store: str | None, **given: Any
 ) -> None:  # fmt: skip
     """Run jobs.
 
@@ -72,13 +52,12 @@ def worker(
 
     if reload:
         check_reload()
-    names = tuple(name.strip() for part in queues for name in part.split(","))
+    chosen = chosen_settings(given)
+    names: tuple[str, ...] = chosen["queues"]
+    slots: int = chosen["slots"]
+    processes: int = chosen["processes"]
     since = time.monotonic()
-    fleet = Supervisor(Plan(
-        app=app_name, app_option=app_option, store=store, queues=names, slots=slots, processes=processes, burst=burst,
-        reload=reload, shutdown_timeout=shutdown_timeout, max_jobs=max_jobs, max_memory=max_memory, beat=beat,
-        timeout_grace=timeout_grace,
-    ))  # fmt: skip
+    fleet = Supervisor(Plan(app=app_name, app_option=app_option, store=store, burst=burst, reload=reload, **chosen))
     try:
         report = fleet.load()
     except Stopped:

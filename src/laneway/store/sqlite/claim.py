@@ -83,23 +83,24 @@ class _Walk:
         size = min(most - len(self.claims) + 2 * self._passed, self._stride)
         rows = self._read(queue.name, rank, size)
         found = _Found()
+        claimed, in_lanes, unique, parked, expired = found.claimed, found.in_lanes, found.unique, found.parked, found.expired
         taken: set[str] = set()  # lanes taken in this portion
         turning: Callable[[], None] | None = None  # its lane goes on with another holder than these rows know of
-        claims, worker, books, now = self.claims, self._worker, self._turn.books, self._turn.now
+        claims, worker, books, now, room = self.claims, self._worker, self._turn.books, self._turn.now, MOST_PASSED - self._passed
         for seq, id_, task, lane, attempt, enqueued, due, place, lost, key, expires, body, holder in rows:
-            if len(claims) == most or self._passed + found.passed == MOST_PASSED:
+            if len(claims) == most or not room:
                 break
             if lane is not None and holder != seq and (holder is not None or lane in taken):
-                found.passed += 1
-                found.parked.append((seq,))
+                room -= 1
+                parked.append((seq,))
                 continue
             if expires is not None and expires < now:
                 old = (seq, id_, task, lane, enqueued)
                 if lane is not None and holder == seq:
                     turning = partial(self._expire_holder, queue, old)
                     break
-                found.passed += 1
-                found.expired.append(old)
+                room -= 1
+                expired.append(old)
                 continue
             try:
                 open_body(body)
@@ -109,12 +110,12 @@ class _Walk:
                 break
             books.token = token = books.token + 1
             if lane is None:
-                found.claimed.append((worker, token, seq))
+                claimed.append((worker, token, seq))
             else:
                 taken.add(lane)
-                found.in_lanes.append((worker, token, seq))
+                in_lanes.append((worker, token, seq))
             if key is not None:
-                found.unique.append((seq,))
+                unique.append((seq,))
             claims.append(Claim(job, token, attempt + 1, enqueued, due, place, lost or ""))
         self._write(queue, found)
         if turning is None:
@@ -182,7 +183,7 @@ class _Walk:
 class _Found:
     """What a portion holds, to be written together."""
 
-    __slots__ = ("claimed", "expired", "in_lanes", "parked", "passed", "unique")
+    __slots__ = ("claimed", "expired", "in_lanes", "parked", "unique")
 
     def __init__(self) -> None:
         self.claimed: list[tuple[str, int, int]] = []  # worker, token, seq
@@ -190,4 +191,3 @@ class _Found:
         self.unique: list[tuple[int]] = []  # claimed ones that have a key
         self.parked: list[tuple[int]] = []
         self.expired: list[Old] = []
-        self.passed = 0  # parked and expired ones

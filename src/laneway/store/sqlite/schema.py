@@ -29,7 +29,7 @@ def ensure(connection: sqlite3.Connection, name: str) -> None:
     elif found < VERSION:
         raise SchemaError(
             f"{name} has tables of version {found}, and this Laneway uses version {VERSION}. "
-            "Stop all workers, make a backup, then call app.store.migrate()",
+            "Stop all workers, make a backup, then run: laneway migrate",
             found=found, expected=VERSION,
         )  # fmt: skip
     elif found > VERSION:

@@ -1,0 +1,67 @@
+"""`laneway migrate`: bring a store's tables to this version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from laneway.cli.command import Command, app_argument, app_options, examples, json_option, said
+
+if TYPE_CHECKING:
+    from laneway.app import App
+
+__all__ = ["migrate"]
+
+
+@click.command(
+    "migrate", cls=Command,
+    epilog=examples("laneway migrate --dry-run", "laneway migrate shop.jobs:app", "laneway migrate --store sqlite:///jobs.db"),
+)  # fmt: skip
+@app_argument
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@app_options
+@json_option
+def migrate(app_name: str | None, dry_run: bool, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Bring the store's tables to this version.
+
+    Stop all workers first, and make a backup. It is done as a whole or not at all; a store that has this version stays as it is.
+    """
+    from laneway.app import App  # noqa: PLC0415 - the help needs none of it
+    from laneway.locate import find_app  # noqa: PLC0415
+
+    bare = store is not None and not app_name and not app_option
+    app = App(store) if bare else find_app(app_name, app_option, store)
+    try:
+        found, expected = _versions(app)
+        if not dry_run:
+            app.store.migrate()
+    finally:
+        app.close()
+    if found is None:
+        text = f"there is no store yet: one of version {expected} {'would be' if dry_run else 'was'} made"
+    elif found == expected:
+        text = f"the tables have version {found} already: nothing to do"
+    else:
+        text = f"the tables {'would go' if dry_run else 'went'} from version {found} to {expected}"
+    said(text, {"from": found, "to": expected, "dry_run": dry_run}, as_json)
+
+
+def _versions(app: App) -> tuple[int | None, int]:
+    """Return the version a store has and the one it is to have; None for a store that is not there."""
+    from laneway.errors import SchemaError, StoreUnavailable  # noqa: PLC0415 - the help needs none of it
+    from laneway.locate import check_store  # noqa: PLC0415
+    from laneway.store.sqlite.schema import VERSION  # noqa: PLC0415
+
+    try:
+        check_store(app, to_write=False)
+    except SchemaError as error:
+        found: int | None = getattr(error, "found", None)
+        if found is None or found > VERSION:
+            raise
+        return found, VERSION
+    except StoreUnavailable as error:
+        if "there is no store" not in str(error):
+            raise
+        return None, VERSION
+    return VERSION, VERSION

@@ -1,0 +1,111 @@
+"""`laneway top`: what the store's queues, workers and jobs do, as it happens."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import click
+
+from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
+from laneway.cli.values import Duration
+
+if TYPE_CHECKING:
+    from laneway.app import App
+    from laneway.cli.snapshot import Details, Snapshot
+
+__all__ = ["Top", "top"]
+
+RUNS = 200
+
+
+@click.command(
+    "top",
+    cls=Command,
+    epilog=examples("laneway top", "laneway top shop.jobs:app", "laneway top --store sqlite:///jobs.db --every 5"),
+)
+@app_argument
+@click.option("--every", metavar="DURATION", type=Duration(), default=1.0, show_default=True, help="Look so often.")
+@app_options
+@json_option
+def top(app_name: str | None, every: float, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Watch queues, workers and jobs, live. q ends it.
+
+    Where there is no terminal it looks once.
+    """
+    with opened(app_option, store, app_name) as app:
+        if as_json:
+            from laneway.cli.snapshot import Snapshot  # noqa: PLC0415 - the help needs none of it
+            from laneway.cli.status import document  # noqa: PLC0415
+
+            echo_json(document(Snapshot.of(app, RUNS)))
+            return
+        from laneway.cli.live import print_once, watch  # noqa: PLC0415 - rich, for terminals only
+
+        shown = Top(app, max(every, 0.1))
+        if not sys.stdout.isatty():
+            print_once(shown)
+            return
+        with contextlib.suppress(KeyboardInterrupt), _keys():
+            watch(shown)
+
+
+class Top:
+    """A store that is watched until somebody presses q."""
+
+    hint = "q ends it"
+    share = None
+
+    def __init__(self, app: App, every: float) -> None:
+        from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
+
+        self.every = every
+        self.name = safe_url(app.url)
+        self._app = app
+
+    @property
+    def phase(self) -> str:
+        """The time of day."""
+        return time.strftime("%H:%M:%S")
+
+    def look(self) -> tuple[Snapshot, Details]:
+        """Look at the store."""
+        from laneway.cli.snapshot import Details, Snapshot  # noqa: PLC0415 - the help needs none of it
+
+        seen = Snapshot.of(self._app, RUNS)
+        return seen, Details.of(self._app, seen)
+
+    def done(self, seen: Snapshot) -> bool:  # noqa: ARG002 - as others that can be watched
+        """It has no end of its own."""
+        return False
+
+    @staticmethod
+    def rest(seconds: float) -> bool:
+        """Wait for a key; q, Escape and Ctrl-D end it."""
+        if not sys.stdin.isatty():
+            time.sleep(seconds)
+            return False
+        if not select.select([sys.stdin], [], [], seconds)[0]:
+            return False
+        return sys.stdin.read(1) in ("q", "Q", "\x1b", "\x04", "")
+
+
+@contextlib.contextmanager
+def _keys() -> Generator[None]:
+    """Read keys as they are pressed, and do not show them."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios  # noqa: PLC0415 - for terminals only
+    import tty  # noqa: PLC0415
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,0 +1,284 @@
+"""`laneway queues`, `lanes`, `workers`, `schedules`, `migrate`, `top`, and completion."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from clidesk import Desk, open_desk
+from laneway.cli import COMMANDS, laneway
+from laneway.cli.live import divide
+from laneway.cli.table import Column, aligned
+from laneway.cli.table import _fit as fit  # pyright: ignore[reportPrivateUsage]
+from laneway.worker import Worker
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    yield from open_desk(tmp_path, monkeypatch)
+
+
+# -- queues ------------------------------------------------------------------------------------------------------
+
+
+def test_queues_are_listed_paused_and_resumed(desk: Desk) -> None:
+    desk.task("send").enqueue("ada")
+    assert desk.run("queues", "pause", "mail", "billing") == "paused mail, billing\n"  # billing has had no job yet
+    rows = [line.split() for line in desk.run("queues", "list").splitlines()]
+    assert rows[0] == ["queue", "scheduled", "ready", "retrying", "blocked", "running", "dead", "paused"]
+    assert ["mail", "0", "1", "0", "0", "0", "0", "yes"] in rows
+    assert desk.json("queues", "resume", "mail") == [{"name": "mail", "paused": False}]
+    paused = {queue["name"]: queue["paused_by"] is not None for queue in desk.json("queues", "list")}
+    assert paused == {"billing": True, "mail": False}
+
+
+def test_an_unknown_queue_is_one_line(desk: Desk) -> None:
+    desk.task("send").enqueue("ada")
+    for action in ("pause", "resume", "clear"):
+        assert 'Did you mean "mail"' in desk.mistake("queues", action, "mial", code=1)
+    assert 'no command "puase". Did you mean "pause"' in desk.mistake("queues", "puase")
+
+
+def test_clear_removes_what_waits_after_a_yes(desk: Desk) -> None:
+    for _ in range(3):
+        desk.task("send").enqueue("ada")
+    assert "Remove 3 jobs of queue mail (3 ready)?" in desk.mistake("queues", "clear", "mail")
+    assert desk.run("queues", "clear", "mail", "--dry-run") == "3 jobs of queue mail would be removed; nothing was changed\n"
+    assert desk.json("queues", "clear", "mail", "--yes") == {"matched": 3, "changed": 3, "dry_run": False}
+
+
+# -- lanes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(desk: Desk) -> Desk:
+    """A lane whose first job waits for its retry, with two behind it."""
+    (desk.folder / "app.py").write_text((desk.folder / "app.py").read_text().replace("times=0", "times=1, backoff=600"))
+    for number in range(3):
+        desk.task("charge").using(id=f"charge-{number}").enqueue("ada", number)
+    desk.task("charge").using(id="other", run_after=600).enqueue("bob")
+    desk.work()
+    return desk
+
+
+def test_busy_lanes_are_listed_with_their_holder(held: Desk) -> None:
+    (lane,) = held.json("lanes", "list")
+    assert (lane["queue"], lane["lane"], lane["waiting"]) == ("billing", "ada", 2)
+    assert (lane["holder"], lane["state"], lane["task"]) == ("charge-0", "retrying", "app.charge")
+    assert re.search(r"ada +billing +2 +charge-0 +retrying", held.run("lanes", "list", "--queue", "billing"))
+
+
+def test_lanes_are_counted_over_all_pages_and_beyond_that_it_says_so(held: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laneway.cli.lanes.REACH", 1)
+    assert held.json("lanes", "list")[0]["waiting"] == 2
+    monkeypatch.setattr("laneway.cli.lanes.PAGES", 1)
+    assert "more than 1 jobs are blocked" in held.call("lanes", "list").stderr
+
+
+def test_a_lanes_jobs_are_shown_in_order(held: Desk) -> None:
+    assert [job["id"] for job in held.json("lanes", "show", "ada")] == ["charge-0", "charge-1", "charge-2"]
+    done = held.call("lanes", "show", "ada", "--limit", "1")
+    assert (done.stdout.count("charge-"), done.stderr) == (1, "2 more: use --limit\n")
+    assert 'Did you mean "ada"' in held.mistake("lanes", "show", "adaa", code=1)
+
+
+# -- workers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worker(desk: Desk) -> Iterator[Worker]:
+    """A worker in a thread."""
+    made = Worker(desk.app, 3, ["mail"])
+    thread = threading.Thread(target=made.run)
+    thread.start()
+    try:
+        for _ in range(500):
+            if desk.app.inspect.workers():
+                break
+            threading.Event().wait(0.01)
+        yield made
+    finally:
+        made.stop()
+        thread.join(10)
+
+
+def test_workers_are_listed_and_told_by_id_pid_or_all(desk: Desk, worker: Worker) -> None:
+    (listed,) = desk.json("workers", "list", "--store", desk.url)
+    assert (listed["slots"], listed["queues"], listed["phase"]) == (3, ["mail"], "working")
+    assert re.search(rf"{listed['id']} .* {listed['pid']} +working +0/3 +mail", desk.run("workers", "list", "--store", desk.url))
+    told = desk.json("workers", "quiet", str(listed["pid"]), "--store", desk.url)
+    assert told == [{"id": listed["id"], "told": "quiet"}]
+    assert desk.run("workers", "stop", "--all", "--yes", "--store", desk.url).endswith(f"{listed['id']}\n")
+    near = listed["id"][:-1] + "!"
+    assert f'Did you mean "{listed["id"]}"' in desk.mistake("workers", "stop", near, "--store", desk.url, code=1)
+    assert "name workers" in desk.mistake("workers", "stop", "--store", desk.url)
+
+
+def test_no_workers_is_said_and_no_mistake(desk: Desk) -> None:
+    desk.task("add").enqueue(1)
+    assert desk.call("workers", "list").stderr == "no worker runs: start one with laneway worker\n"
+    assert desk.json("workers", "list") == []
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------
+
+
+def test_schedules_are_listed_before_any_worker_ran(desk: Desk) -> None:
+    found = {one["task"]: one for one in desk.json("schedules", "list")}
+    assert found["app.nightly"]["schedule"] == "0 3 * * * (Europe/Paris)"
+    assert found["app.often"]["last_at"] is None
+    assert re.search(r"app.nightly +0 3 \* \* \*", desk.run("schedules", "list"))
+
+
+def test_a_schedule_is_run_paused_and_resumed(desk: Desk) -> None:
+    id_ = desk.run("schedules", "run", "app.nightly").strip()
+    assert desk.app.inspect.job(id_) is not None
+    assert desk.run("schedules", "pause", "app.often", "--store", desk.url) == "paused app.often\n"
+    assert {one["task"]: one["paused"] for one in desk.json("schedules", "list")} == {"app.nightly": False, "app.often": True}
+    assert desk.json("schedules", "resume", "app.often") == {"task": "app.often", "paused": False}
+    assert 'Did you mean "app.nightly"' in desk.mistake("schedules", "run", "app.nightlx", code=1)
+
+
+# -- migrate -----------------------------------------------------------------------------------------------------
+
+
+def test_migrate_says_what_it_did(desk: Desk) -> None:
+    assert desk.json("migrate", "--dry-run") == {"from": None, "to": 1, "dry_run": True}
+    assert not (desk.folder / "laneway.db").exists()
+    assert desk.run("migrate") == "there is no store yet: one of version 1 was made\n"
+    assert desk.run("migrate") == "the tables have version 1 already: nothing to do\n"
+
+
+def test_migrate_brings_older_tables_forward(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.run("migrate")
+    monkeypatch.setattr("laneway.store.sqlite.schema.VERSION", 2)
+    monkeypatch.setattr("laneway.store.sqlite.schema.MIGRATIONS", {1: lambda _: None})
+    assert "version 1, and this Laneway uses version 2" in desk.mistake("status", "--store", desk.url, code=1)
+    assert desk.run("migrate", "--dry-run", "--store", desk.url) == "the tables would go from version 1 to 2\n"
+    assert desk.json("migrate", "--store", desk.url) == {"from": 1, "to": 2, "dry_run": False}
+
+
+def test_tables_of_a_newer_version_are_one_line(desk: Desk) -> None:
+    desk.run("migrate")
+    desk.app.close()
+    with sqlite3.connect(desk.folder / "laneway.db") as connection:
+        connection.execute("update laneway_meta set version = 99")
+    connection.close()
+    for arguments in (["status"], ["jobs", "list"], ["enqueue", "app.add", "1"], ["migrate"]):
+        assert "upgrade Laneway here" in desk.mistake(*arguments, "--store", desk.url, code=1)
+
+
+# -- top ---------------------------------------------------------------------------------------------------------
+
+
+def test_top_fills_a_terminal_until_q(desk: Desk) -> None:
+    desk.task("charge").enqueue("ada")
+    desk.work()
+    desk.task("send").enqueue("ada")
+    seen = desk.paint("top", "--every", "0.1", until="last runs", keys="q")
+    assert all(
+        part in seen for part in ("q ends it", "enqueued 2", "billing", "mail", "dead, the latest", "no money", "app.charge")
+    )
+
+
+def test_top_looks_once_where_nobody_sees_it(desk: Desk) -> None:
+    desk.task("send").enqueue("ada")
+    assert "blocked jobs by lane" in desk.run("top")
+    assert desk.json("top", "--store", desk.url)["counts"]["ready"] == 1
+
+
+def test_a_screen_is_divided_among_its_lists() -> None:
+    assert divide({"queues": 3, "tasks": 6, "workers": 0, "lanes": 4}, 20, 0) == (
+        {"queues": 3, "tasks": 6, "workers": 0, "lanes": 4}, 3,
+    )  # fmt: skip
+    lines, runs = divide({"queues": 8, "tasks": 6, "workers": 6, "lanes": 4}, 20, 0)
+    assert (sum(lines.values()) + 5 + runs, runs) == (20, 3)
+    assert min(lines.values()) >= 2
+    assert divide({"queues": 8, "tasks": 6, "workers": 6, "lanes": 4}, 3, 0)[1] == 1
+
+
+def test_a_table_is_fitted_to_its_window() -> None:
+    columns = [Column("id", whole=True), Column("n", spare=1), Column("text"), Column("empty")]
+    rows = [["x" * 20, "1", "y" * 60, ""]]
+    assert fit(columns, rows, 100) == [20, 1, 60, 0]
+    assert fit(columns, rows, 60) == [20, 1, 35, 0]
+    assert fit(columns, rows, 33) == [20, 0, 11, 0]
+    assert aligned(["a", "b"], [["1", ""], ["22", "x\ny"]], [True, False]) == [" a  b", " 1  -", "22  x y"]
+
+
+# -- completion --------------------------------------------------------------------------------------------------
+
+
+def complete(words: str) -> list[str]:
+    """Return what the shell is offered after these words."""
+    env = {"COMP_WORDS": f"laneway {words}", "COMP_CWORD": str(len(f"laneway {words}".split(" ")) - 1)}
+    done = CliRunner().invoke(laneway, [], env={**env, "_LANEWAY_COMPLETE": "bash_complete"}, prog_name="laneway")
+    assert (done.exit_code, done.stderr) == (0, ""), done.exception
+    return re.findall(r"^plain,(.*)$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("", list(COMMANDS)),
+        ("jobs re", ["retry", "reschedule"]),
+        ("enqueue app.c", ["app.charge"]),
+        ("jobs list --queue m", ["mail"]),
+        ("worker -q mail,b", ["mail,billing"]),
+        ("jobs show ma", ["mail-1"]),
+        ("schedules pause app.", ["app.nightly", "app.often"]),
+        ("lanes show ", ["ada"]),
+        ("jobs list --state re", ["ready", "retrying"]),
+    ],
+)
+def test_the_shell_is_offered_names(desk: Desk, words: str, offered: list[str]) -> None:
+    desk.task("send").using(id="mail-1").enqueue("ada")
+    desk.task("charge").enqueue("ada")
+    assert complete(words) == offered
+
+
+@pytest.mark.parametrize("app", [None, "print('noise')\n1 / 0", "from laneway import App\napp = App(imports=['nothing'])"])
+def test_completion_without_a_usable_app_offers_nothing(desk: Desk, app: str | None) -> None:
+    file = desk.folder / "app.py"
+    file.unlink() if app is None else file.write_text(app)
+    for words in ("enqueue ", "jobs list --queue ", "jobs show ", "workers stop ", "schedules run "):
+        assert complete(words) == []
+
+
+def test_tasks_are_offered_before_there_is_a_store(desk: Desk) -> None:
+    assert complete("enqueue app.a") == ["app.add"]
+    assert not (desk.folder / "laneway.db").exists()
+
+
+# -- help --------------------------------------------------------------------------------------------------------
+
+
+def every_command() -> list[list[str]]:
+    found: list[list[str]] = []
+    for name in COMMANDS:
+        command = laneway.get_command(None, name)  # type: ignore[arg-type]
+        found += [[name], *([name, inner] for inner in getattr(command, "commands", {}))]
+    return found
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+def test_every_command_has_examples_that_it_takes(words: list[str]) -> None:
+    seen = CliRunner().invoke(laneway, [*words, "--help"], prog_name="laneway").stdout
+    lines = re.findall(r"^  (laneway .*)$", seen.split("Examples:\n")[1], re.MULTILINE)
+    assert lines
+    assert all(line.startswith(f"laneway {' '.join(words)}") for line in lines)
+    assert max(map(len, seen.splitlines())) <= 100
+    leaf = len(words) > 1 or not seen.count("COMMAND [ARGS]")
+    if leaf and words[0] not in ("worker", "demo"):
+        assert all(option in seen for option in ("-A, --app", "--store URL", "--json"))
+
+
+def test_the_front_door_has_the_exit_codes() -> None:
+    seen = CliRunner().invoke(laneway, ["--help"], prog_name="laneway").stdout
+    assert all(re.search(rf"^  {code} +\w", seen, re.MULTILINE) for code in (0, 1, 2, 130))

@@ -53,6 +53,8 @@ class Keeper:
         self._rung = threading.Event()
         self._stopped = False
         self._away = False
+        self._question: object = None
+        self.answer: tuple[object, dict[str, int]] = (None, {})  #: to the last `ask`: how many jobs are ready in each queue
         self._thread = threading.Thread(target=self._run, name="laneway-keeper", daemon=True)
 
     def start(self) -> None:
@@ -66,6 +68,11 @@ class Keeper:
     def recover(self, end: End) -> None:
         """Give back what a worker held."""
         self._ends.append(end)
+        self._rung.set()
+
+    def ask(self, question: object) -> None:
+        """Have the store say how many jobs are ready; the `answer` comes with the question."""
+        self._question = question
         self._rung.set()
 
     @property
@@ -85,6 +92,9 @@ class Keeper:
             now = time.monotonic()
             try:
                 self._recover()
+                if (question := self._question) is not self.answer[0]:
+                    self.answer = (question, self._store.exchange("", [], [], 0).loads)
+                    self._wake()
                 if now >= next_beat:
                     next_beat = now + self._every
                     self._beat()

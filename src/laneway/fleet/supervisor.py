@@ -106,6 +106,7 @@ class Supervisor:
         self._before: dict[int, Any] = {}  # the handlers that were there
         self._signalled = False  # a signal has told us to end
         self._changed: list[str] = []  # files, for --reload
+        self._idle: dict[str, int] = {}  # in burst mode: the workers that were idle when the store was asked
         self._stopping = self._hurried = False
         self._selector = selectors.DefaultSelector()
         self._ear, self._bell = socket.socketpair()
@@ -525,8 +526,15 @@ class Supervisor:
         members = [post.member for post in self._posts if post.open]
         if any(member is None for member in members) or len(self._members) != len(members):
             return
-        boards = [member.board for member in self._members.values()]
-        # Read twice: if nothing changed in between, it was so for all of them at one moment.
-        first = [board.idle for board in boards]
-        if all(idle % 2 for idle in first) and first == [board.idle for board in boards]:
-            self.stop()
+        idle = {member.id: member.board.idle for member in self._members.values()}
+        if not all(number % 2 for number in idle.values()) or self._keeper is None or self._keeper.busy:
+            self._idle = {}
+        elif idle != self._idle:
+            # What a dead worker held may have come back after the others looked for the last time: the store knows.
+            self._idle = idle
+            self._keeper.ask(idle)
+        elif self._keeper.answer[0] is self._idle:
+            # Nothing changed since we asked: it was so for all of them at one moment, and there was nothing to do.
+            ready, self._idle = self._keeper.answer[1], {}
+            if not any(ready.get(queue) for queue in self.plan.queues or ready):
+                self.stop()

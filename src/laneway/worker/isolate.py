@@ -62,6 +62,7 @@ class Isolation:
     def __init__(self, app: App, wire: Wire | None = None) -> None:
         self._app = app
         self._wire = wire
+        self._in_fleet = wire is not None
         self._lock = threading.Lock()
         self._pids: dict[int, tuple[int, list[int]]] = {}  # token → the child, and its pidfd
         self._killed: set[int] = set()
@@ -137,7 +138,28 @@ class Isolation:
             if job.cancelled or time.monotonic() >= over:
                 self.kill(claim.token)
                 over = float("inf")
+        if code is None and outcome is None:
+            self._forker_is_gone(claim.token)
         return Apart(outcome, code, killed=claim.token in self._killed)
+
+    def _forker_is_gone(self, token: int) -> None:
+        """Whoever forked a child has died, and the child is about to: nobody may run its claim again before it has.
+
+        The kernel closes a dying process's sockets first and ends its children last: in between they live. A fleet's worker is
+        such a child too. It ends now, and its supervisor gives back what it held when all are gone.
+        """
+        if self._in_fleet:
+            os._exit(1)
+        pid, handles = self._pids.get(token, (0, []))
+        with contextlib.suppress(ProcessLookupError):
+            if handles:
+                signal.pidfd_send_signal(handles[0], signal.SIGKILL)
+                poll = select.poll()
+                poll.register(handles[0], select.POLLIN)
+                poll.poll()
+            while pid and not handles:
+                os.kill(pid, signal.SIGKILL)  # until there is no such process
+                time.sleep(0.005)
 
     def _ask(self, token: int, fds: list[int]) -> bool:
         from laneway.fleet.wire import Isolate  # noqa: PLC0415 - only who isolates runs needs it

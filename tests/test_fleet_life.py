@@ -21,7 +21,7 @@ from laneway import App
 from laneway.board import Board
 from laneway.errors import UnknownWorker
 from laneway.fleet.member import Member
-from laneway.fleet.supervisor import Post
+from laneway.fleet.post import Post
 from laneway.worker.loop import Loop
 from workbench import ALL_DONE, until, url
 

@@ -101,7 +101,7 @@ def test_every_module_opens_with_its_story(name: str) -> None:
 
 
 def test_importing_laneway_loads_neither_an_event_loop_nor_a_driver() -> None:
-    program = "import json, sys; old = set(sys.modules); from laneway import App; print(json.dumps(sorted(set(sys.modules) - old)))"
+    program = "import json, sys; old = {*sys.modules}; from laneway import App; print(json.dumps(sorted({*sys.modules} - old)))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=True)
     modules = set(json.loads(done.stdout))
     assert "laneway.app" in modules

@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from laneway.board import ISOLATED
 from laneway.errors import StoreError, StoreUnavailable
 from laneway.fleet.member import Member
-from laneway.kernel import memory
+from laneway.kernel import cause_of_death, memory
 from laneway.life import described, is_stopped, recover_strangers
 from laneway.store.contract import Heard, Store, WorkerInfo
 
-__all__ = ["End", "Keeper"]
+__all__ = ["End", "Keeper", "judge"]
 
 log = logging.getLogger("laneway")
 
@@ -37,6 +38,26 @@ class End(Struct, frozen=True):
     cause: str  #: for the jobs' records
     lost: dict[int, str]  #: what is held against which claims
     said: str = ""  #: for the log, if it held something
+
+
+def judge(member: Member, *, zygote_lost: bool) -> End:
+    """Say what a worker's end means for what it held. The next worker that claims it decides what comes of it."""
+    running = member.board.entries()
+    who = f"worker {member.number} (pid {member.process.pid if member.process else '-'})"
+    if member.late:
+        lost = {entry.token: "timeout" for entry in running if entry.token in member.late}
+        return End(member.id, "its worker was ended: a run did not end in time", lost, f"{who} was ended: a run did not yield")
+    stopped = bool(member.told) or member.board.phase == "stopping"  # a signal to it alone may have been quicker than our look
+    if member.killed or (stopped and member.code == 0):
+        return End(member.id, "its worker was stopped before it ended", {})
+    if zygote_lost:
+        return End(member.id, "the zygote of its fleet was lost", {}, f"{who} ended with its zygote")
+    if member.code == 0 and not running:
+        return End(member.id, "its worker ended", {})
+    ended = "an unknown end" if member.code is None else cause_of_death(member.code)
+    # An isolated run cannot have taken the worker with it.
+    lost = {entry.token: "crash" for entry in running if entry.place != ISOLATED}
+    return End(member.id, f"its worker ended with {ended}", lost, f"{who} ended with {ended}")
 
 
 class Keeper:

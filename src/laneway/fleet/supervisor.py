@@ -24,13 +24,14 @@ from typing import Any
 import msgspec
 
 import laneway
-from laneway.board import ASYNC, ISOLATED
+from laneway.board import ASYNC
 from laneway.config import safe_url
 from laneway.errors import ConfigError, LanewayError
 from laneway.fleet.hatch import Hatchery, reap
 from laneway.fleet.member import Member, Process, late
 from laneway.fleet.plan import Plan
-from laneway.fleet.recover import End, Keeper
+from laneway.fleet.post import Post, pause
+from laneway.fleet.recover import Keeper, judge
 from laneway.fleet.stacks import Stacks
 from laneway.fleet.wire import Child, Ended, Failed, Forked, Message, Report
 from laneway.instant import SECOND
@@ -45,9 +46,6 @@ log = logging.getLogger("laneway")
 
 #: How often the supervisor looks around if nothing happens, seconds.
 TICK = 0.1
-#: A worker that lived so long, or ran a job, is replaced at once; else the next one waits, longer each time up to the second.
-LIVED = 5.0
-SLOWEST = 30.0
 #: What a worker may take beyond the shutdown timeout before it is ended, seconds.
 LAST_WORDS = 1.0
 #: How long a worker that is about to be ended has to write its stacks, seconds.
@@ -58,34 +56,6 @@ LAST_WRITES = 5.0
 
 class Stopped(LanewayError):
     """The fleet was told to stop before it had started."""
-
-
-def _pause(failures: int) -> float:
-    """Return how long to wait after so many failures in a row, seconds."""
-    return min(0.1 * 2.0 ** min(failures, 20), SLOWEST)  # a power that grows for hours has no number any more
-
-
-class Post:
-    """A place for a worker in the fleet. Who leaves it makes room for the next one."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.member: Member | None = None
-        self.open = True  #: False: its worker was told to stop by somebody, and is not replaced
-        self.free_at = 0.0  #: when the next worker may start, monotonic
-        self.failures = 0  #: workers in a row that came to nothing
-
-    def left(self, member: Member, surprise: bool) -> None:
-        """Its worker is gone, or on its way out."""
-        if self.member is not member:
-            return
-        self.member = None
-        now = time.monotonic()
-        if not surprise or now - member.since >= LIVED or any(member.board.counts.values()) or member.board.entries():
-            self.failures = 0
-        else:
-            self.failures += 1
-            self.free_at = now + _pause(self.failures)
 
 
 class Supervisor:
@@ -383,7 +353,7 @@ class Supervisor:
         self._stacks.look(member, last=True)
         home = self._homes.pop(member.id)
         self.outcomes.update(member.board.counts)
-        end = self._judge(member, home)
+        end = judge(member, zygote_lost=home.wire.closed)
         expected = bool(member.told) and not end.said
         self._left(member, surprise=not expected)
         member.close()
@@ -393,29 +363,6 @@ class Supervisor:
             self._old.remove(home)
             self._unwatch(home)
             home.end()
-
-    def _judge(self, member: Member, home: Hatchery) -> End:
-        """Say what a worker's end means for what it held. The next worker that claims it decides what comes of it."""
-        running = member.board.entries()
-        who = f"worker {member.number} (pid {member.process.pid if member.process else '-'})"
-        if member.late:
-            lost = {entry.token: "timeout" for entry in running if entry.token in member.late}
-            return End(
-                member.id, "its worker was ended: a run did not end in time", lost, f"{who} was ended: a run did not yield"
-            )
-        stopped = (
-            bool(member.told) or member.board.phase == "stopping"
-        )  # a signal to it alone may have been quicker than our look
-        if member.killed or (stopped and member.code == 0):
-            return End(member.id, "its worker was stopped before it ended", {})
-        if home.wire.closed:
-            return End(member.id, "the zygote of its fleet was lost", {}, f"{who} ended with its zygote")
-        if member.code == 0 and not running:
-            return End(member.id, "its worker ended", {})
-        ended = "an unknown end" if member.code is None else cause_of_death(member.code)
-        # An isolated run cannot have taken the worker with it.
-        lost = {entry.token: "crash" for entry in running if entry.place != ISOLATED}
-        return End(member.id, f"its worker ended with {ended}", lost, f"{who} ended with {ended}")
 
     # -- zygotes ---------------------------------------------------------------------------------------------
 
@@ -442,7 +389,7 @@ class Supervisor:
                 cause = cause_of_death(self._next.code or 0)
                 log.error("the app cannot be loaded any more: its process ended with %s", cause)
             self._next = None
-            self._zygote_at = now + _pause(self._zygote_failures)
+            self._zygote_at = now + pause(self._zygote_failures)
             self._zygote_failures += 1
         if self._zygote.wire.closed and self._next is None and not self._stopping and now >= self._zygote_at:
             log.warning("the zygote is lost: another one is started")

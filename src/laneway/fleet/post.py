@@ -1,0 +1,41 @@
+"""Posts: the places of a fleet, and how soon the next worker may take one."""
+
+from __future__ import annotations
+
+import time
+
+from laneway.fleet.member import Member
+
+__all__ = ["Post", "pause"]
+
+#: A worker that lived so long, or ran a job, is replaced at once; else the next one waits, longer each time up to the second.
+LIVED = 5.0
+SLOWEST = 30.0
+
+
+def pause(failures: int) -> float:
+    """Return how long to wait after so many failures in a row, seconds."""
+    return min(0.1 * 2.0 ** min(failures, 20), SLOWEST)  # a power that grows for hours has no number any more
+
+
+class Post:
+    """A place for a worker in the fleet. Who leaves it makes room for the next one."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.member: Member | None = None
+        self.open = True  #: False: its worker was told to stop by somebody, and is not replaced
+        self.free_at = 0.0  #: when the next worker may start, monotonic
+        self.failures = 0  #: workers in a row that came to nothing
+
+    def left(self, member: Member, surprise: bool) -> None:
+        """Its worker is gone, or on its way out."""
+        if self.member is not member:
+            return
+        self.member = None
+        now = time.monotonic()
+        if not surprise or now - member.since >= LIVED or any(member.board.counts.values()) or member.board.entries():
+            self.failures = 0
+        else:
+            self.failures += 1
+            self.free_at = now + pause(self.failures)

@@ -21,7 +21,11 @@ RULES = frozenset({
     "tokens",  # only the holder of the claim settles
     "time never goes back",
     "a replay takes a new place",
+    "a rescheduled job takes a new place",  # unless it has started
     "unheard claims go back",  # after a lost answer
+    "of equal jobs one waits",
+    "a key ends at the claim",  # so that a change during the run is not swallowed
+    "what has started does not expire",
 })  # fmt: skip
 
 
@@ -33,6 +37,8 @@ class Job:
     priority: int
     place: tuple[int, int]
     due: int
+    key: str | None = None  # an equal job has the same
+    expires: int | None = None  # it is not to start later
     where: str = "waiting"  # waiting | parked | running | dead
     failed: bool = False
     attempt: int = 0
@@ -40,7 +46,8 @@ class Job:
     token: int | None = None
     mark: str | None = None
     lost: str = ""  # why the claim before was lost: forgotten when a run has come to an end
-    ran: bool = False
+    claimed: bool = False  # at least once, since it took its place
+    started: bool = False  # a run was settled, or lost with its worker
 
 
 @dataclass
@@ -65,15 +72,21 @@ class Model:
         """Every verb first looks at the clock."""
         self.now = max(self.now, self.clock) if "time never goes back" in self.rules else self.clock
 
-    def push(self, id_: str, queue: str, lane: str | None, priority: int, delay: int) -> bool:
+    def push(
+        self, id_: str, queue: str, lane: str | None, priority: int, delay: int, key: str | None = None, expires: int = 0
+    ) -> str | None:
+        """Take a job; or say which is there in its stead."""
         self.begin()
         self.seq += 1
         if id_ in self.jobs:
-            return False
+            return id_
+        equal = next((j for j in self.jobs.values() if key is not None and j.key == key), None)
+        if equal is not None and "of equal jobs one waits" in self.rules:
+            return equal.id
         place = (self.now + delay, self.seq)
-        self.jobs[id_] = Job(id_, queue, lane, priority, place, place[0])
+        self.jobs[id_] = Job(id_, queue, lane, priority, place, place[0], key, place[0] + expires if expires else None)
         self.totals["enqueued"] += 1
-        return True
+        return None
 
     def claim(self, worker: str, wants: Sequence[tuple[str, int]], limit: int) -> list[tuple[str, int, int, str]]:
         claims: list[tuple[str, int, int, str]] = []
@@ -85,9 +98,11 @@ class Model:
                     break
                 if self.blocked(job):
                     job.where = "parked"
-                    continue
-                claims.append(self.take(job, worker))
-                taken += 1
+                elif self.too_old(job):
+                    self.expire(job)
+                else:
+                    claims.append(self.take(job, worker))
+                    taken += 1
         return claims
 
     def walk(self, queue: str) -> list[Job]:
@@ -99,12 +114,28 @@ class Model:
             return False
         return self.holder.get((job.queue, job.lane), job.id) != job.id
 
+    def too_old(self, job: Job) -> bool:
+        if job.expires is None or (job.started and "what has started does not expire" in self.rules):
+            return False
+        return job.expires < self.now
+
+    def expire(self, job: Job) -> None:
+        """Leave, and if it holds its lane, take those next in the lane along that are too old as well."""
+        old: Job | None = job
+        while old is not None and self.too_old(old):
+            assert not old.started, "expired though it had started"
+            held = self.holds(old)
+            self.leave(old, "cancelled")
+            old = self.jobs.get(self.holder.get((old.queue, old.lane or ""), "")) if held else None
+
     def take(self, job: Job, worker: str) -> tuple[str, int, int, str]:
         self.check_order(job)
         if job.lane is not None:
             self.holder[job.queue, job.lane] = job.id
         self.token += 1
-        job.where, job.worker, job.token, job.ran = "running", worker, self.token, True
+        job.where, job.worker, job.token, job.claimed = "running", worker, self.token, True
+        if "a key ends at the claim" in self.rules:
+            job.key = None
         return job.id, self.token, job.attempt + 1, job.lost
 
     def settle(self, worker: str, id_: str, token: int, outcome: str, after: int = 0) -> bool:
@@ -115,8 +146,9 @@ class Model:
             self.totals["refused"] += 1
             return False
         assert (job.worker, job.token) == (worker, token), "settled by a stranger"
+        job.started = True
         if job.mark is not None and outcome != "done":
-            self.leave(job, "cancelled")
+            self.end_as_asked(job)
         elif outcome in ("retrying", "snoozed"):
             self.totals["failed"] += outcome == "retrying"
             self.totals["retried"] += outcome == "retrying"
@@ -129,43 +161,75 @@ class Model:
             self.leave(job, outcome)
         return True
 
-    def give_back(self, worker: str, keep: Collection[int] = (), lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
-        """Take claims back: by the worker itself, or, with words for some of them, because it died."""
+    def give_back(
+        self, worker: str, keep: Collection[int] = (), *, died: bool = False, lost: Mapping[int, str] = MappingProxyType({})
+    ) -> list[str]:
+        """Take claims back: by the worker itself, or because it died, with words for some of them."""
         self.begin()
         if keep and "unheard claims go back" not in self.rules:
             return []
         mine = [j for j in self.jobs.values() if j.where == "running" and j.worker == worker and j.token not in keep]
         for job in sorted(mine, key=lambda j: j.place):
             if job.mark is not None:
-                self.leave(job, "cancelled" if job.mark == "cancel" else "deleted")
+                self.end_as_asked(job)
             else:
                 job.lost = lost.get(job.token or 0, job.lost)
+                job.started = job.started or died
                 self.back(job, job.due, failed=False)
         return sorted(job.id for job in mine)
 
-    def cancel(self, id_: str, mark: str = "cancel") -> bool | None:
+    def act(self, name: str, id_: str, delay: int) -> bool | None:
+        """Do something to a job by hand; None: there is no such job."""
         self.begin()
         job = self.jobs.get(id_)
         if job is None:
             return None
-        if job.where == "running":
-            job.mark = mark
-            return True
-        if job.where == "dead" and mark == "cancel":
+        if name == "retry":
+            return self.retry(job)
+        if name == "reschedule":
+            return self.reschedule(job, delay)
+        return self.ask(job, name)
+
+    def act_all(self, name: str, delay: int, **which: str | None) -> int:
+        """Do it to all that match when it begins, and still do when it is their turn, in the order of their numbers."""
+        self.begin()
+        matching = sorted((j for j in self.jobs.values() if self.matches(j, **which)), key=lambda j: j.place[1])
+        return sum(bool(self.act(name, j.id, delay)) for j in matching if j.id in self.jobs and self.matches(j, **which))
+
+    def matches(self, job: Job, state: str | None, queue: str | None, lane: str | None) -> bool:
+        fits = state is None or (self.state(job) == state if state != "waiting" else job.where in ("waiting", "parked"))
+        return fits and queue in (None, job.queue) and lane in (None, job.lane)
+
+    def ask(self, job: Job, mark: str) -> bool:
+        if job.where == "dead" and mark != "delete":
             return False
-        self.leave(job, "cancelled" if mark == "cancel" else "deleted")
+        job.mark = mark
+        if job.where != "running":
+            self.end_as_asked(job)
         return True
 
-    def retry(self, id_: str) -> bool | None:
-        self.begin()
-        job = self.jobs.get(id_)
-        if job is None:
-            return None
+    def reschedule(self, job: Job, delay: int) -> bool:
+        if job.where in ("running", "dead"):
+            return False
+        job.due = self.now + delay
+        if job.started:
+            return True
+        job.where, held = "waiting", self.holds(job)
+        if "a rescheduled job takes a new place" in self.rules:
+            self.seq += 1
+            job.expires = None if job.expires is None else job.expires + job.due - job.place[0]
+            job.place, job.claimed = (job.due, self.seq), False
+            if held:
+                self.let_out(job)
+        return True
+
+    def retry(self, job: Job) -> bool:
         if job.where == "dead":
             if "a replay takes a new place" in self.rules:
                 self.seq += 1
                 job.place = (self.now, self.seq)
-            job.due, job.where, job.attempt, job.ran, job.failed = self.now, "waiting", 0, False, False
+            job.due, job.where, job.attempt, job.failed = self.now, "waiting", 0, False
+            job.claimed = job.started = False
             return True
         if job.where == "waiting" and job.due > self.now and (job.failed or self.holds(job)):
             job.due, job.failed = self.now, False
@@ -182,11 +246,16 @@ class Model:
         if "the holder is a job" not in self.rules and self.holds(job):
             self.let_out(job)
 
+    def end_as_asked(self, job: Job) -> None:
+        self.leave(job, {"cancel": "cancelled", "delete": "deleted", "kill": "killed"}[job.mark or ""])
+
     def leave(self, job: Job, why: str) -> None:
         held = self.holds(job)
-        if why == "dead":
+        self.totals["cancelled"] += why == "cancelled"
+        if why in ("dead", "killed"):
             job.where, job.worker, job.token, job.mark, job.failed = "dead", None, None, None, False
-            job.attempt, job.lost = job.attempt + 1, ""
+            job.attempt, job.lost = job.attempt + (why == "dead"), ""
+            job.due, job.key, job.expires = self.now, None, None
             self.totals["dead"] += 1
         else:
             del self.jobs[job.id]
@@ -213,7 +282,7 @@ class Model:
             if job.lane is None or other is job or (other.queue, other.lane) != (job.queue, job.lane) or other.where == "dead":
                 continue
             assert other.where != "running", "two holders"
-            joined = other.ran or other.due <= self.now
+            joined = other.claimed or other.due <= self.now
             assert not joined or other.place > job.place, "overtaking"
 
     def sound(self) -> None:
@@ -221,23 +290,15 @@ class Model:
         running = Counter((j.queue, j.lane) for j in self.jobs.values() if j.lane is not None and j.where == "running")
         assert all(number == 1 for number in running.values()), "two holders"
         assert self.totals["enqueued"] == len(self.jobs) + len(self.gone), "lost or doubled"
+        keys = Counter(j.key for j in self.jobs.values() if j.key is not None)
+        assert all(number == 1 for number in keys.values()), "equal jobs"
         for job in self.jobs.values():
+            assert job.key is None or not job.claimed, "a key that outlived its claim"
             if job.where == "parked":
                 lane = [j for j in self.jobs.values() if (j.queue, j.lane) == (job.queue, job.lane) and j is not job]
                 assert any(
                     j.where == "running" or (j.where == "waiting" and (self.holds(j) or j.due <= self.now)) for j in lane
                 ), "stranded"
-
-    def end(self, workers: Sequence[str], queues: Sequence[str]) -> None:
-        """Everything alive drains in bounded turns, once nobody fails any more. Claims nobody knows of would stay for ever."""
-        self.paused.clear()
-        for _ in range(3 * len(self.jobs) + 3):
-            self.tick(100_000_000)
-            self.begin()
-            for id_, token, _, _ in self.claim(workers[0], [(queue, 3) for queue in queues], 9):
-                self.settle(workers[0], id_, token, "done")
-            self.sound()
-        assert all(job.where == "dead" for job in self.jobs.values()), "starved"
 
     # -- for comparing ---------------------------------------------------------------------------------------
 
@@ -248,4 +309,10 @@ class Model:
 
     def picture(self) -> dict[str, tuple[object, ...]]:
         self.begin()
-        return {j.id: (j.queue, j.lane, self.state(j), j.attempt, j.worker, j.token, j.mark) for j in self.jobs.values()}
+        return {
+            j.id: (
+                j.queue, j.lane, self.state(j), j.attempt, j.worker, j.token, j.mark, j.place[0], j.due, self.holds(j),
+                j.key is not None, None if j.started or j.where == "running" else j.expires,
+            )
+            for j in self.jobs.values()
+        }  # fmt: skip

@@ -8,24 +8,32 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 from conftest import Bench, Clock
 from laneway import life
-from laneway.errors import NotFound, UnknownJob, UnknownQueue
+from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownQueue
+from laneway.instant import as_datetime
 from laneway.job import Claim, Job, new_id
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
-from laneway.store.contract import Exchange, Slot, Store, Want, WorkerInfo
-from laneway.store.inspect import Filter, Inspect
+from laneway.store.contract import Exchange, Schedules, Slot, Store, Want, WorkerInfo
+from laneway.store.inspect import Filter, Inspect, JobInfo, Page
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 SECOND = 1_000_000
 
 
-def job(id_: str | None = None, *, lane: str | None = None, queue: str = "default", priority: int = 0, delay: float = 0) -> Job:
-    return Job(id_ or new_id(), "app.task", queue, b"[[1],{}]", lane, priority, round(delay * SECOND))
+def job(
+    id_: str | None = None, *, lane: str | None = None, queue: str = "default", priority: int = 0, delay: float = 0,
+    unique: str | None = None, expires: float = 0, task: str = "app.task",
+) -> Job:  # fmt: skip
+    return Job(
+        id_ or new_id(), task, queue, b"[[1],{}]", lane, priority, round(delay * SECOND), unique=unique,
+        expires=round(expires * SECOND),
+    )  # fmt: skip
 
 
 def claim(store: Store, limit: int = 10, worker: str = "w", queues: Sequence[str] = ("default",)) -> list[Claim]:
@@ -41,11 +49,23 @@ def ids(claims: Sequence[Claim]) -> list[str]:
     return [claim.job.id for claim in claims]
 
 
+def states(inspect: Inspect) -> dict[str, int]:
+    """The counts that are not 0."""
+    return {state: number for state, number in inspect.counts().items() if number}
+
+
+def stands(inspect: Inspect, id_: str) -> JobInfo:
+    """A job that must be there."""
+    found = inspect.job(id_)
+    assert found is not None
+    return found
+
+
 class TestPush:
     def test_a_job_arrives_as_it_was_sent(self, store: Store, inspect: Inspect) -> None:
         sent = job("a", lane="order-7")
 
-        assert store.push([sent]) == [True]
+        assert store.push([sent]) == [None]
 
         found = inspect.job("a")
         assert found is not None
@@ -56,32 +76,168 @@ class TestPush:
     def test_an_id_that_is_still_in_the_store_changes_nothing(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a")])
 
-        assert store.push([job("b"), job("a", queue="other"), job("c")]) == [True, False, True]
+        assert store.push([job("b"), job("a", queue="other"), job("c")]) == [None, "a", None]
 
         assert inspect.counts()["ready"] == 3
         assert inspect.totals()["enqueued"] == 3
 
     def test_an_id_twice_in_one_push_counts_once(self, store: Store, inspect: Inspect) -> None:
-        assert store.push([job("a"), job("a", lane="x")]) == [True, False]
+        assert store.push([job("a"), job("a", lane="x")]) == [None, "a"]
         assert inspect.counts()["ready"] == 1
 
     def test_an_id_can_come_again_when_its_job_has_finished(self, store: Store) -> None:
         store.push([job("a")])
         settle(store, claim(store), Done())
 
-        assert store.push([job("a")]) == [True]
+        assert store.push([job("a")]) == [None]
         assert ids(claim(store)) == ["a"]
 
     def test_a_slot_of_a_schedule_fires_once(self, store: Store, inspect: Inspect) -> None:
-        assert store.push([job()], Slot("nightly", at=100)) == [True]
-        assert store.push([job()], Slot("nightly", at=100)) == [False]
-        assert store.push([job()], Slot("nightly", at=99)) == [False]
-        assert store.push([job()], Slot("nightly", at=101)) == [True]
-        assert store.push([job()], Slot("hourly", at=100)) == [True]
+        assert store.push([job()], Slot("nightly", at=100)) == [None]
+        assert store.push([job()], Slot("nightly", at=100)) == [""]
+        assert store.push([job()], Slot("nightly", at=99)) == [""]
+        assert store.push([job()], Slot("nightly", at=101)) == [None]
+        assert store.push([job()], Slot("hourly", at=100)) == [None]
         assert inspect.counts()["ready"] == 3
 
     def test_nothing_is_a_push_too(self, store: Store) -> None:
         assert store.push([]) == []
+
+
+class TestSchedules:
+    def test_where_nothing_has_fired_nothing_is_known(self, store: Store, clock: Clock) -> None:
+        assert store.schedules() == Schedules(clock(), {}, {})
+
+    def test_it_is_known_up_to_where_a_schedule_has_fired(self, store: Store, clock: Clock) -> None:
+        store.push([job()], Slot("nightly", at=100))
+        store.push([job()], Slot("nightly", at=90))
+        store.push([], Slot("hourly", at=7))
+        clock.advance(1)
+
+        assert store.schedules() == Schedules(clock(), {"nightly": 100, "hourly": 7}, {})
+
+    def test_a_slot_that_is_advanced_without_jobs_has_fired(self, store: Store, inspect: Inspect) -> None:
+        assert store.push([], Slot("nightly", at=100)) == []
+
+        assert store.push([job()], Slot("nightly", at=100)) == [""]
+        assert states(inspect) == {}
+
+    def test_the_slots_of_a_paused_schedule_are_skipped(self, store: Store, inspect: Inspect) -> None:
+        store.push([job()], Slot("nightly", at=100))
+        inspect.pause_schedule("nightly", paused=True, by="ann")
+
+        assert store.push([job(), job()], Slot("nightly", at=200)) == ["", ""]
+
+        assert states(inspect) == {"ready": 1}
+        assert (store.schedules().last, store.schedules().paused) == ({"nightly": 200}, {"nightly": "ann"})
+
+    def test_a_resumed_schedule_goes_on_with_what_comes_after(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        inspect.pause_schedule("nightly", paused=True)
+        clock.advance(10)  # nobody pushes meanwhile
+        inspect.pause_schedule("nightly", paused=False)
+
+        assert store.push([job("passed")], Slot("nightly", at=clock())) == [""]
+        assert store.push([job("next")], Slot("nightly", at=clock() + 1)) == [None]
+        assert store.schedules().paused == {}
+
+    def test_a_schedule_that_never_fired_can_be_paused(self, store: Store, inspect: Inspect) -> None:
+        inspect.pause_schedule("nightly", paused=True)
+
+        assert (store.schedules().last, store.schedules().paused) == ({}, {"nightly": ""})
+        assert store.push([job()], Slot("nightly", at=100)) == [""]
+        assert store.push([job()], Slot("hourly", at=100)) == [None]
+
+    def test_who_paused_first_is_remembered(self, store: Store, inspect: Inspect) -> None:
+        inspect.pause_schedule("nightly", paused=True, by="ann")
+        inspect.pause_schedule("nightly", paused=True, by="bob")
+
+        assert store.schedules().paused == {"nightly": "ann"}
+
+    def test_to_resume_what_is_not_paused_changes_nothing(self, store: Store, inspect: Inspect) -> None:
+        store.push([], Slot("nightly", at=100))
+        inspect.pause_schedule("nightly", paused=False)
+        inspect.pause_schedule("unheard of", paused=False)
+
+        assert store.schedules().last == {"nightly": 100}
+
+
+class TestUnique:
+    def test_an_equal_job_that_waits_stands_for_the_new_one(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a", unique="k")])
+
+        assert store.push([job("b", unique="k", queue="mail"), job("c", unique="l"), job("d")]) == ["a", None, None]
+
+        assert [j.id for j in inspect.jobs(Filter(), 10, None)] == ["a", "c", "d"]
+        assert (inspect.totals()["enqueued"], inspect.counts()["ready"]) == (3, 3)
+        assert [stands(inspect, id_).unique for id_ in "acd"] == [True, True, False]
+
+    def test_one_that_is_scheduled_or_parked_waits_too(self, store: Store) -> None:
+        store.push([job("later", unique="k", delay=60), job("x0", lane="x"), job("x1", lane="x", unique="l")])
+        claim(store)
+
+        assert store.push([job(unique="k"), job(unique="l")]) == ["later", "x1"]
+
+    def test_it_ends_at_the_claim_so_that_a_change_during_the_run_is_not_swallowed(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a", unique="k"), job("x", unique="l", lane="x")])
+        claim(store)
+
+        assert store.push([job("b", unique="k"), job("y", unique="l", lane="x")]) == [None, None]
+
+        assert not stands(inspect, "a").unique
+        assert ids(claim(store)) == ["b"]
+
+    def test_of_two_equal_jobs_in_one_push_the_first_is_taken(self, store: Store, inspect: Inspect) -> None:
+        assert store.push([job("a", unique="k"), job("b", unique="k"), job("a", unique="k")]) == [None, "a", "a"]
+        assert inspect.counts()["ready"] == 1
+
+    def test_each_hears_of_the_job_that_was_there_when_it_came(self, store: Store) -> None:
+        store.push([job("old", unique="o")])
+
+        answers = store.push([
+            job("a", unique="k"), job("b", unique="k"), job("b"), job("b", unique="k"),
+            job("old", unique="new"), job("c", unique="new"), job("old", unique="k"),
+        ])  # fmt: skip
+
+        assert answers == [None, "a", None, "b", "old", None, "old"]
+
+    @pytest.mark.parametrize("action", ["cancel", "delete", "kill"])
+    def test_a_job_that_is_ended_by_hand_stands_in_nobodys_way(self, store: Store, inspect: Inspect, action: str) -> None:
+        store.push([job("a", unique="k")])
+
+        assert getattr(inspect, action)("a")
+
+        assert store.push([job("b", unique="k")]) == [None]
+
+    def test_a_job_that_expired_stands_in_nobodys_way(self, store: Store, clock: Clock) -> None:
+        store.push([job("a", unique="k", expires=1)])
+        clock.advance(2)
+        assert claim(store) == []
+
+        assert store.push([job("b", unique="k")]) == [None]
+
+    @pytest.mark.parametrize("how", ["given back", "recovered", "snoozed", "replayed"])
+    def test_a_job_that_comes_back_has_no_key(self, store: Store, inspect: Inspect, how: str) -> None:
+        store.push([job("a", unique="k")])
+        held = claim(store)
+        match how:
+            case "given back":
+                store.give_back("w")
+            case "recovered":
+                store.recover("w", "killed by signal 9")
+            case "snoozed":
+                settle(store, held, Snoozed(0))
+            case _:
+                settle(store, held, Dead(ERROR))
+                inspect.retry("a")
+
+        assert store.push([job("b", unique="k")]) == [None]
+        assert states(inspect) == {"ready": 2}
+
+    def test_a_rescheduled_job_keeps_its_key(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a", unique="k")])
+        inspect.reschedule("a", 60 * SECOND, 0)
+
+        assert store.push([job("b", unique="k")]) == ["a"]
 
 
 class TestOrder:
@@ -246,6 +402,156 @@ class TestLanes:
         assert turns == 3  # the two that came before it, then it
 
 
+class TestExpiry:
+    def test_a_job_that_is_too_old_to_start_is_cancelled_and_the_walk_goes_on(
+        self, store: Store, inspect: Inspect, clock: Clock
+    ) -> None:
+        store.push([job("old", expires=5), job("fresh", expires=60), job("plain")])
+        clock.advance(5.000001)
+
+        answer = store.exchange("w", [], [Want("default", 2)], 2)
+
+        assert (ids(answer.claims), answer.more) == (["fresh", "plain"], False)
+        assert (states(inspect), inspect.totals()["cancelled"]) == ({"running": 2}, 1)
+        assert inspect.result("old").state == "cancelled"
+        assert [(run.id, run.outcome, run.started, run.finished) for run in inspect.recent(5)] == [
+            ("old", "cancelled", 0, clock())
+        ]
+
+    def test_at_its_very_end_it_may_start(self, store: Store, clock: Clock) -> None:
+        store.push([job("a", expires=5)])
+        clock.advance(5)
+
+        assert ids(claim(store)) == ["a"]
+
+    def test_it_is_counted_from_its_place(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("later", delay=60, expires=5)])
+        assert stands(inspect, "later").expires_at == as_datetime(clock() + 65 * SECOND)
+        clock.advance(64)
+
+        assert ids(claim(store)) == ["later"]
+
+    def test_until_a_claim_meets_it_it_waits(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("a", expires=1), job("b")])
+        clock.advance(2)
+
+        assert states(inspect) == {"ready": 2}
+        assert store.exchange("w", [], [Want("default", 1)], 0).more
+        assert states(inspect) == {"ready": 2}
+
+    @pytest.mark.parametrize("how", ["retrying", "snoozed", "recovered"])
+    @pytest.mark.parametrize("lane", [None, "x"])
+    def test_a_job_that_has_started_is_never_too_old(
+        self, store: Store, inspect: Inspect, clock: Clock, how: str, lane: str | None
+    ) -> None:
+        store.push([job("a", expires=5, lane=lane)])
+        held = claim(store)
+        if how == "recovered":
+            store.recover("w", "killed by signal 9")
+        else:
+            settle(store, held, Retrying(0, ERROR) if how == "retrying" else Snoozed(0))
+        assert stands(inspect, "a").expires_at is None
+        clock.advance(60)
+
+        again = claim(store)
+        assert ids(again) == ["a"]
+        store.give_back("w")
+        assert ids(claim(store)) == ["a"]
+
+    @pytest.mark.parametrize("lane", [None, "x"])
+    def test_a_job_that_was_given_back_has_not_started(self, store: Store, clock: Clock, lane: str | None) -> None:
+        store.push([job("a", expires=5, lane=lane), job("b", lane=lane)])
+        claim(store)
+        store.give_back("w")
+        clock.advance(6)
+
+        assert ids(claim(store)) == ["b"]
+
+    def test_a_replayed_job_is_wanted_whenever(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("a", expires=5)])
+        inspect.kill("a")
+        clock.advance(6)
+        inspect.retry("a")
+
+        assert ids(claim(store)) == ["a"]
+
+    def test_a_lane_goes_on_behind_those_that_are_too_old(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("x0", lane="x"), *(job(f"x{n}", lane="x", expires=5) for n in (1, 2, 3)), job("x4", lane="x")])
+        store.push([job("y0", lane="y", expires=5), job("y1", lane="y")])
+        head = claim(store, limit=1)
+        claim(store, worker="other", limit=1)  # y0; the rest of x is parked
+        store.give_back("other")
+        clock.advance(6)
+        settle(store, head, Done())
+
+        assert states(inspect) == {"ready": 3, "blocked": 3}
+        assert ids(claim(store)) == ["x4", "y1"]
+        assert (states(inspect), inspect.totals()["cancelled"]) == ({"running": 2}, 4)
+
+    def test_with_a_holder_its_followers_leave_though_the_claim_has_its_fill(
+        self, store: Store, inspect: Inspect, clock: Clock
+    ) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x", expires=5)])
+        head = claim(store)
+        store.push([job("plain")])
+        clock.advance(1)
+        store.push([job("x2", lane="x", expires=5), job("x3", lane="x")])
+        other = claim(store, worker="other")  # plain; x2 and x3 are parked
+        store.give_back("other")
+        clock.advance(10)
+        settle(store, head, Done())
+
+        assert (ids(other), ids(claim(store, limit=1))) == (["plain"], ["plain"])
+        assert (inspect.job("x1"), inspect.job("x2"), stands(inspect, "x3").holds) == (None, None, True)
+
+    def test_a_lane_whose_jobs_are_all_too_old_is_free(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job(f"x{n}", lane="x", expires=5) for n in range(4)])
+        claim(store)
+        store.give_back("w")
+        clock.advance(6)
+        store.push([job("x4", lane="x")])
+
+        assert ids(claim(store)) == ["x4"]
+        assert states(inspect) == {"running": 1}
+
+    def test_at_most_a_thousand_are_passed_over_in_one_call(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job(expires=5) for _ in range(2500)])
+        store.push([job("fresh")])
+        clock.advance(6)
+
+        answers = [store.exchange("w", [], [Want("default", 1)], 1) for _ in range(3)]
+
+        assert [(ids(answer.claims), answer.more) for answer in answers] == [([], True), ([], True), (["fresh"], False)]
+        assert (inspect.totals()["cancelled"], len(inspect.recent(5000))) == (2500, 1000)
+
+    def test_at_most_a_thousand_of_a_lane_are_passed_over_in_one_call(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("head", lane="x")])
+        store.push([job(lane="x", expires=5) for _ in range(2500)])
+        store.push([job("fresh", lane="x")])
+        head = claim(store, limit=1)
+        while claim(store) or inspect.counts()["ready"]:
+            pass
+        clock.advance(6)
+        settle(store, head, Done())
+
+        answers = [store.exchange("w", [], [Want("default", 1)], 1) for _ in range(3)]
+
+        assert [(ids(answer.claims), answer.more) for answer in answers] == [([], True), ([], True), (["fresh"], False)]
+        assert (inspect.totals()["cancelled"], states(inspect)) == (2500, {"running": 1})
+
+    def test_holders_of_many_lanes_that_are_too_old_are_passed_over(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        lanes = [f"lane-{n}" for n in range(300)]
+        store.push([job(f"{lane}-a", lane=lane) for lane in lanes])
+        store.push([job(f"{lane}-b", lane=lane, expires=5) for lane in lanes])
+        store.push([job(f"{lane}-c", lane=lane) for lane in lanes])
+        heads = claim(store, limit=400)
+        clock.advance(6)
+        settle(store, heads, Done())
+
+        assert ids(claim(store, limit=400)) == [f"{lane}-c" for lane in lanes]
+        assert inspect.totals()["cancelled"] == 300
+
+
 class TestClaims:
     def test_a_claim_belongs_to_one_worker(self, store: Store) -> None:
         store.push([job("a")])
@@ -385,6 +691,22 @@ class TestFailures:
         assert (inspect.result("a").state, inspect.result("a").value) == ("done", None)
         assert inspect.result("never").state == "gone"
 
+    def test_a_long_traceback_comes_back_as_it_was(self, store: Store, inspect: Inspect) -> None:
+        lines = [f'  File "app.py", line {n}, in café\n    step({n})\n' for n in range(400)]
+        errors = [ErrorInfo("E", str(n), "".join(lines[: n * 100])) for n in range(5)]
+        store.push([job("a")])
+        for error in errors[:-1]:
+            settle(store, claim(store), Retrying(0, error))
+        settle(store, claim(store), Dead(errors[-1]))
+
+        found = stands(inspect, "a").errors
+
+        assert [(e.kind, e.message, e.traceback, e.attempt) for e in found] == [
+            ("E", e.message, e.traceback, n) for n, e in enumerate(errors, 1)
+        ]
+        assert {type(e) for e in found} == {ErrorInfo}
+        assert inspect.result("a").error == found[-1]
+
 
 class TestAsking:
     def test_a_running_job_that_is_cancelled_is_marked_until_it_ends(self, store: Store, inspect: Inspect) -> None:
@@ -442,7 +764,7 @@ class TestAsking:
         assert inspect.job("a") is None
 
     def test_a_job_that_is_not_there_is_an_error_that_says_so(self, inspect: Inspect) -> None:
-        for act in (inspect.cancel, inspect.delete, inspect.retry):
+        for act in (inspect.cancel, inspect.delete, inspect.retry, inspect.kill, lambda id_: inspect.reschedule(id_, 0, 0)):
             with pytest.raises(UnknownJob, match="no job"):
                 act("nobody")
 
@@ -467,6 +789,19 @@ class TestAsking:
 
         assert claim(store, queues=["billing"]) == []
 
+    def test_it_is_remembered_who_paused_a_queue_and_since_when(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("a")])
+        inspect.pause("default", paused=True, by="ann")
+        paused = as_datetime(clock())
+        clock.advance(60)
+        inspect.pause("default", paused=True, by="bob")
+
+        [queue] = inspect.queues()
+        assert (queue.paused, queue.paused_by, queue.paused_at) == (True, "ann", paused)
+        inspect.pause("default", paused=False, by="bob")
+        [queue] = inspect.queues()
+        assert (queue.paused, queue.paused_by, queue.paused_at) == (False, "", None)
+
     def test_what_a_run_tells_is_kept_with_its_job(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a"), job("b")])
         a, b = claim(store)
@@ -479,12 +814,323 @@ class TestAsking:
         assert [(j.progress, j.log) for j in found if j is not None] == [((3, 10), ["one", "two"]), (None, [])]
 
 
+class TestKilling:
+    def test_a_waiting_job_is_dead_at_once(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("a", unique="k", expires=5), job("later", delay=60), job("b")])
+        clock.advance(1)
+
+        assert inspect.kill("a")
+        assert inspect.kill("later")
+
+        found = stands(inspect, "a")
+        assert (found.state, found.attempt, found.due_at) == ("dead", 0, as_datetime(clock()))
+        assert found.errors == [ErrorInfo("killed", "killed by hand", at=clock())]
+        assert (found.unique, found.expires_at) == (False, None)
+        assert states(inspect) == {"ready": 1, "dead": 2}
+        assert (inspect.totals()["dead"], inspect.totals()["failed"]) == (2, 0)
+
+    def test_its_lane_goes_on(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(f"x{n}", lane="x") for n in range(4)])
+        settle(store, claim(store), Retrying(100 * SECOND, ERROR), limit=5)
+
+        assert inspect.kill("x1")  # parked
+        assert inspect.kill("x0")  # the holder
+
+        assert states(inspect) == {"ready": 1, "blocked": 1, "dead": 2}
+        assert ids(claim(store)) == ["x2"]
+        assert [e.kind for e in stands(inspect, "x0").errors] == ["ValueError", "killed"]
+        assert stands(inspect, "x0").attempt == 1
+
+    @pytest.mark.parametrize("outcome", [Retrying(0, ERROR), Snoozed(0), Dead(ERROR), Cancelled()], ids=lambda o: o.name)
+    def test_a_running_job_is_dead_when_its_run_has_ended(self, store: Store, inspect: Inspect, outcome: Outcome) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x")])
+        held = claim(store)
+
+        assert inspect.kill("x0")
+
+        assert store.beat([WorkerInfo("w")])["w"].marks == {"x0": "kill"}
+        assert stands(inspect, "x0").state == "running"
+        assert ids(settle(store, held, outcome, limit=1).claims) == ["x1"]
+        found = stands(inspect, "x0")
+        assert (found.state, found.mark, [e.kind for e in found.errors]) == ("dead", None, ["killed"])
+        assert [(run.id, run.outcome, run.started) for run in inspect.recent(5)] == [("x0", "dead", 1)]
+        assert [inspect.totals()[name] for name in ("dead", "failed", "retried", "cancelled")] == [1, 0, 0, 0]
+
+    def test_a_job_that_was_done_before_it_heard_is_done(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a")])
+        held = claim(store)
+        inspect.kill("a")
+
+        settle(store, held, Done())
+
+        assert (inspect.result("a").state, inspect.totals()["dead"]) == ("done", 0)
+
+    @pytest.mark.parametrize("how", ["given back", "recovered"])
+    def test_a_run_that_did_not_end_does_not_come_back(self, store: Store, inspect: Inspect, how: str) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x")])
+        claim(store)
+        inspect.kill("x0")
+
+        if how == "recovered":
+            store.recover("w", "killed by signal 9")
+        else:
+            store.give_back("w")
+
+        assert (stands(inspect, "x0").state, [e.kind for e in stands(inspect, "x0").errors]) == ("dead", ["killed"])
+        assert ids(claim(store)) == ["x1"]
+
+    def test_a_dead_job_cannot_be_killed_but_replayed(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a")])
+        inspect.kill("a")
+
+        assert not inspect.kill("a")
+        assert inspect.retry("a")
+        [again] = claim(store)
+        assert (again.job.id, again.attempt) == ("a", 1)
+
+
+class TestRescheduling:
+    def test_a_waiting_job_is_due_at_another_time(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("a"), job("b", delay=60), job("c", delay=60)])
+
+        assert inspect.reschedule("a", 10 * SECOND, 0)
+        assert inspect.reschedule("b", 0, clock() + 20 * SECOND)
+        assert inspect.reschedule("c", 0, 0)
+
+        assert states(inspect) == {"scheduled": 2, "ready": 1}
+        found = [(stands(inspect, id_).due_at, stands(inspect, id_).place_at) for id_ in "abc"]
+        assert found == [(as_datetime(clock() + after * SECOND),) * 2 for after in (10, 20, 0)]
+        assert ids(claim(store)) == ["c"]
+        clock.advance(20)
+        assert ids(claim(store)) == ["a", "b"]
+
+    def test_in_its_lane_it_stands_behind_who_came_before_its_new_time(
+        self, store: Store, inspect: Inspect, clock: Clock
+    ) -> None:
+        store.push([job(f"x{n}", lane="x") for n in range(3)])
+
+        assert inspect.reschedule("x0", 0, 0)
+        assert inspect.reschedule("x1", 60 * SECOND, 0)
+
+        head = claim(store)
+        assert ids(head) == ["x2"]
+        assert ids(settle(store, head, Done(), limit=1).claims) == ["x0"]
+        clock.advance(60)
+        assert claim(store, worker="other") == []
+        assert states(inspect) == {"blocked": 1, "running": 1}
+
+    def test_a_parked_job_leaves_its_lanes_line(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(f"x{n}", lane="x") for n in range(3)])
+        head = claim(store)
+
+        assert inspect.reschedule("x1", 60 * SECOND, 0)
+
+        assert states(inspect) == {"scheduled": 1, "blocked": 1, "running": 1}
+        assert ids(settle(store, head, Done(), limit=5).claims) == ["x2"]
+
+    @pytest.mark.parametrize("how", ["never claimed", "given back"])
+    def test_a_holder_that_never_started_lets_the_next_go_first(
+        self, store: Store, inspect: Inspect, clock: Clock, how: str
+    ) -> None:
+        store.push([job(f"x{n}", lane="x") for n in range(3)])
+        head = claim(store)
+        claim(store)  # the others are parked
+        if how == "given back":
+            store.give_back("w")
+        else:
+            settle(store, head, Done())
+        holder = inspect.lane_holder("default", "x")
+        assert holder is not None
+
+        assert inspect.reschedule(holder.id, 60 * SECOND, 0)
+
+        again = claim(store)
+        assert ids(again) == ["x1" if how == "given back" else "x2"]
+        assert not stands(inspect, holder.id).holds
+        settle(store, again, Done())
+        clock.advance(60)
+        assert holder.id in ids(claim(store)) or how == "given back"
+
+    @pytest.mark.parametrize("how", ["retrying", "snoozed", "recovered"])
+    def test_one_that_has_started_keeps_its_place_and_its_lane(
+        self, store: Store, inspect: Inspect, clock: Clock, how: str
+    ) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x"), job("a")])
+        held = claim(store)
+        place = stands(inspect, "x0").place_at
+        if how == "recovered":
+            store.recover("w", "killed by signal 9")
+        else:
+            settle(store, held, Retrying(5 * SECOND, ERROR) if how == "retrying" else Snoozed(5 * SECOND))
+
+        assert inspect.reschedule("x0", 60 * SECOND, 0)
+        assert inspect.reschedule("a", 90 * SECOND, 0)
+
+        assert states(inspect) == {"retrying" if how == "retrying" else "scheduled": 2, "blocked": 1}
+        assert (stands(inspect, "x0").place_at, stands(inspect, "x0").holds) == (place, True)
+        clock.advance(59)
+        assert claim(store) == []
+        clock.advance(1)
+        assert ids(claim(store)) == ["x0"]
+
+    def test_how_long_it_may_wait_is_counted_from_its_new_place(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("a", expires=5)])
+
+        inspect.reschedule("a", 60 * SECOND, 0)
+
+        assert stands(inspect, "a").expires_at == as_datetime(clock() + 65 * SECOND)
+        clock.advance(65)
+        assert ids(claim(store)) == ["a"]
+
+    def test_a_replayed_job_has_not_started(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("a")])
+        settle(store, claim(store), Retrying(0, ERROR))
+        settle(store, claim(store), Dead(ERROR))
+        inspect.retry("a")
+
+        assert inspect.reschedule("a", 60 * SECOND, 0)
+        assert stands(inspect, "a").place_at == as_datetime(clock() + 60 * SECOND)
+
+    def test_what_runs_or_is_dead_is_not_rescheduled(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("dead"), job("runs")])
+        inspect.kill("dead")
+        claim(store)
+
+        assert not inspect.reschedule("dead", 0, 0)
+        assert not inspect.reschedule("runs", 0, 0)
+
+    def test_who_waits_hears_of_a_job_that_became_due(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a", delay=60)])
+        assert_woken(store, lambda: inspect.reschedule("a", 0, 0))
+
+    def test_who_waits_hears_of_a_job_that_is_due_sooner(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a", delay=60), job("b", delay=90)])
+        quiet(store)
+        inspect.reschedule("b", 80 * SECOND, 0)
+        assert not rung(store)
+        inspect.reschedule("b", 50 * SECOND, 0)
+        assert rung(store)
+
+
+class TestMany:
+    def test_all_that_match_are_changed_and_counted(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b", queue="mail"), job("c", delay=60), job("d", task="app.other"), job("e")])
+        inspect.kill("e")
+
+        assert inspect.act_all("cancel", Filter(queue="default", task="app.task")) == 2  # a, c; e is dead
+        assert [j.id for j in inspect.jobs(Filter(), 10, None)] == ["b", "d", "e"]
+        assert inspect.act_all("retry", Filter()) == 1
+        assert inspect.act_all("reschedule", Filter(queue="default"), 60 * SECOND) == 2
+        assert states(inspect) == {"scheduled": 2, "ready": 1}
+        assert inspect.act_all("kill", Filter(state="scheduled")) == 2
+        assert inspect.act_all("delete", Filter()) == 3
+        assert (states(inspect), inspect.totals()["cancelled"], inspect.totals()["dead"]) == ({}, 2, 3)
+
+    @pytest.mark.parametrize("action", ["cancel", "delete", "kill"])
+    def test_what_runs_is_marked(self, store: Store, inspect: Inspect, action: str) -> None:
+        store.push([job("a"), job("b"), job("c")])
+        claim(store, limit=2)
+
+        assert inspect.act_all(action, Filter()) == 3
+        assert store.beat([WorkerInfo("w")])["w"].marks == {"a": action, "b": action}
+
+    @pytest.mark.parametrize("action", ["cancel", "delete", "kill", "reschedule"])
+    def test_a_whole_lane_can_go(self, store: Store, inspect: Inspect, action: str) -> None:
+        store.push([job(f"x{n}", lane="x") for n in range(1200)])
+        head = claim(store)
+        store.give_back("w")
+        assert states(inspect) == {"ready": 200, "blocked": 1000}
+
+        assert inspect.act_all(action, Filter(lane="x")) == 1200
+
+        after = {"kill": {"dead": 1200}, "reschedule": {"ready": 1200}}.get(action, {})
+        assert (ids(head), states(inspect), inspect.lane_holder("default", "x")) == (["x0"], after, None)
+
+    def test_only_some_are_changed_in_one_turn_and_others_get_theirs(
+        self, store: Store, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.push([job(f"j{n}") for n in range(1200)])
+        lengths: list[int] = []
+
+        def between() -> None:
+            """What somebody else does before each turn."""
+            lengths.append(inspect.count(Filter(state="ready")))
+            if len(lengths) == 2:
+                claim(store, limit=1)  # j500, before its turn
+                store.push([job("new")])
+
+        before_each_turn(store, monkeypatch, between)
+
+        assert inspect.act_all("cancel", Filter(state="ready")) == 1199
+        assert lengths == [1200, 700, 201]
+        assert [(j.id, j.state, j.mark) for j in inspect.jobs(Filter(), 10, None)] == [
+            ("j500", "running", None), ("new", "ready", None),
+        ]  # fmt: skip
+
+    def test_what_came_to_match_meanwhile_is_not_touched(
+        self, store: Store, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store.push([job(f"j{n}") for n in range(502)])
+        inspect.act_all("kill", Filter(ids=tuple(f"j{n}" for n in range(501))))
+        before_each_turn(store, monkeypatch, lambda: inspect.kill("j501"))
+
+        assert inspect.act_all("retry", Filter(state="dead")) == 501
+        assert [j.id for j in inspect.jobs(Filter(state="dead"), 10, None)] == ["j501"]
+
+    def test_what_nobody_can_do_is_said_so(self, inspect: Inspect) -> None:
+        with pytest.raises(ConfigError, match='Did you mean "retry"'):
+            inspect.act_all("retri", Filter())
+
+    def test_clearing_a_queue_leaves_what_runs_and_what_is_dead(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("dead"), job("x0", lane="x"), job("x1", lane="x"), job("r"), job("s", delay=9), job("m", queue="mail")])
+        inspect.kill("dead")
+        held = claim(store, limit=2)
+        settle(store, held[1:], Retrying(60 * SECOND, ERROR))
+        claim(store)
+        store.push([job("ready", priority=3), job("x2", lane="x")])
+        assert states(inspect) == {"scheduled": 1, "ready": 3, "retrying": 1, "blocked": 1, "running": 1, "dead": 1}
+
+        assert inspect.clear("default") == 5
+
+        assert [(j.id, j.state) for j in inspect.jobs(Filter(), 10, None)] == [
+            ("dead", "dead"),
+            ("x0", "running"),
+            ("m", "ready"),
+        ]
+        assert states(inspect) == {"ready": 1, "running": 1, "dead": 1}
+        assert (inspect.totals()["cancelled"], inspect.clear("default"), inspect.clear("unheard of")) == (0, 0, 0)
+        assert settle(store, held[:1], Done()).refused == []
+
+    def test_a_cleared_lane_is_free(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(f"x{n}", lane="x") for n in range(3)])
+        settle(store, claim(store), Retrying(60 * SECOND, ERROR), limit=5)
+
+        assert inspect.clear("default") == 3
+
+        store.push([job("x3", lane="x")])
+        assert ids(claim(store)) == ["x3"]
+
+
+def before_each_turn(store: Store, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen before each turn, but not before its own."""
+    turn, inside = store.turn, [False]  # type: ignore[attr-defined]
+
+    def watched() -> object:
+        if not inside[0]:
+            inside[0] = True
+            act()
+            inside[0] = False
+        return turn()
+
+    monkeypatch.setattr(store, "turn", watched)
+
+
 class TestLooking:
     def test_jobs_are_found_by_state_queue_task_and_lane(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a", lane="x"), job("b", lane="x"), job("c", queue="mail"), job("d", delay=9)])
         claim(store)
 
-        def found(**which: str) -> list[str]:
+        def found(**which: Any) -> list[str]:
             return [j.id for j in inspect.jobs(Filter(**which), 10, None)]
 
         assert found() == ["a", "b", "c", "d"]
@@ -507,6 +1153,65 @@ class TestLooking:
         assert last.next is None
         with pytest.raises(NotFound, match=r"page\.next"):
             inspect.jobs(Filter(), 2, "nobody")
+
+    def test_pages_go_the_other_way_too(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(f"j{n}", queue="default" if n != 3 else "mail") for n in range(6)])
+
+        def page(after: str | None) -> Page:
+            return inspect.jobs(Filter(queue="default"), 2, after, newest=True)
+
+        first = page(None)
+        store.push([job("newer")])
+        second = page(first.next)
+        last = page(second[-1].id)
+
+        assert [[j.id for j in page] for page in (first, second, last)] == [["j5", "j4"], ["j2", "j1"], ["j0"]]
+        assert last.next is None
+
+    def test_jobs_are_found_by_their_last_error_and_by_their_ids(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(id_) for id_ in "abcd"])
+        errors = [ErrorInfo("smtp.Refused", "no such user: ann%"), ErrorInfo("OSError", "disk full"), ErrorInfo("OSError", "bye")]
+        for held, error in zip(claim(store, limit=3), errors, strict=True):
+            settle(store, [held], Dead(error))
+        inspect.retry("c")
+        settle(store, claim(store)[1:], Retrying(0, ErrorInfo("ValueError", "bye")))
+
+        def found(**which: Any) -> list[str]:
+            assert inspect.count(Filter(**which)) == len(inspect.jobs(Filter(**which), 10, None))
+            return sorted(j.id for j in inspect.jobs(Filter(**which), 10, None))
+
+        assert found(error="Refused") == ["a"]
+        assert found(error="ann%") == ["a"]
+        assert found(error="OSError") == ["b"]  # c's last one is another
+        assert found(error="Error") == ["b", "c"]
+        assert found(error="bye", state="dead") == []
+        assert found(ids=("a", "d", "nobody")) == ["a", "d"]
+        assert found(ids=("a", "d"), state="dead") == ["a"]
+        assert found(ids=()) == []
+        assert inspect.act_all("retry", Filter(state="dead", error="smtp")) == 1
+        assert stands(inspect, "a").state == "ready"
+
+    def test_jobs_are_counted(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(queue=queue) for queue in ("a", "b", "b")])
+
+        assert [inspect.count(which) for which in (Filter(), Filter(queue="b"), Filter(state="dead"))] == [3, 2, 0]
+
+    def test_a_lanes_holder_and_its_line_are_shown(self, store: Store, inspect: Inspect) -> None:
+        store.push([*(job(f"x{n}", lane="x") for n in range(4)), job("y", lane="y"), job("m", lane="x", queue="mail"), job("a")])
+        head = claim(store, limit=1)
+        claim(store, limit=2)  # y, a: the rest of x is parked
+
+        holder = inspect.lane_holder("default", "x")
+
+        assert holder is not None
+        assert (holder.id, holder.holds, holder.state) == ("x0", True, "running")
+        assert [stands(inspect, id_).holds for id_ in ("x1", "y", "m", "a")] == [False, True, False, False]
+        assert [inspect.parked_before(id_) for id_ in ("x0", "x1", "x2", "x3", "m", "a", "nobody")] == [0, 0, 1, 2, 0, 0, 0]
+        settle(store, head, Done())
+        holder = inspect.lane_holder("default", "x")
+        assert holder is not None
+        assert (holder.id, holder.state, inspect.parked_before("x3")) == ("x1", "ready", 1)
+        assert inspect.lane_holder("mail", "x") is None
 
     def test_a_job_is_ready_from_its_very_microsecond_on(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([job("now")])

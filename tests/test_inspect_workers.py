@@ -37,7 +37,7 @@ def test_where_nobody_works_nobody_is_shown(inspect: Inspect) -> None:
 def test_a_worker_is_shown_as_it_said_at_its_last_beat(store: Store, inspect: Inspect, clock: Clock) -> None:
     beat = WorkerInfo(
         id="w", host="node-1", boot="b", pid=4711, started=99, queues=("mail", "billing"), slots=25, version="1.2",
-        since=clock() - 90 * SECOND, fleet="f", rss=50_000_000, pss=20_000_000, phase="quiet",
+        tasks=("mail.send", "mail.sort"), since=clock() - 90 * SECOND, fleet="f", rss=50_000_000, pss=20_000_000, phase="quiet",
     )  # fmt: skip
     store.beat([WorkerInfo("w")])
     store.beat([beat])
@@ -46,8 +46,8 @@ def test_a_worker_is_shown_as_it_said_at_its_last_beat(store: Store, inspect: In
 
     assert only(inspect) == WorkerStatus(
         id="w", host="node-1", pid=4711, fleet="f", version="1.2", queues=("mail", "billing"), slots=25, phase="quiet",
-        started_at=as_datetime(beat.since), uptime=91.5, last_beat=as_datetime(clock() - 1_500_000), beat_age=1.5,
-        rss=50_000_000, pss=20_000_000, jobs=[],
+        tasks=("mail.send", "mail.sort"), started_at=as_datetime(beat.since), uptime=91.5,
+        last_beat=as_datetime(clock() - 1_500_000), beat_age=1.5, rss=50_000_000, pss=20_000_000, jobs=[],
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from hypothesis import strategies as st
 
 from conftest import SOAK, STORES, Bench, Clock
 from laneway.errors import UnknownJob
-from laneway.job import Claim, Job
+from laneway.job import STATES, Claim, Job
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Want
-from laneway.store.inspect import Filter
+from laneway.store.inspect import Filter, JobInfo
 from model import RULES, Model
 
 WORKERS = ("ann", "bob", "cyd")
@@ -33,7 +34,10 @@ words = st.sampled_from(["crash", "timeout"])
 push = st.tuples(
     st.just("push"),
     st.lists(
-        st.tuples(numbers, st.sampled_from(QUEUES), st.sampled_from([None, "a", "a", "b"]), st.integers(-1, 2), seconds),
+        st.tuples(
+            numbers, st.sampled_from(QUEUES), st.sampled_from([None, "a", "a", "b"]), st.integers(-1, 2), seconds,
+            st.sampled_from([None, None, "k", "l"]), st.sampled_from([0, 0, 1_000_000, 3_000_000]),  # key, expires
+        ),
         min_size=1, max_size=5,
     ),
 )  # fmt: skip
@@ -52,11 +56,20 @@ others = st.one_of(
     st.tuples(st.just("give_back"), st.sampled_from(WORKERS), st.sets(numbers, max_size=3)),
     st.tuples(st.just("recover"), st.sampled_from(WORKERS), st.dictionaries(numbers, words, min_size=1, max_size=3)),
     st.tuples(st.just("recover"), st.sampled_from(WORKERS), st.just({})),
-    st.tuples(st.sampled_from(["cancel", "delete", "retry", "retry"]), numbers),
     st.tuples(st.sampled_from(["pause", "resume"]), st.sampled_from(QUEUES)),
 )
+by_hand = st.one_of(
+    st.tuples(st.sampled_from(["cancel", "delete", "kill"]), numbers),
+    st.tuples(st.just("retry"), numbers),
+    st.tuples(st.just("reschedule"), numbers, seconds),
+    st.tuples(
+        st.just("act_all"), st.sampled_from(["cancel", "delete", "kill", "retry", "reschedule"]), seconds,
+        st.sampled_from([None, *STATES]), st.sampled_from([None, *QUEUES]), st.sampled_from([None, "a", "b"]),
+    ),
+    st.tuples(st.just("clear"), st.sampled_from(QUEUES)),
+)  # fmt: skip
 # Not one_of: it takes the others as equals and forgets what is named twice, and then hardly a claim is ever settled.
-KINDS = (push, push, exchange, exchange, exchange, others)
+KINDS = (push, push, push, exchange, exchange, exchange, exchange, others, others, by_hand)
 step = st.integers(0, len(KINDS) - 1).flatmap(lambda kind: KINDS[kind])
 # Left to itself hypothesis prefers short lists; what is interesting takes dozens of steps.
 steps = st.integers(1, 80).flatmap(lambda length: st.lists(step, min_size=length, max_size=length))
@@ -88,8 +101,8 @@ class Play:
             bench.inspect.counts()  # both have seen this time
 
     def step(self, name: str, *values: Any) -> None:
-        if name in ("cancel", "delete", "retry"):
-            self.act(name, self.choose(name, *values))
+        if name in ("cancel", "delete", "kill", "retry", "reschedule"):
+            self.act(name, *values)
         else:
             getattr(self, name)(*values)
         self.model.begin()
@@ -100,11 +113,11 @@ class Play:
         if self.bench is None:
             return
         page = self.bench.inspect.jobs(Filter(), 1000, None)
-        assert {j.id: (j.queue, j.lane, j.state, j.attempt, j.worker, j.token, j.mark) for j in page} == self.model.picture()
+        assert {j.id: looks(j) for j in page} == self.model.picture()
         states = Counter(self.model.state(job) for job in self.model.jobs.values())
         assert {state: n for state, n in self.bench.inspect.counts().items() if n} == dict(states)
         totals = self.bench.inspect.totals()
-        names = ("enqueued", "processed", "failed", "retried", "dead")
+        names = ("enqueued", "processed", "failed", "retried", "dead", "cancelled")
         assert {name: totals[name] for name in names} == {name: self.model.totals[name] for name in names}
 
     def tick(self, by: int) -> None:
@@ -112,12 +125,18 @@ class Play:
         if self.bench is not None:
             self.bench.clock.now += by
 
-    def push(self, jobs: list[tuple[int, str, str | None, int, int]]) -> None:
-        made = [(f"j{n}", queue, lane, 0 if lane else priority, delay) for n, queue, lane, priority, delay in jobs]
+    def push(self, jobs: list[tuple[int, str, str | None, int, int, str | None, int]]) -> None:
+        made = [
+            (f"j{n}", queue, lane, 0 if lane else priority, delay, key, expires)
+            for n, queue, lane, priority, delay, key, expires in jobs
+        ]
         answers = [self.model.push(*job) for job in made]
-        self.seen |= {job[1] for job, is_new in zip(made, answers, strict=True) if is_new}
+        self.seen |= {job[1] for job, answer in zip(made, answers, strict=True) if answer is None}
         if self.bench is not None:
-            pushed = [Job(id_, "t", queue, b"[[],{}]", lane, priority, delay) for id_, queue, lane, priority, delay in made]
+            pushed = [
+                Job(id_, "t", queue, b"[[],{}]", lane, priority, delay, unique=key, expires=expires)
+                for id_, queue, lane, priority, delay, key, expires in made
+            ]
             assert self.bench.store.push(pushed) == answers
 
     def exchange(
@@ -192,7 +211,7 @@ class Play:
     def recover(self, worker: str, lost: dict[int, str]) -> None:
         tokens = list(self.known[worker])
         told = {tokens[n % len(tokens)]: word for n, word in lost.items()} if tokens else {}
-        answer = self.model.give_back(worker, lost=told)
+        answer = self.model.give_back(worker, died=True, lost=told)
         if self.bench is not None:
             assert sorted(self.bench.store.recover(worker, "killed", told)) == answer
         self.forget(worker, set())
@@ -205,18 +224,32 @@ class Play:
         """Mostly somebody for whom the action means something."""
         jobs = self.model.jobs.values()
         fit = [j.id for j in jobs if name != "retry" or j.where == "dead" or j.failed]
+        heads = [j.id for j in jobs if j.where == "waiting" and self.model.holds(j)]
+        if heads and name != "retry" and number % 2:
+            fit = heads
         return fit[number % len(fit)] if fit and number < 28 else f"j{number}"
 
-    def act(self, name: str, id_: str) -> None:
-        answer = self.model.retry(id_) if name == "retry" else self.model.cancel(id_, name)
+    def act(self, name: str, number: int, delay: int = 0) -> None:
+        id_ = self.choose(name, number)
+        answer = self.model.act(name, id_, delay)
         if self.bench is None:
             return
-        act = getattr(self.bench.inspect, name)
+        act, more = getattr(self.bench.inspect, name), (delay, 0) if name == "reschedule" else ()
         if answer is None:
             with pytest.raises(UnknownJob):
-                act(id_)
+                act(id_, *more)
         else:
-            assert act(id_) is answer
+            assert act(id_, *more) is answer
+
+    def act_all(self, name: str, delay: int, state: str | None, queue: str | None, lane: str | None) -> None:
+        answer = self.model.act_all(name, delay, state=state, queue=queue, lane=lane)
+        if self.bench is not None:
+            assert self.bench.inspect.act_all(name, Filter(state, queue, lane=lane), delay) == answer
+
+    def clear(self, queue: str) -> None:
+        answer = self.model.act_all("delete", 0, state="waiting", queue=queue, lane=None)
+        if self.bench is not None:
+            assert self.bench.inspect.clear(queue) == answer
 
     def pause(self, queue: str) -> None:
         self.switch(queue, paused=True)
@@ -232,27 +265,33 @@ class Play:
             self.bench.inspect.pause(queue, paused)
 
     def end(self) -> None:
-        """Workers that live settle what they know; the rest must drain."""
+        """Workers that live settle what they know; then everything drains in bounded turns, once nobody fails any more."""
         for worker in WORKERS:
             everything = [(id_, token, "done", 0) for token, id_ in self.known[worker].items()]
             self.both(worker, everything, [], 0)
         for queue in sorted(self.model.paused):
             self.switch(queue, paused=False)
-        if self.bench is not None:
-            self.drain(self.bench)
-        self.model.end(WORKERS, QUEUES)
+        for _ in range(3 * len(self.model.jobs) + 3):
+            self.tick(100_000_000)
+            _, claims = self.both("ann", [], [(queue, 3) for queue in QUEUES], 9)
+            self.both("ann", [(id_, token, "done", 0) for id_, token, _, _ in claims], [], 0)
+            self.model.sound()
+        # Claims that nobody knows of would stay for ever.
+        assert all(job.where == "dead" for job in self.model.jobs.values()), "starved"
+        self.compare()
 
-    def drain(self, bench: Bench) -> None:
-        model_jobs = {id_ for id_, job in self.model.jobs.items() if job.where != "dead"}
-        done: list[str] = []
-        for _ in range(3 * len(model_jobs) + 3):
-            bench.clock.advance(100)
-            answer = bench.store.exchange("ann", [], [Want(queue, 3) for queue in QUEUES], 9)
-            done += [claim.job.id for claim in answer.claims]
-            assert all(claim.lost == self.model.jobs[claim.job.id].lost for claim in answer.claims)
-            bench.store.exchange("ann", [Settled(claim, Done()) for claim in answer.claims], [], 0)
-        assert sorted(done) == sorted(model_jobs), "not everything drained, exactly once"
-        assert sum(bench.inspect.counts().values()) == bench.inspect.counts()["dead"]
+
+def looks(job: JobInfo) -> tuple[object, ...]:
+    """A job as the model pictures it."""
+    place, due = (instant(moment) for moment in (job.place_at, job.due_at))
+    expires = None if job.expires_at is None else instant(job.expires_at)
+    return (
+        job.queue, job.lane, job.state, job.attempt, job.worker, job.token, job.mark, place, due, job.holds, job.unique, expires,
+    )  # fmt: skip
+
+
+def instant(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)
 
 
 def play(moves: list[Any], bench: Bench | None, rules: frozenset[str] = RULES) -> None:

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,10 +33,12 @@ from laneway.errors import (
 )
 from laneway.job import Claim, Job, new_id
 from laneway.outcome import Done, ErrorInfo, Retrying, Settled
-from laneway.store.contract import Want, WorkerInfo
+from laneway.store.contract import Slot, Want, WorkerInfo
+from laneway.store.failures import LONG
 from laneway.store.inspect import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
 from laneway.store.sqlite.lock import FairLock, FileLock
+from laneway.store.sqlite.sql import SQL
 
 WANT = [Want("default", 100)]
 
@@ -147,8 +150,51 @@ def test_errors_and_notes_that_cannot_be_read_are_no_reason_to_fail(store: SQLit
     assert found is not None
     assert found.errors[0].kind == "garbage"
     assert found.log == ["(what the run told cannot be read)"]
+    assert SQLiteInspect(store).count(Filter(error="E")) == 0
     claims = store.exchange("w", [], WANT, 10).claims
     assert store.exchange("w", [Settled(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0).refused == []
+    assert SQLiteInspect(store).count(Filter(error="E")) == 1
+
+
+def test_a_long_traceback_takes_little_room(store: SQLiteStore, path: Path) -> None:
+    traceback = "".join(f'  File "app.py", line {n}, in step\n    step({n})\n' for n in range(400))
+    short = "x" * LONG
+    store.push([job("a")])
+    for text in (traceback, short):
+        [held] = store.exchange("w", [], WANT, 1).claims
+        store.exchange("w", [Settled(held, Retrying(0, ErrorInfo("E", "no", text)))], [], 0)
+
+    [(stored,)] = sql(path, "select errors from laneway_job")
+
+    assert isinstance(stored, bytes)
+    assert len(stored) < len(short) + len(traceback) / 4
+    assert short.encode() in stored  # what is not long stays readable
+    found = SQLiteInspect(store).job("a")
+    assert found is not None
+    assert [error.traceback for error in found.errors] == [traceback, short]
+
+
+@pytest.mark.parametrize(
+    ("packed", "reads"),
+    [
+        (b"no zlib", "(the stored traceback cannot be read"),
+        (zlib.compress(b"a line that was cut")[:12], "a l"),
+        (zlib.compress(b"\xff\xfe"), "\ufffd\ufffd"),
+        (zlib.compress(b"a bomb" * 10_000_000), "a bomba bomb"),
+    ],
+    ids=["not packed", "cut off", "no text", "a bomb"],
+)
+def test_a_traceback_that_cannot_be_unpacked_harms_nobody(store: SQLiteStore, path: Path, packed: bytes, reads: str) -> None:
+    errors = [{"kind": "E", "message": "no", "packed": packed}, {"kind": "F", "message": "yes"}]
+    store.push([job("a")])
+    sql(path, "update laneway_job set errors = ?", msgspec.json.encode(errors))
+
+    found = SQLiteInspect(store).job("a")
+
+    assert found is not None
+    assert [(e.kind, e.message) for e in found.errors] == [("E", "no"), ("F", "yes")]
+    assert found.errors[0].traceback.startswith(reads)
+    assert len(found.errors[0].traceback) <= 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -212,7 +258,7 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_half_written(store: SQLit
     assert store.exchange("w", [Settled(claims[0], Done())], [], 0).refused == []
     with store.database.writing as connection:
         connection.execute("pragma max_page_count = 1000000")
-    assert store.push([job(), job()]) == [True, True]
+    assert store.push([job(), job()]) == [None, None]
 
 
 def test_a_corrupt_file_is_one_clear_error_and_stays_as_it_was(path: Path) -> None:
@@ -299,16 +345,18 @@ def test_a_writer_that_is_frozen_is_named_by_its_pid(path: Path, opened: Callabl
 
         assert caught.value.pid == writer.pid  # type: ignore[attr-defined]
         writer.kill()
-    assert store.push([job()]) == [True]
+    assert store.push([job()]) == [None]
 
 
 def test_who_only_looks_needs_no_lock(store: SQLiteStore, opened: Callable[..., SQLiteStore]) -> None:
     store.push([job("a")])
     other = opened(timeout=0.1)
     store.beat([WorkerInfo("w")])
+    store.push([], Slot("nightly", at=7))
     with store.database.writing:
         assert SQLiteInspect(other).counts()["ready"] == 1
         assert [worker.id for worker in SQLiteInspect(other).workers()] == ["w"]
+        assert other.schedules().last == {"nightly": 7}
 
 
 # -- versions ------------------------------------------------------------------------------------------------
@@ -336,7 +384,7 @@ def test_an_older_version_waits_for_migrate(
         newer.push([job("b")])
     newer.migrate()
 
-    assert newer.push([job("b")]) == [True]
+    assert newer.push([job("b")]) == [None]
     assert sql(path, "select count(*) from laneway_new") == [(0,)]
     newer.migrate()  # once more does nothing
 
@@ -382,7 +430,58 @@ def test_durability_is_a_setting(path: Path) -> None:
         App(f"sqlite:///{path}?synchronous=off").enqueue("app.task")
 
 
+# -- what has an index ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        ("walk", "laneway_due"), ("let_out", "laneway_parked"), ("parked", "laneway_parked"), ("parked_before", "laneway_parked"),
+        ("in_stead", "laneway_unique"), ("ripen", "laneway_due"), ("running", "laneway_running"), ("dead_oldest", "laneway_dead"),
+    ],
+)  # fmt: skip
+def test_the_cost_of_a_step_does_not_grow_with_what_waits(store: SQLiteStore, statement: str, index: str) -> None:
+    with store.turn() as turn:
+        values = [None] * SQL[statement].count("?")
+        plan = [step for *_, step in turn.execute(f"explain query plan {SQL[statement]}", values)]
+
+    assert any(index in step for step in plan)
+    assert not [step for step in plan if step.startswith("SCAN") and "laneway_running" not in step and "laneway_dead" not in step]
+
+
+def test_equal_jobs_are_refused_by_the_database_itself(store: SQLiteStore, path: Path) -> None:
+    store.push([job("a"), job("b")])
+    sql(path, "update laneway_job set unique_key = 'k' where id = 'a'")
+
+    with pytest.raises(sqlite3.IntegrityError, match="unique_key"):
+        sql(path, "update laneway_job set unique_key = 'k' where id = 'b'")
+
+
 # -- processes and threads -----------------------------------------------------------------------------------
+
+
+def _push_unique(path: Path, start: threading.Barrier, done: multiprocessing.Queue[list[str | None]]) -> None:
+    store = SQLiteStore(path)
+    start.wait()
+    answers = [store.push([Job(new_id(), "t", "default", b"[[],{}]", unique=f"k{n}")])[0] for n in range(300)]
+    store.close()
+    done.put(answers)
+
+
+def test_two_processes_that_push_equal_jobs_at_once_push_each_once(store: SQLiteStore, path: Path) -> None:
+    store.push([])
+    context = multiprocessing.get_context("spawn")
+    start, done = context.Barrier(2), context.Queue()
+    pushers = [context.Process(target=_push_unique, args=(path, start, done)) for _ in range(2)]
+    for pusher in pushers:
+        pusher.start()
+    answers = list(zip(done.get(timeout=60), done.get(timeout=60), strict=True))
+    for pusher in pushers:
+        pusher.join(10)
+
+    waiting = {found.id for found in SQLiteInspect(store).jobs(Filter(), 1000, None)}
+    assert len(waiting) == 300
+    assert all(pair.count(None) == 1 and waiting & set(pair) for pair in answers)
 
 
 def _exchange_all(path: Path, name: str, start: threading.Barrier, done: multiprocessing.Queue[tuple[str, list[str]]]) -> None:
@@ -446,7 +545,7 @@ def test_a_process_killed_in_the_middle_of_a_write_leaves_no_trace(store: SQLite
     """
     assert run_python(code, str(path)).returncode == -9
 
-    assert store.push([job("b")]) == [True]
+    assert store.push([job("b")]) == [None]
     assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["a", "b"]
 
 
@@ -468,7 +567,7 @@ def in_child(work: Callable[[], object]) -> str:
     return text
 
 
-def push_impatiently(store: SQLiteStore) -> list[bool]:
+def push_impatiently(store: SQLiteStore) -> list[str | None]:
     store.database.timeout = 0.1
     return store.push([job()])
 
@@ -477,11 +576,11 @@ def test_a_forked_child_uses_connections_of_its_own(store: SQLiteStore) -> None:
     store.push([job("parent")])
     store.wait(0)
 
-    assert in_child(lambda: store.push([job("child")])) == "[True]"
+    assert in_child(lambda: store.push([job("child")])) == "[None]"
     with store.database.writing:  # a child forked while we write does not keep the lock when we let go
         assert "StoreBusy" in in_child(lambda: push_impatiently(store))
 
-    assert store.push([job("again")]) == [True]
+    assert store.push([job("again")]) == [None]
     assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["parent", "child", "again"]
 
 

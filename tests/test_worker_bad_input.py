@@ -97,7 +97,7 @@ def dead(app: App) -> JobInfo:
 def push(app: App, task: str, body: bytes, **more: Any) -> str:
     """Put a job in the store by hand, as an older or a foreign program might have."""
     job = Job(new_id(), task, "default", body, **more)
-    assert app.store.push((job,)) == [True]
+    assert app.store.push((job,)) == [None]
     return job.id
 
 

@@ -66,7 +66,7 @@ class _Walk:
         self._turn = turn
         self._worker = worker
         self._passed = 0
-        self._stride = MOST_PASSED
+        self._stride = MOST_PASSED  # how many are read at once at most
 
     def queue(self, queue: Queue, most: int) -> None:
         """Claim up to `most` jobs of a queue."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -272,3 +276,28 @@ class TestAllThatMatch:
         app.inspect.kill(work.enqueue().id)
         assert app.inspect.clear("mail") == 5
         assert app.inspect.counts()["dead"] == 1
+
+
+class TestDiscovery:
+    @pytest.fixture
+    def shop(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+        name = f"shop_{tmp_path.name}".replace("-", "_")
+        for file in ("mail", "billing/cards"):
+            path = tmp_path / name / "tasks" / f"{file}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (path.parent / "__init__.py").touch()
+            path.write_text(f"from {name}.app import app\n\n@app.task\ndef work_{path.stem}() -> None: ...\n")
+        (tmp_path / name / "__init__.py").touch()
+        (tmp_path / name / "app.py").write_text(f"from laneway import App\napp = App('sqlite://', imports=['{name}.tasks.*'])\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        yield name
+        for module in [module for module in sys.modules if module.startswith(name)]:
+            del sys.modules[module]
+
+    def test_all_modules_of_a_package(self, shop: str) -> None:
+        app = importlib.import_module(f"{shop}.app").app
+        assert sorted(app.tasks) == [f"{shop}.tasks.billing.cards.work_cards", f"{shop}.tasks.mail.work_mail"]
+
+    def test_a_module_is_no_package(self) -> None:
+        with pytest.raises(ConfigError, match=r'leave out the "\.\*"'):
+            _ = App("sqlite://", imports=["json.decoder.*"]).tasks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -51,7 +52,7 @@ class App:
     'ready'
 
     `url` names the store; without one it is LANEWAY_URL, else `laneway.db` beside the file that makes the app. `imports` are
-    modules that declare tasks. Dead jobs are kept `dead_days` days (30), and at most `dead_max` of them (10,000). A worker on
+    modules that declare tasks; `"shop.tasks.*"` are all of a package. Dead jobs are kept `dead_days` days (30), and at most `dead_max` of them (10,000). A worker on
     another host whose beat has not moved for `dead_after` seconds (15) is taken for dead. What is not given here may be set
     outside, see `laneway.settings`. `format_error` makes the text that is stored of an exception, in place of its traceback.
     """
@@ -172,7 +173,7 @@ class App:
                     self._importing = True
                     try:
                         for module in self.imports:
-                            importlib.import_module(module)
+                            _import(module)
                         self._loaded = True
                     finally:
                         self._importing = False
@@ -269,6 +270,18 @@ class _Declare:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._declare(function, self._options)
+
+
+def _import(name: str) -> None:
+    """Import a module; with `.*` at its end all modules of a package."""
+    package = importlib.import_module(name.removesuffix(".*"))
+    if name.endswith(".*"):
+        if not hasattr(package, "__path__"):
+            raise ConfigError(
+                f'imports: "{name}" names all modules of a package, and {package.__name__} is none: leave out the ".*"'
+            )
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
 
 
 def _origin(function: Callable[..., Any]) -> tuple[str, str]:

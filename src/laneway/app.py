@@ -52,9 +52,10 @@ class App:
     'ready'
 
     `url` names the store; without one it is LANEWAY_URL, else `laneway.db` beside the file that makes the app. `imports` are
-    modules that declare tasks; `"shop.tasks.*"` are all of a package. Dead jobs are kept `dead_days` days (30), and at most `dead_max` of them (10,000). A worker on
-    another host whose beat has not moved for `dead_after` seconds (15) is taken for dead. What is not given here may be set
-    outside, see `laneway.settings`. `format_error` makes the text that is stored of an exception, in place of its traceback.
+    modules that declare tasks; `"shop.tasks.*"` are all of a package. Dead jobs are kept `dead_days` days (30), and at most
+    `dead_max` of them (10,000). A worker on another host whose beat has not moved for `dead_after` seconds (15) is taken for
+    dead. What is not given here may be set outside, see `laneway.settings`. `format_error` makes the text that is stored of an
+    exception, in place of its traceback.
     """
 
     def __init__(

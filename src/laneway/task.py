@@ -36,7 +36,7 @@ class Using(Generic[P, R]):
         self._options = options
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
-        """Add options: queue, lane, priority, run_after, retry, id."""
+        """Add options: queue, lane, priority, run_after, retry, expires, id."""
         where = f"{self._task.name}.using()"
         checked = {**self._options, **check_job_options(where, options)}
         if ("lane" in checked or self._task.lane is not None) and checked.get("priority", self._task.priority):
@@ -199,7 +199,7 @@ class Task(Generic[P, C, R]):
         return self.function(*args, **kwargs)
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
-        """Set options for the next enqueue: queue, lane, priority, run_after, retry, id.
+        """Set options for the next enqueue: queue, lane, priority, run_after, retry, expires, id.
 
         >>> from laneway import App
         >>> app = App("sqlite://")

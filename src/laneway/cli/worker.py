@@ -65,7 +65,8 @@ def worker(
     start_logging(sys.stderr, report.tasks)
     served = f"queues {', '.join(names)}" if names else "all queues"
     places = f"{slots} slots" if processes == 1 else f"{processes} processes of {slots} slots"
-    log.info("worker started: %s, %d tasks, %s, %s", safe_url(report.url), len(report.tasks), served, places)
+    tasks = f"{len(report.tasks)} task{'s' * (len(report.tasks) != 1)}"
+    log.info("worker started: %s, %s, %s, %s", safe_url(report.url), tasks, served, places)
     if not report.tasks:
         log.warning("the app has no tasks: import the modules that declare them, or name them in App(imports=[...])")
     fleet.run()

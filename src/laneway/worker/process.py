@@ -40,8 +40,9 @@ class Worker:
     thread), or, with `burst`, when nothing is due and its slots are empty. A stop lets running jobs end for
     `shutdown_timeout` seconds.
 
-    It beats from a thread of its own program. So one whose job holds the interpreter for longer than the app's `dead_after` is taken
-    for dead by workers on other hosts, and a run that does not yield cannot be ended: `laneway worker` has other processes for that.
+    It beats from a thread of its own program. So one whose job holds the interpreter for longer than the app's `dead_after` is
+    taken for dead by workers on other hosts, and a run that does not yield cannot be ended: `laneway worker` has other processes
+    for that.
     """
 
     def __init__(

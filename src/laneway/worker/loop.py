@@ -273,18 +273,17 @@ class Loop:
         self._give_back()
 
     def _hand_over(self) -> None:
-        if self.stopping:
+        if self.stopping or not self._hand:
             return
-        if self._seated:
-            claims = self._seat()
-        else:
-            number = max(min(len(self._hand), self._pace.unsettled - self._in_flight), 0)
-            claims = [self._hand.popleft() for _ in range(number)]
-            self._in_flight += number
+        number = max(min(len(self._hand), self._pace.unsettled - self._in_flight), 0)
+        claims = [self._hand.popleft() for _ in range(number)]
+        if self._seated and (self._on_loop or any(map(self._is_seated, claims))):
+            claims = self._seat(claims)
+        self._in_flight += len(claims)
         if claims:
             self._slots.hand(claims, short=self._pace.mean < SHORT, long_ones=self._long_ones)
 
-    def _seat(self) -> list[Claim]:
+    def _seat(self, claims: list[Claim]) -> list[Claim]:
         """Hand claims of async tasks to the event loop, and return those for threads.
 
         Threads never run more than there are slots, nor does the loop. Together they would: so while both have something, no
@@ -292,16 +291,17 @@ class Loop:
         """
         plain: list[Claim] = []
         seated: list[Claim] = []
-        while self._hand:
-            claim = self._hand[0]
+        for number, claim in enumerate(claims):
             on_loop = self._is_seated(claim)
-            others = self._in_flight - self._on_loop if on_loop else self._on_loop
-            if self._in_flight >= (self._info.slots if others else self._pace.unsettled):
+            threads = self._in_flight - self._on_loop + len(plain)
+            loop = self._on_loop + len(seated)
+            if (threads if on_loop else loop) and threads + loop >= self._info.slots:
+                self._hand.extendleft(reversed(claims[number:]))
                 break
-            (seated if on_loop else plain).append(self._hand.popleft())
-            self._in_flight += 1
-            self._on_loop += on_loop
+            (seated if on_loop else plain).append(claim)
         if seated:
+            self._in_flight += len(seated)
+            self._on_loop += len(seated)
             self._seats.hand(seated)
         return plain
 

@@ -57,7 +57,9 @@ def start(where: Path) -> None:
 def memory(where: Path) -> None:
     """What processes share counts in part: PSS."""
     app = program(where)
-    table = Table("memory of a fleet that has run 2,000 jobs, MiB", "", "workers PSS", "fleet PSS", "worker RSS")
+    table = Table(
+        "memory of a fleet that has run 2,000 jobs, MiB of PSS", "", "with zygote", "fleet", "workers alone", "a worker RSS"
+    )
     for processes in (1, 2):
         for _ in range(2000):
             app.enqueue("app.plain")
@@ -69,10 +71,8 @@ def memory(where: Path) -> None:
         used = {process: process.memory_full_info() for process in (supervisor, *supervisor.children(recursive=True))}
         workers = [memory for process, memory in used.items() if "worker" in process.cmdline()[0]]
         rest = [memory for process, memory in used.items() if process.pid != fleet.pid]
-        table.row(
-            f"{processes} worker{'s' * (processes > 1)} and their zygote",
-            sum(each.pss for each in rest) / 2**20, sum(each.pss for each in used.values()) / 2**20, workers[0].rss / 2**20,
-        )  # fmt: skip
+        sums = [sum(each.pss for each in part) / 2**20 for part in (rest, used.values(), workers)]
+        table.row(f"{processes} worker{'s' * (processes > 1)} and their zygote", *sums, workers[0].rss / 2**20)
         fleet.terminate()
         fleet.wait()
 

@@ -7,18 +7,17 @@ import logging
 import os
 import pty
 import re
-import select
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from clidesk import read_until
 from laneway import App, Retry
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.demo_shop import Entry, check
@@ -321,17 +320,6 @@ def test_a_program_that_sets_up_logging_keeps_its_own(project: Path, run: Run) -
     jobs(project, "app.enqueue('app.nobody', check=False)")
     ours = [line for line in run("worker", "--burst").stderr.splitlines() if line.startswith("MINE ")]
     assert [line[:18] for line in ours] == ["MINE no task named"]
-
-
-def read_until(stream: int, text: str, seconds: float = 30.0) -> str:
-    """Read from a file descriptor until a text has come."""
-    seen = b""
-    deadline = time.monotonic() + seconds
-    while text.encode() not in seen:
-        assert time.monotonic() < deadline, seen
-        if select.select([stream], [], [], 0.2)[0]:
-            seen += os.read(stream, 65536)
-    return seen.decode()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -10,12 +10,13 @@ import platform
 import sqlite3
 import sys
 
+import collectors
 import fleet
 import store
 import worker
 from harness import folder
 
-PARTS = store.PARTS | worker.PARTS | fleet.PARTS
+PARTS = store.PARTS | worker.PARTS | collectors.PARTS | fleet.PARTS
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or list(PARTS)

@@ -708,6 +708,122 @@ class TestFailures:
         assert inspect.result("a").error == found[-1]
 
 
+class TestHalting:
+    def halt(self, store: Store, number: int = 4) -> None:
+        """Push a lane whose first job dies and halts it; the next is parked, the others are not met yet."""
+        store.push([job("x0", lane="x"), job("x1", lane="x")])
+        settle(store, claim(store, limit=2), Dead(ERROR, halt=True), limit=2)
+        store.push([job(f"x{n}", lane="x") for n in range(2, number)])
+
+    def test_a_dead_head_keeps_its_lane(self, store: Store, inspect: Inspect) -> None:
+        self.halt(store)
+        store.push([job("y", lane="y"), job("a"), job("m", lane="x", queue="mail")])
+
+        assert ids(claim(store, queues=["default", "mail"])) == ["y", "a", "m"]
+
+        found = stands(inspect, "x0")
+        assert (found.state, found.holds, found.attempt, [e.message for e in found.errors]) == ("dead", True, 1, ["no"])
+        holder = inspect.lane_holder("default", "x")
+        assert holder is not None
+        assert holder.id == "x0"
+        assert states(inspect) == {"dead": 1, "blocked": 3, "running": 3}
+        assert [inspect.totals()[name] for name in ("dead", "failed")] == [1, 1]
+
+    def test_replayed_it_goes_on_where_it_was(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        self.halt(store)
+        place = stands(inspect, "x0").place_at
+        clock.advance(5)
+        claim(store)
+
+        assert inspect.retry("x0")
+
+        assert states(inspect) == {"ready": 1, "blocked": 3}
+        found = stands(inspect, "x0")
+        assert (found.place_at, found.due_at, found.attempt, found.holds) == (place, as_datetime(clock()), 0, True)
+        running = claim(store)
+        assert (ids(running), running[0].attempt) == (["x0"], 1)
+        seen = []
+        while running:
+            seen += ids(running)
+            running = settle(store, running, Done(), limit=5).claims
+        assert seen == ["x0", "x1", "x2", "x3"]
+
+    def test_deleted_it_lets_its_lane_go_on(self, store: Store, inspect: Inspect) -> None:
+        self.halt(store)
+
+        assert inspect.delete("x0")
+
+        assert states(inspect) == {"ready": 3}
+        assert ids(claim(store)) == ["x1"]
+
+    def test_it_is_dead_as_others_are(self, store: Store, inspect: Inspect) -> None:
+        self.halt(store)
+
+        assert [inspect.cancel("x0"), inspect.kill("x0"), inspect.reschedule("x0", 0, 0)] == [False, False, False]
+        assert (stands(inspect, "x0").holds, states(inspect)) == (True, {"dead": 1, "ready": 2, "blocked": 1})
+
+    def test_it_can_halt_its_lane_again(self, store: Store, inspect: Inspect) -> None:
+        self.halt(store)
+        inspect.retry("x0")
+
+        settle(store, claim(store), Dead(ERROR, halt=True), limit=5)
+
+        assert states(inspect) == {"dead": 1, "blocked": 3}
+
+    def test_replayed_and_put_off_it_keeps_its_lane(self, store: Store, inspect: Inspect) -> None:
+        self.halt(store)
+        inspect.retry("x0")
+
+        assert inspect.reschedule("x0", 60 * SECOND, 0)
+
+        assert claim(store) == []
+        assert (stands(inspect, "x0").holds, states(inspect)) == (True, {"scheduled": 1, "blocked": 3})
+
+    def test_without_a_lane_there_is_nothing_to_halt(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b")])
+        settle(store, claim(store, limit=1), Dead(ERROR, halt=True))
+
+        assert (stands(inspect, "a").holds, ids(claim(store))) == (False, ["b"])
+        place = stands(inspect, "a").place_at
+        assert inspect.retry("a")
+        assert stands(inspect, "a").place_at >= place
+
+    @pytest.mark.parametrize("when", ["waiting", "running"])
+    def test_who_is_killed_by_hand_halts_nothing(self, store: Store, inspect: Inspect, when: str) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x")])
+        held = claim(store)
+        if when == "waiting":
+            settle(store, held, Retrying(SECOND, ERROR), limit=2)
+        assert inspect.kill("x0")
+        if when == "running":
+            settle(store, held, Dead(ERROR, halt=True))
+
+        assert (stands(inspect, "x0").holds, ids(claim(store))) == (False, ["x1"])
+
+    def test_it_is_not_forgotten_with_others(self, bench: Bench) -> None:
+        bench.store.dead_max = 1  # type: ignore[attr-defined]
+        self.halt(bench.store)
+        for n in range(3):
+            bench.clock.advance(1)
+            bench.store.push([job(f"d{n}")])
+            settle(bench.store, [held for held in claim(bench.store) if held.job.lane is None], Dead(ERROR))
+
+        assert [found.id for found in bench.inspect.jobs(Filter(state="dead"), 9, None)] == ["x0"]
+        assert states(bench.inspect) == {"dead": 1, "blocked": 3}
+        bench.clock.advance(31 * 24 * 3600)
+        bench.store.beat([WorkerInfo("w")])
+        assert stands(bench.inspect, "x0").holds
+
+    def test_all_that_halt_can_be_replayed_at_once(self, store: Store, inspect: Inspect) -> None:
+        self.halt(store)
+        store.push([job("d")])
+        settle(store, [held for held in claim(store) if held.job.id == "d"], Dead(ERROR))
+
+        assert inspect.act_all("retry", Filter(state="dead")) == 2
+
+        assert ids(claim(store)) == ["x0", "d"]
+
+
 class TestAsking:
     def test_a_running_job_that_is_cancelled_is_marked_until_it_ends(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a")])
@@ -1188,6 +1304,7 @@ class TestLooking:
         assert found(ids=("a", "d", "nobody")) == ["a", "d"]
         assert found(ids=("a", "d"), state="dead") == ["a"]
         assert found(ids=()) == []
+        assert found(failing=True) == ["c"]
         assert inspect.act_all("retry", Filter(state="dead", error="smtp")) == 1
         assert stands(inspect, "a").state == "ready"
 

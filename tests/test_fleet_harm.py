@@ -69,6 +69,35 @@ def test_a_job_that_kills_its_worker_is_dead_within_a_second_and_its_neighbours_
     tell(f"{task} {how}: dead after {took:.3f} s, {again} neighbours ran again")
 
 
+GATHERING = """
+import os
+
+
+@app.collector(name="gather", max_lanes=5)
+def gather(lanes: dict[str, list[int]]) -> None:
+    with open(os.environ["GATHERED"], "a") as file:
+        file.writelines(f"{lane} {payload}\\n" for lane, payloads in lanes.items() for payload in payloads if payload != 13)
+    if any(13 in payloads for payloads in lanes.values()):
+        os._exit(9)
+"""
+
+
+def test_of_a_collectors_lanes_only_the_payload_that_kills_its_worker_is_charged(yard: Yard) -> None:
+    path, gathered, app = yard.write(GATHERING), yard.folder / "gathered", yard.app
+
+    @app.collector(name="gather")
+    def gather(lanes: dict[str, list[int]]) -> None: ...
+
+    gather.enqueue_many([("a", 1), ("bad", 13), ("bad", 14), ("c", 3)])
+    yard.start(app_name=str(path), ready=False, GATHERED=str(gathered))
+    until(lambda: app.inspect.counts()["dead"] == sum(app.inspect.counts().values()) == 1)
+
+    (dead,) = app.inspect.jobs("dead")
+    assert (dead.lane, dead.args, dead.errors[-1].kind) == ("bad", [13], CRASHED)
+    assert {line.split()[0] for line in gathered.read_text().splitlines()} == {"a", "bad", "c"}
+    assert app.stats.totals()["processed"] == 3
+
+
 @pytest.mark.parametrize("how", ["exit_now", "segfault", "kill_self"])
 def test_an_isolated_job_that_crashes_harms_no_worker(yard: Yard, how: str) -> None:
     fleet = yard.start()

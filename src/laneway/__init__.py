@@ -10,13 +10,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from laneway.app import App
-    from laneway.context import Cancel, RetryIn, Snooze, current_job
+    from laneway.context import Cancel, LaneFailures, RetryIn, Snooze, current_job
     from laneway.errors import LanewayError
-    from laneway.handle import JobHandle
+    from laneway.handle import JobHandle, LaneHandle
     from laneway.retry import Retry
     from laneway.worker import Worker
 
-__all__ = ["App", "Cancel", "current_job", "JobHandle", "LanewayError", "Retry", "RetryIn", "Snooze", "Worker"]
+__all__ = [
+    "App",
+    "Cancel",
+    "current_job",
+    "JobHandle",
+    "LaneFailures",
+    "LaneHandle",
+    "LanewayError",
+    "Retry",
+    "RetryIn",
+    "Snooze",
+    "Worker",
+]
 
 __version__ = "0.1.0.dev0"
 
@@ -26,6 +38,8 @@ _ROOMS = {
     "Cancel": "laneway.context",
     "current_job": "laneway.context",
     "JobHandle": "laneway.handle",
+    "LaneFailures": "laneway.context",
+    "LaneHandle": "laneway.handle",
     "LanewayError": "laneway.errors",
     "Retry": "laneway.retry",
     "RetryIn": "laneway.context",

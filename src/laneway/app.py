@@ -12,20 +12,22 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from laneway.codec import Codec
+from laneway.collector import AnyCollector, Collector, KeyedCollector, is_collector
 from laneway.config import check_written_url, choose_url
+from laneway.declared import Declared
 from laneway.enqueue import Desk, Draft
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
 from laneway.handle import JobHandle
 from laneway.hooks import Hooks
 from laneway.inspection import Inspection, Stats
 from laneway.middleware import AsyncMiddleware, Middleware, check_middleware
-from laneway.options import TaskOptions, check_task_options
+from laneway.options import CollectorOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.settings import UNSAID, Settings
 from laneway.signature import Signature
 from laneway.store import check_url, open_store
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
-from laneway.task import Bound, Task
+from laneway.task import Bound, Task, is_task
 
 if TYPE_CHECKING:
     from laneway.testing import Testing
@@ -35,6 +37,8 @@ __all__ = ["App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+C = TypeVar("C")
+D = TypeVar("D", bound=Declared)
 F = TypeVar("F", bound=Callable[..., object])
 M = TypeVar("M", bound=Middleware | AsyncMiddleware)
 
@@ -82,10 +86,10 @@ class App:
         self.hooks = Hooks()
         self.hooks.format_error = format_error
         self.codecs = Codec()
-        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.tasks)
+        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared)
         self.stats = Stats(lambda: self.store_inspect)
         self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}
-        self._tasks: dict[str, Task[..., Any, Any]] = {}
+        self._declared: dict[str, Declared] = {}
         self._loaded = self._importing = False
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
         self._stores: tuple[Store, Inspect] | None = None
@@ -143,31 +147,74 @@ class App:
     @overload
     def task(self, /, **options: Unpack[TaskOptions]) -> _Declare: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
-        """Declare a task, bare or with options: name, queue, lane, priority, retry, keep_result, timeout, isolate,
-        unique, expires, schedule, timezone, catch_up.
+        """Declare a task, bare or with options: name, queue, lane, halt_on_death, priority, retry, keep_result, timeout,
+        isolate, unique, expires, schedule, timezone, catch_up.
 
-        `lane` names the parameter whose value is the lane's key: jobs with the same one run one at a time, in order.
+        `lane` names the parameter whose value is the lane's key, or is a function of the arguments that gives it: jobs with the
+        same key run one at a time, in order. With `halt_on_death` a dead job keeps its lane, until it is replayed or deleted.
         A run that takes longer than `timeout` seconds is ended, and has failed. With `isolate` each run has a process of its own.
         """
         checked = check_task_options("@app.task", options)
         if function is not None:
-            return self._declare(function, checked)
-        return _Declare(self._declare, checked)
+            return self._declare_task(function, checked)
+        return _Declare(self._declare_task, checked)
 
-    def _declare(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any, Any]:
-        if not inspect.isroutine(function):
-            raise DeclarationError(f"@app.task is for functions, not {function!r}; a name goes in name=")
-        task: Task[..., Any, Any] = Task(self, function, options)
-        known = self._tasks.get(task.name)
+    def _declare_task(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any, Any]:
+        _check_function("@app.task", function)
+        return self._declare(Task(self, function, options))
+
+    @overload
+    def collector(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]: ...
+    @overload
+    def collector(self, /, *, lane: Callable[[Any], str | int], **options: Unpack[CollectorOptions]) -> _DeclareKeyed: ...
+    @overload
+    def collector(self, /, **options: Unpack[CollectorOptions]) -> _DeclareCollector: ...
+    def collector(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Declare a collector, bare or with options: name, lane, score, max_lanes, max_payloads, merge, debounce, max_wait,
+        retry, timeout, isolate.
+
+        Its payloads gather per lane while they wait, equal ones merged, and a run gets up to `max_lanes` lanes (1), each with all
+        its payloads, the oldest first by score; or `max_payloads` of them, or with `merge="last"` the newest alone. `lane` and
+        `score` are functions of a payload. With `debounce` a lane waits until nothing came for so many seconds, though not longer
+        than `max_wait` (ten times as long). Failed lanes are retried 25 times, then their oldest payload is dead.
+        """
+        checked = check_collector_options("@app.collector", options)
+        if function is not None:
+            return self._declare_collector(function, checked)
+        return (_DeclareKeyed if "lane" in checked else _DeclareCollector)(self._declare_collector, checked)
+
+    def _declare_collector(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyCollector[Any, Any]:
+        _check_function("@app.collector", function)
+        made: AnyCollector[Any, Any] = (KeyedCollector if "lane" in options else Collector)(self, function, options)
+        return self._declare(made)
+
+    def _declare(self, made: D) -> D:
+        known = self._declared.get(made.name)
         # A module that is loaded again (reload, or run and imported) declares the same function again: the newer one counts.
-        if known is not None and _origin(known.function) != _origin(function):
-            raise DeclarationError(f'two tasks are named "{task.name}": give one of them another name with name=')
-        self._tasks[task.name] = task
-        return task
+        if known is not None and _origin(known.function) != _origin(made.function):
+            raise DeclarationError(f'two tasks are named "{made.name}": give one of them another name with name=')
+        self._check_queue(made)
+        self._declared[made.name] = made
+        return made
+
+    def _check_queue(self, made: Declared) -> None:
+        """A collector has its queue for itself."""
+        for other in self._declared.values():
+            if other.queue == made.queue and other.name != made.name:
+                owner, task = (made, other) if is_collector(made) else (other, made)
+                if is_collector(owner):
+                    raise DeclarationError(
+                        f"{task.name}: queue {made.queue} belongs to the collector {owner.name}: give the task another one"
+                    )
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any, Any]]:
         """All tasks by name, those of `imports` included."""
+        return {name: task for name, task in self.declared.items() if is_task(task)}
+
+    @property
+    def declared(self) -> Mapping[str, Declared]:
+        """All tasks and collectors by name, those of `imports` included."""
         if not self._loaded:
             with self._loading:
                 if not self._loaded and not self._importing:
@@ -178,7 +225,7 @@ class App:
                         self._loaded = True
                     finally:
                         self._importing = False
-        return MappingProxyType(self._tasks)
+        return MappingProxyType(self._declared)
 
     def codec(self, kind: type[T], *, encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
         """Let a type of yours travel: `encode` makes something JSON can hold, `decode` makes it whole again.
@@ -228,16 +275,18 @@ class App:
 
     def enqueue(self, task: str, /, *args: Any, check: bool = True, **kwargs: Any) -> JobHandle[Any]:
         """Enqueue by name. An app with tasks refuses names it does not know; `check=False` sends anyway."""
-        if isinstance(task, Task):
+        if isinstance(task, Declared):
             raise BadOption("app.enqueue takes a task's name: for a task itself write TASK.enqueue(…)")
         check_task_options("app.enqueue", {"name": task})
-        declared = self.tasks.get(task)
-        if declared is not None:
+        declared = self.declared.get(task)
+        if is_task(declared):
             return declared.enqueue(*args, **kwargs)
-        if self.tasks and check:
+        if declared is not None:
+            raise BadOption(f'"{task}" is a collector, and enqueues lanes: write {declared.__name__}.enqueue(lane, payload)')
+        if self.declared and check:
             raise UnknownTask(
-                f'no task named "{task}" is registered here.{did_you_mean(task, self.tasks)} '
-                f"Known: {len(self.tasks)} tasks. To send it to a program that knows it, add check=False",
+                f'no task named "{task}" is registered here.{did_you_mean(task, self.declared)} '
+                f"Known: {len(self.declared)} tasks. To send it to a program that knows it, add check=False",
                 task=task,
             )
         draft = Draft(task, self._any_call.named(task), None, args, kwargs, "default", 0, {})
@@ -271,6 +320,33 @@ class _Declare:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any:
         return self._declare(function, self._options)
+
+
+class _DeclareCollector:
+    """`@app.collector(...)`, waiting for its function."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
+        self._declare = declare
+        self._options = options
+
+    def __call__(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]:
+        return self._declare(function, self._options)  # type: ignore[no-any-return]
+
+
+class _DeclareKeyed:
+    """`@app.collector(lane=...)`, waiting for its function."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
+        self._declare = declare
+        self._options = options
+
+    def __call__(self, function: Callable[[dict[str, list[T]]], C], /) -> KeyedCollector[T, C]:
+        return self._declare(function, self._options)  # type: ignore[no-any-return]
+
+
+def _check_function(where: str, function: object) -> None:
+    if not inspect.isroutine(function):
+        raise DeclarationError(f"{where} is for functions, not {function!r}; a name goes in name=")
 
 
 def _import(name: str) -> None:

@@ -52,6 +52,7 @@ class Codec:
     def __init__(self) -> None:
         self._types: dict[type, tuple[Callable[[Any], object], Callable[[Any], Any]]] = {}
         self._encoder = msgspec.json.Encoder(enc_hook=self._to_json)
+        self._canonical = msgspec.json.Encoder(enc_hook=self._to_json, order="deterministic")
 
     def register(self, kind: type, encode: Callable[[Any], object], decode: Callable[[Any], Any]) -> None:
         """Let a type travel: `encode` makes something JSON can hold, `decode` makes it whole again."""
@@ -61,10 +62,13 @@ class Codec:
         """Say whether values of a type that msgspec does not know can travel."""
         return any(base in self._types for base in kind.__mro__) or is_pydantic(kind)
 
-    def encode(self, value: object) -> bytes:
-        """Return a value as JSON. What JSON cannot hold is a TypeError or ValueError that says so."""
+    def encode(self, value: object, *, canonical: bool = False) -> bytes:
+        """Return a value as JSON. What JSON cannot hold is a TypeError or ValueError that says so.
+
+        Canonical: equal values give the same bytes, in whatever order a dict or a set has them.
+        """
         try:
-            data = self._encoder.encode(value)
+            data = (self._canonical if canonical else self._encoder).encode(value)
         except RecursionError:
             raise PayloadTooLarge(f"the arguments are nested more than {MAX_LEVELS} levels deep, or contain themselves") from None
         except UnicodeEncodeError as error:

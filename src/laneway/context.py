@@ -13,10 +13,20 @@ from typing import Any
 
 from laneway.errors import LanewayError
 from laneway.instant import FAR
-from laneway.job import Claim
+from laneway.job import Claim, check_lane
 from laneway.outcome import Notes
 
-__all__ = ["Cancel", "JobContext", "NoCurrentJob", "RetryIn", "Snooze", "check_seconds", "current_job", "running_job"]
+__all__ = [
+    "Cancel",
+    "JobContext",
+    "LaneFailures",
+    "NoCurrentJob",
+    "RetryIn",
+    "Snooze",
+    "check_seconds",
+    "current_job",
+    "running_job",
+]
 
 #: How many log lines a job keeps, and how long each may be.
 LOG_LINES = 100
@@ -51,6 +61,24 @@ class Cancel(Exception):
         self.reason = str(reason)
 
 
+class LaneFailures(Exception):
+    """A collector's run failed for some of its lanes; the others are done.
+
+    Each lane's error is judged by itself: it is retried, or, a Snooze, Cancel or RetryIn, what that says.
+    """
+
+    def __init__(self, failures: Mapping[Any, BaseException | str]) -> None:
+        self.failures: dict[str, BaseException] = {}
+        for lane, error in failures.items():
+            made = error if isinstance(error, BaseException) else LaneFailed(str(error))
+            self.failures[check_lane(lane)] = made
+        super().__init__(f"{len(self.failures)} lanes failed: {', '.join(list(self.failures)[:5])}")
+
+
+class LaneFailed(Exception):
+    """A lane failed, and LaneFailures says why in words."""
+
+
 def check_seconds(name: str, seconds: float) -> float:
     """Return a time to wait, or raise ValueError."""
     if not 0 <= seconds <= FAR:
@@ -61,12 +89,12 @@ def check_seconds(name: str, seconds: float) -> float:
 class JobContext:
     """The job that runs here."""
 
-    __slots__ = ("_claim", "_notes", "args", "cancelled", "headers", "kwargs", "notes_changed", "row", "started")
+    __slots__ = ("_notes", "args", "cancelled", "claim", "headers", "kwargs", "notes_changed", "row", "started")
 
     def __init__(
         self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0
     ) -> None:
-        self._claim = claim
+        self.claim = claim
         self._notes: Notes | None = None
         self.notes_changed = False
         self.started = started  #: by this worker's clock, microseconds
@@ -80,32 +108,49 @@ class JobContext:
     @property
     def id(self) -> str:
         """The job's id."""
-        return self._claim.job.id
+        return self.claim.job.id
 
     @property
     def task(self) -> str:
         """The task's name."""
-        return self._claim.job.task
+        return self.claim.job.task
 
     @property
     def queue(self) -> str:
         """The queue it came from."""
-        return self._claim.job.queue
+        return self.claim.job.queue
 
     @property
     def lane(self) -> str | None:
-        """Its lane, if it has one."""
-        return self._claim.job.lane
+        """Its lane, if it has one; of a collector's run with more than one lane there is no such."""
+        return self.claim.job.lane if len(self.claim.lanes) < 2 else None
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes that it runs in: those of a collector's run, or the job's own."""
+        if self.claim.lanes:
+            return tuple([lane.lane for lane in self.claim.lanes])
+        return () if self.claim.job.lane is None else (self.claim.job.lane,)
+
+    @property
+    def batch(self) -> dict[str, list[Any]]:
+        """What a collector was called with: its lanes and their payloads. Empty for a task's job."""
+        return self.args[0] if self.claim.lanes else {}
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids that the store knows it by: a collector's run has one for each lane."""
+        return tuple([lane.id for lane in self.claim.lanes]) or (self.claim.job.id,)
 
     @property
     def attempt(self) -> int:
-        """1 in the first run."""
-        return self._claim.attempt
+        """1 in the first run; of a collector's lanes the highest."""
+        return self.claim.attempt
 
     @property
     def token(self) -> int:
         """Grows with every claim: a fence for what lies outside, such as `update … where token < ?`."""
-        return self._claim.token
+        return self.claim.token
 
     @property
     def notes(self) -> Notes | None:
@@ -142,7 +187,8 @@ class JobContext:
         return self._notes
 
     def __repr__(self) -> str:
-        return f"<job {self.task} {self.id}, attempt {self.attempt}>"
+        what = f"{len(self.lanes)} lanes" if self.claim.lanes else self.id
+        return f"<job {self.task} {what}, attempt {self.attempt}>"
 
 
 running_job: ContextVar[JobContext | None] = ContextVar("laneway_job", default=None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from laneway.errors import BadOption, BulkError, LanewayError
 from laneway.instant import micros
-from laneway.job import Job, check_lane, new_id
+from laneway.job import Gather, Job, check_lane, check_score, lane_id, new_id
 from laneway.middleware import Middleware, around
 from laneway.options import check_job_options
 from laneway.retry import Retry
@@ -26,7 +26,10 @@ from laneway.store.contract import Slot, Store
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
-__all__ = ["Desk", "Draft"]
+__all__ = ["AnyDraft", "Desk", "Draft", "LaneDraft", "LaneKey", "computed"]
+
+#: What names a job's lane: a parameter, or a function of the arguments.
+LaneKey = str | Callable[..., object] | None
 
 
 class Draft:
@@ -51,7 +54,7 @@ class Draft:
     )
 
     def __init__(
-        self, task: str, signature: Signature, key: str | None, args: Sequence[Any], kwargs: Mapping[str, Any],
+        self, task: str, signature: Signature, key: LaneKey, args: Sequence[Any], kwargs: Mapping[str, Any],
         queue: str, priority: int, options: Mapping[str, Any], unique: bool | str = False, expires: float | None = None,
     ) -> None:  # fmt: skip
         self.task = task
@@ -66,7 +69,7 @@ class Draft:
         self.expires: float | None = options.get("expires", expires)
         self.headers: dict[str, str] = {}  #: travel with the job: trace ids and alike
         self._signature = signature
-        self._key = key  # the parameter that names the lane
+        self._key = key  # the parameter that names the lane, or a function of the arguments
         self._unique = unique  # all arguments, or the one that counts
 
     def seal(self) -> Job:
@@ -110,11 +113,77 @@ class Draft:
         checked = check_job_options(self.task, options)
         self.lane = checked.get("lane")
 
-    def _lane(self, parameter: str) -> str:
+    def _lane(self, key: str | Callable[..., object]) -> str:
+        if isinstance(key, str):
+            found, where = self._signature.value(key, self.args, self.kwargs), f'lane="{key}"'
+        else:
+            found, where = computed(f"{self.task}, lane=", lambda: self._signature.call(key, self.args, self.kwargs)), "lane="
         try:
-            return check_lane(self._signature.value(parameter, self.args, self.kwargs))
+            return check_lane(found)
         except ValueError as error:
-            raise BadOption(f'{self.task}, lane="{parameter}": {error}') from None
+            raise BadOption(f"{self.task}, {where}: {error}") from None
+
+
+class LaneDraft:
+    """A payload on its way into a collector's lane. Client middlewares may change it."""
+
+    __slots__ = ("_longest", "_pack", "_quiet", "at", "delay", "headers", "lane", "payload", "score", "task")
+
+    def __init__(
+        self, task: str, pack: Callable[[object], bytes], lane: object, payload: object, score: object,
+        when: tuple[int, int] | None, quiet: int, longest: int,
+    ) -> None:  # fmt: skip
+        self.task = task
+        self.lane = lane
+        self.payload = payload
+        self.score = score  #: None: as it arrives
+        self.delay, self.at = when or (0, 0)
+        self.headers: dict[str, str] = {}  #: as on a job's draft, but payloads merge: nothing of it travels
+        self._pack = pack
+        # Who says when does not mean to wait for quiet.
+        self._quiet = quiet if when is None else 0
+        self._longest = longest
+
+    @property
+    def queue(self) -> str:
+        """The collector's queue."""
+        return self.task
+
+    @property
+    def args(self) -> tuple[object, ...]:
+        """The payload, as on a job's draft."""
+        return (self.payload,)
+
+    @property
+    def kwargs(self) -> dict[str, object]:
+        """Nothing."""
+        return {}
+
+    def seal(self) -> Job:
+        """Check everything and return the payload as a job, or raise what is wrong with it."""
+        try:
+            lane = check_lane(self.lane)
+            score = None if self.score is None else check_score(self.score)
+        except ValueError as error:
+            raise BadOption(f"{self.task}: {error}") from None
+        gather = Gather(score, self._quiet, self._longest)
+        body = self._pack(self.payload)
+        id_ = lane_id(self.task, lane)
+        return Job(id_, self.task, self.task, body, lane, delay=self.delay, at=self.at, gather=gather)
+
+    def check(self) -> None:
+        """All that a middleware may have changed is checked when it is sealed."""
+
+
+AnyDraft = Draft | LaneDraft
+
+
+def computed(where: str, compute: Callable[[], object]) -> object:
+    """Return what a user's function gives; what it raises is said where it was asked for."""
+    try:
+        return compute()
+    except Exception as error:
+        raise BadOption(f"{where} raised {type(error).__name__}: {error}") from error
 
 
 class Desk:
@@ -125,7 +194,7 @@ class Desk:
         self.pushed: Callable[[], None] | None = None  #: called after every push; for tests
         self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, _Gatherer] = weakref.WeakKeyDictionary()
 
-    def enqueue(self, store: Store, draft: Draft, slot: Slot | None = None) -> str | None:
+    def enqueue(self, store: Store, draft: AnyDraft, slot: Slot | None = None) -> str | None:
         """Push one; return None if it is new, else the id of the job that is there in its stead."""
         if not self.middlewares:
             there = store.push((draft.seal(),), slot)[0]
@@ -137,7 +206,7 @@ class Desk:
             self.pushed()
         return there
 
-    async def aenqueue(self, store: Store, draft: Draft) -> str | None:
+    async def aenqueue(self, store: Store, draft: AnyDraft) -> str | None:
         """The same from an event loop, in one round trip with all that is enqueued in the same turn."""
         import asyncio  # noqa: PLC0415 - programs without an event loop never load it
 
@@ -155,7 +224,7 @@ class Desk:
             await loop.run_in_executor(None, self.pushed)  # an async task cannot run inside this loop's turn
         return there
 
-    def enqueue_many(self, store: Store, drafts: Iterable[Draft], chunk: int) -> int:
+    def enqueue_many(self, store: Store, drafts: Iterable[AnyDraft], chunk: int) -> int:
         """Push any number, a chunk in memory at a time; return how many are new."""
         if not isinstance(chunk, int) or chunk < 1:
             raise BadOption(f"chunk={chunk!r}: use a whole number from 1")

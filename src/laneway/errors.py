@@ -10,9 +10,11 @@
     │   │   └── PayloadTooLarge
     │   ├── BadOption             an option of using() or task() that is unknown or wrong
     │   ├── BulkError             enqueue_many stopped on the way; says how many were accepted
-    │   └── UnknownTask
+    │   ├── UnknownTask
+    │   └── WrongQueue            a collector's queue, or one with jobs that a collector needs for itself
     ├── NotFound
     │   ├── UnknownJob
+    │   ├── UnknownLane
     │   ├── UnknownQueue
     │   └── UnknownWorker
     ├── ResultError
@@ -67,9 +69,11 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnavailable",
     "UnknownJob",
+    "UnknownLane",
     "UnknownQueue",
     "UnknownTask",
     "UnknownWorker",
+    "WrongQueue",
     "did_you_mean",
 ]
 
@@ -117,12 +121,22 @@ class UnknownTask(EnqueueError, LookupError):
     """No task of this name is registered here."""
 
 
+class WrongQueue(EnqueueError, ValueError):
+    """A collector has its queue for itself."""
+
+    queue: str
+
+
 class NotFound(LanewayError, LookupError):
     """There is no such thing in the store."""
 
 
 class UnknownJob(NotFound):
     """No job with this id is in the store."""
+
+
+class UnknownLane(NotFound):
+    """Nothing waits or runs in this lane."""
 
 
 class UnknownQueue(NotFound):

@@ -63,7 +63,8 @@ def _running(job: JobInfo, around: Around) -> list[str]:
 
 def _dead(job: JobInfo, around: Around) -> list[str]:
     why = f": {job.errors[-1].kind}: {job.errors[-1].message}" if job.errors else ""
-    return [f"it gave up {ago(around.now, job.due_at)} ago, after attempt {job.attempt}{why}", "replay it with: retry"]
+    said = [f"it gave up {ago(around.now, job.due_at)} ago, after attempt {job.attempt}{why}", "replay it with: retry"]
+    return [*said, f"lane {job.lane} is halted until then, or until it is deleted"] if job.holds else said
 
 
 def _later(job: JobInfo, around: Around) -> str:
@@ -86,6 +87,8 @@ def _behind(job: JobInfo, around: Around) -> str:
     if holder.state == "running":
         since = f" for {ago(around.now, run.started_at)}" if run and run.started_at else ""
         doing = f"has run on worker {holder.worker}{since}" if since else f"runs on worker {holder.worker}"
+    elif holder.state == "dead":
+        doing = "is dead and halts the lane: replay it (retry), or delete it to go on with the next"
     elif holder.due_at > around.now:
         doing = f"is {holder.state} and due in {_span((holder.due_at - around.now).total_seconds())}"
     else:
@@ -111,7 +114,7 @@ def _hindrances(job: JobInfo, around: Around) -> list[str]:
     if not knowing:
         return [*said, f"no worker of queue {job.queue} knows the task {job.task}: it is put back until one does, for an hour"]
     slots = sum(worker.slots for worker in knowing)
-    busy = sum(len(worker.jobs) for worker in knowing)
+    busy = sum(worker.busy for worker in knowing)
     if job.state == "ready" and busy >= slots:
         said.append(f"all {slots} slots of the {len(knowing)} workers that can run it are busy")
     return said

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob
-from laneway.job import State
+from laneway.job import State, lane_id
 
 if TYPE_CHECKING:
     from laneway.app import App
     from laneway.inspection import Explanation
 
-__all__ = ["JobHandle"]
+__all__ = ["JobHandle", "LaneHandle"]
 
 R = TypeVar("R")
 
@@ -98,3 +98,34 @@ class JobHandle(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+class LaneHandle:
+    """A collector's lane, into which something was enqueued."""
+
+    __slots__ = ("_app", "lane", "queue")
+
+    def __init__(self, app: App, queue: str, lane: str) -> None:
+        self._app = app
+        self.queue = queue
+        self.lane = lane
+
+    def state(self) -> State:
+        """Return where the lane stands now: `dead` if all that is left of it is dead, `gone` if nobody remembers it."""
+        state = self._app.store_inspect.result(lane_id(self.queue, self.lane)).state
+        if state in ("done", "gone") and self._app.inspect.count("dead", queue=self.queue, lane=self.lane):
+            return "dead"
+        return state
+
+    def explain(self) -> Explanation:
+        """Say why it is where it is."""
+        return self._app.inspect.explain_lane(self.queue, self.lane)
+
+    def __repr__(self) -> str:
+        return f"<LaneHandle {self.queue} {self.lane}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LaneHandle) and (other.queue, other.lane) == (self.queue, self.lane)
+
+    def __hash__(self) -> int:
+        return hash((self.queue, self.lane))

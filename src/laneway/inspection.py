@@ -14,13 +14,15 @@ from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownWorker, did
 from laneway.explain import Around, explain
 from laneway.instant import When, as_datetime, parse_when
 from laneway.job import STATES, State
+from laneway.lanes import LaneInspection
 from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, WorkerStatus
+from laneway.task import Task, is_task
 
 if TYPE_CHECKING:
+    from laneway.declared import Declared
     from laneway.handle import JobHandle
     from laneway.store.contract import Store
     from laneway.store.inspect import Inspect
-    from laneway.task import Task
 
 __all__ = ["Explanation", "Inspection", "ScheduleInfo", "Stats"]
 
@@ -48,15 +50,15 @@ class ScheduleInfo(Struct, frozen=True, kw_only=True):
     next_at: datetime
 
 
-class Inspection:
-    """Look at jobs and queues, and act on them."""
+class Inspection(LaneInspection):
+    """Look at jobs, lanes and queues, and act on them."""
 
     def __init__(
-        self, store: Callable[[], Inspect], contract: Callable[[], Store], tasks: Callable[[], Mapping[str, Task[..., Any, Any]]]
+        self, store: Callable[[], Inspect], contract: Callable[[], Store], declared: Callable[[], Mapping[str, Declared]]
     ) -> None:
         self._store = store
         self._contract = contract
-        self._tasks = tasks
+        self._declared = declared
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
@@ -66,19 +68,19 @@ class Inspection:
 
     def jobs(
         self, state: str | None = None, *, queue: str | None = None, task: str | None = None, lane: str | None = None,
-        error: str | None = None, limit: int = 100, after: str | None = None, newest: bool = False,
+        error: str | None = None, failing: bool = False, limit: int = 100, after: str | None = None, newest: bool = False,
     ) -> Page:  # fmt: skip
         """List jobs by arrival, or the newest first. The next page is `jobs(..., after=page.next)`; a job's id will do too."""
         if not 1 <= limit <= 10_000:
             raise ConfigError(f"limit={limit}: use 1 to 10,000")
-        return self._store().jobs(_filter(state, queue, task, lane, error), limit, after, newest)
+        return self._store().jobs(_filter(state, queue, task, lane, error, failing=failing), limit, after, newest)
 
     def count(
         self, state: str | None = None, *, queue: str | None = None, task: str | None = None, lane: str | None = None,
-        error: str | None = None,
+        error: str | None = None, failing: bool = False,
     ) -> int:  # fmt: skip
         """Count the jobs that match."""
-        return self._store().count(_filter(state, queue, task, lane, error))
+        return self._store().count(_filter(state, queue, task, lane, error, failing=failing))
 
     def job(self, id: str) -> JobInfo | None:  # noqa: A002 - the glossary's word
         """Return a job that is in the store, or None: it has finished, or never was."""
@@ -90,11 +92,12 @@ class Inspection:
         job = store.job(id)
         if job is None:
             return _gone(id, store.result(id).state)
+        plain = job.lane is not None and job.payloads is None  # a collector's lane is nobody's but its own
         around = Around(
             now=as_datetime(self._contract().schedules().now),
             queue=next((queue for queue in store.queues() if queue.name == job.queue), None),
             workers=store.workers(),
-            holder=None if job.lane is None else store.lane_holder(job.queue, job.lane),
+            holder=store.lane_holder(job.queue, job.lane) if plain and job.lane is not None else None,
             before=store.parked_before(id),
         )
         return Explanation(id, job.state, explain(job, around))
@@ -153,18 +156,18 @@ class Inspection:
 
     def pause(self, queue: str, *, by: str | None = None) -> None:
         """Stop claims from a queue. What runs goes on, and enqueueing too."""
-        self._store().pause(queue, paused=True, declared=self._declared(), by=_me() if by is None else by)
+        self._store().pause(queue, paused=True, declared=self._queues(), by=_me() if by is None else by)
 
     def resume(self, queue: str) -> None:
         """Let a paused queue go on."""
-        self._store().pause(queue, paused=False, declared=self._declared())
+        self._store().pause(queue, paused=False, declared=self._queues())
 
     def clear(self, queue: str) -> int:
         """Remove all waiting jobs of a queue. What runs goes on, what is dead stays. How many it were."""
         return self._store().clear(queue)
 
-    def _declared(self) -> set[str]:
-        return {task.queue for task in self._tasks().values()}
+    def _queues(self) -> set[str]:
+        return {task.queue for task in self._declared().values()}
 
     # -- schedules -------------------------------------------------------------------------------------------
 
@@ -172,8 +175,8 @@ class Inspection:
         """List the schedules of this app's tasks."""
         found = self._contract().schedules()
         listed: list[ScheduleInfo] = []
-        for name, task in sorted(self._tasks().items()):
-            if task.schedule is not None:
+        for name, task in sorted(self._declared().items()):
+            if is_task(task) and task.schedule is not None:
                 last = found.last.get(name)
                 listed.append(
                     ScheduleInfo(
@@ -197,7 +200,8 @@ class Inspection:
         return self._scheduled(task).enqueue()
 
     def _scheduled(self, name: str) -> Task[..., Any, Any]:
-        scheduled = {task.name: task for task in self._tasks().values() if task.schedule is not None}
+        tasks = [task for task in self._declared().values() if is_task(task)]
+        scheduled = {task.name: task for task in tasks if task.schedule is not None}
         if name not in scheduled:
             known = f" Schedules: {', '.join(sorted(scheduled))}" if scheduled else " This app has none"
             raise NotFound(f'no task "{name}" with a schedule.{did_you_mean(name, scheduled)}{known}')
@@ -225,11 +229,11 @@ class Inspection:
 
 def _filter(
     state: str | None = None, queue: str | None = None, task: str | None = None, lane: str | None = None,
-    error: str | None = None, ids: tuple[str, ...] | None = None,
+    error: str | None = None, ids: tuple[str, ...] | None = None, failing: bool = False,
 ) -> Filter:  # fmt: skip
     if state is not None and state not in STATES:
         raise ConfigError(f'no job in the store is "{state}".{did_you_mean(state, STATES)} States: {", ".join(STATES)}')
-    return Filter(state, queue, task, lane, error, ids)
+    return Filter(state, queue, task, lane, error, ids, failing)
 
 
 def _when(when: When) -> tuple[int, int]:

@@ -54,6 +54,14 @@ def parse_when(when: object) -> tuple[int, int]:
     if isinstance(when, float) and not math.isfinite(when) and when != math.inf:
         raise ValueError(f"{when!r} is no time: use seconds, a timedelta or an aware datetime")
     if when > FAR:
-        hint = "a time stamp is given as datetime.fromtimestamp(x, UTC)" if 1e9 < when < 3e9 else "it is counted in seconds"
-        raise ValueError(f"{when!r} is more than ten years of waiting: {hint}")
+        raise ValueError(f"{when!r} is more than ten years of waiting: {_what_was_meant(when)}")
     return max(micros(when), 0), 0
+
+
+def _what_was_meant(seconds: float) -> str:
+    now, seconds = now_micros() / SECOND, min(seconds, 1e18)
+    if abs(seconds - now) < FAR:
+        return "a time stamp is given as datetime.fromtimestamp(x, UTC)"
+    if abs(seconds / 1000 - now) < FAR:
+        return "it looks like a time stamp in milliseconds, which is given as datetime.fromtimestamp(x / 1000, UTC)"
+    return "it is counted in seconds, not in milliseconds"

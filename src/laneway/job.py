@@ -1,10 +1,13 @@
 """A job and its claim: the values that travel between the desk, the store and the workers.
 
-Pure values, no I/O. `Job` is what a client pushes; `Claim` is a worker's right to run it.
+Pure values, no I/O. `Job` is what a client pushes; `Claim` is a worker's right to run it. A collector's payload is pushed as a
+job too: it says how it gathers, and its lane's number stands for its own. A claim of a collector is one run of some lanes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import re
 import threading
@@ -12,9 +15,25 @@ from typing import Literal
 
 from msgspec import Struct
 
-from laneway.instant import now_micros
+from laneway.instant import FAR, SECOND, now_micros
 
-__all__ = ["STATES", "Claim", "Job", "State", "check_id", "check_lane", "check_priority", "check_queue", "new_id"]
+__all__ = [
+    "STATES",
+    "Claim",
+    "Gather",
+    "Job",
+    "LaneClaim",
+    "Payload",
+    "State",
+    "check_id",
+    "check_lane",
+    "check_priority",
+    "check_queue",
+    "check_score",
+    "lane_id",
+    "new_id",
+    "payload_id",
+]
 
 State = Literal["scheduled", "ready", "retrying", "blocked", "running", "dead", "done", "cancelled", "gone"]
 
@@ -22,25 +41,53 @@ State = Literal["scheduled", "ready", "retrying", "blocked", "running", "dead", 
 STATES: tuple[State, ...] = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
 
 
+class Gather(Struct, frozen=True, gc=False):
+    """How a payload joins its lane of a collector."""
+
+    score: float | None = None  #: its place among the lane's payloads; None: the store's now in seconds, after all before
+    quiet: int = 0  #: a lane that waits for its first run is put off until this long after the last payload, microseconds
+    longest: int = 0  #: but not for longer than this after its first, microseconds; 0: without end
+
+
 class Job(Struct, frozen=True, gc=False):
-    """One enqueued run of a task, as the client made it."""
+    """One enqueued run of a task, or a collector's payload, as the client made it."""
 
     id: str  #: letters, digits, - and _; unique among the jobs in the store
     task: str  #: the task's name
     queue: str  #: where it waits
-    body: bytes  #: arguments and options as JSON, see `laneway.codec`
+    body: bytes  #: arguments and options as JSON, see `laneway.codec`; of a payload: itself as canonical JSON, empty if left out
     lane: str | None = None  #: its lane's key; None: alone in a lane of its own
     priority: int = 0  #: -100 to 100, higher first; 0 in a lane
     delay: int = 0  #: not before the store's now plus this, microseconds
     at: int = 0  #: not before this instant, microseconds
     unique: str | None = None  #: an equal job has the same; the task's name is in it
     expires: int = 0  #: it is not to start later than its place's time plus this, microseconds; 0: never too late
+    gather: Gather | None = None  #: it is a payload; its id is `lane_id` of its queue and lane
+
+
+class Payload(Struct, frozen=True, gc=False, array_like=True):
+    """What was enqueued into a collector's lane."""
+
+    body: bytes  #: canonical JSON: equal payloads have the same; empty if it was left out
+    score: float
+
+
+class LaneClaim(Struct, frozen=True, gc=False):
+    """One lane of a collector's run."""
+
+    id: str
+    lane: str
+    payloads: list[Payload]  #: by score, ties by arrival: the oldest first
+    attempt: int  #: 1 in the first run of these; runs that did not count are not counted
+    enqueued: int  #: when the lane began to wait, microseconds
+    due: int  #: since when it could be claimed, microseconds
+    number: int = 0  #: the store's own
 
 
 class Claim(Struct, frozen=True, gc=False):
-    """A worker's right to run one job. Only its holder can settle it."""
+    """A worker's right to run one job, or some lanes of a collector together. Only its holder can settle it."""
 
-    job: Job  #: without what the store has made of it: its time, its key, its end
+    job: Job  #: without what the store has made of it: its time, its key, its end; of a collector: its first lane, without body
     token: int  #: grows with every claim in the store, for fencing
     attempt: int  #: 1 in the first run; runs that did not count are not counted
     enqueued: int  #: when the store took the job, microseconds
@@ -49,6 +96,7 @@ class Claim(Struct, frozen=True, gc=False):
     #: why the claim before this one was lost, if whoever runs it now must know: `crash` (it had started when its worker's process
     #: crashed: a suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
     lost: str = ""
+    lanes: tuple[LaneClaim, ...] = ()  #: of a collector: what runs together, oldest due first; one that `lost` a claim is alone
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes
@@ -81,6 +129,16 @@ def new_id() -> str:
     return "".join([_PAIRS[number >> shift & 1023] for shift in _SHIFTS])
 
 
+def lane_id(queue: str, lane: str) -> str:
+    """Return the id of a collector's lane: the same wherever it is asked for."""
+    return "l-" + hashlib.blake2b(f"{queue}\0{lane}".encode(), digest_size=10).hexdigest()
+
+
+def payload_id(queue: str, lane: str, body: bytes) -> str:
+    """Return the id of a collector's dead payload. Equal ones of a lane are one."""
+    return "p-" + hashlib.blake2b(f"{queue}\0{lane}\0".encode() + body, digest_size=10).hexdigest()
+
+
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _QUEUE = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 
@@ -108,6 +166,24 @@ def check_lane(value: object) -> str:
     if not 0 < len(value) <= 500 or "\0" in value or not value.isprintable():
         raise ValueError(f"{value[:60]!r} is no key for a lane: use 1 to 500 printable characters")
     return str.__str__(value)  # a member of a (str, Enum) is its value, not its name
+
+
+def check_score(value: object) -> float:
+    """Return a payload's score: a number. One that is a time counts seconds, as the store's own scores do."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"{value!r} is no score: use a number, such as a version, or a time in seconds")
+    if abs(value) > 1e300:
+        raise ValueError("a score of more than 300 digits: use a smaller number, such as a version, or a time in seconds")
+    score = float(value)
+    for unit, factor in (("milliseconds", 1e3), ("microseconds", 1e6), ("nanoseconds", 1e9)):
+        if abs(score / factor - now_micros() / SECOND) < FAR:
+            raise ValueError(
+                f"a score of {value!r} looks like a time in {unit}, and scores that are times count seconds, as the default "
+                f"(now) does: divide it by {factor:,.0f}"
+            )
+    if score != value:
+        raise ValueError(f"{value!r} is no score: it has more digits than a number with a point can hold")
+    return score
 
 
 def check_priority(value: object) -> int:

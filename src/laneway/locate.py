@@ -120,7 +120,7 @@ def _no_module(name: str, origin: str, error: ModuleNotFoundError) -> _NoModule:
 
 def load_tasks(app: App) -> int:
     """Import what the app's `imports` name; return how many tasks it has."""
-    return len(_guarded("the app's imports cannot be imported", lambda: app.tasks))
+    return len(_guarded("the app's imports cannot be imported", lambda: app.declared))
 
 
 def _guarded(what: str, load: Callable[[], T]) -> T:

@@ -11,11 +11,25 @@ from laneway.instant import When, parse_when
 from laneway.job import check_id, check_lane, check_priority, check_queue
 from laneway.retry import Retry
 
-__all__ = ["CATCH_UP", "JobOptions", "TaskOptions", "check_job_options", "check_task_options"]
+__all__ = [
+    "CATCH_UP",
+    "CollectorOptions",
+    "JobOptions",
+    "LaneOptions",
+    "TaskOptions",
+    "check_collector_options",
+    "check_job_options",
+    "check_lane_options",
+    "check_task_options",
+]
 
 
 #: What becomes of a schedule's slots that passed while no worker ran: the last one fires, all of them, or none.
 CATCH_UP = ("one", "all", "none")
+#: What a collector hands over of a lane's payloads.
+MERGE = ("all", "last")
+#: A run of more lanes or payloads than this would be no run, but a flood.
+MOST_AT_ONCE = 100_000
 
 
 class JobOptions(TypedDict, total=False):
@@ -35,7 +49,8 @@ class TaskOptions(TypedDict, total=False):
 
     name: str
     queue: str
-    lane: str  #: the parameter whose value is the lane's key
+    lane: str | Callable[..., str | int]  #: the parameter whose value is the lane's key, or a function of the arguments
+    halt_on_death: bool  #: a dead job keeps its lane, until it is replayed or deleted
     priority: int
     retry: Retry
     keep_result: float  #: seconds
@@ -46,6 +61,27 @@ class TaskOptions(TypedDict, total=False):
     schedule: str | timedelta  #: when it runs by itself: cron, or an interval
     timezone: str  #: of the schedule; UTC unless said
     catch_up: str  #: of slots that nobody was there for: "one", "all" or "none"
+
+
+class LaneOptions(TypedDict, total=False):
+    """What a collector's `using(...)` takes."""
+
+    run_after: When
+
+
+class CollectorOptions(TypedDict, total=False):
+    """What `@app.collector(...)` takes, beside `lane`."""
+
+    name: str  #: its queue has the same
+    score: Callable[[Any], float]  #: gives a payload's score
+    max_lanes: int  #: in one run at most
+    max_payloads: int  #: of one lane in one run at most
+    merge: str  #: "all" payloads are handed over, or the "last"
+    debounce: float | timedelta  #: a lane waits until nothing came for so long,
+    max_wait: float | timedelta  #: but not longer than this
+    retry: Retry
+    timeout: float  #: seconds that a run may take
+    isolate: bool  #: each run in a process of its own
 
 
 def _retry(value: object) -> Retry:
@@ -106,10 +142,35 @@ def _name(value: object) -> str:
     return value
 
 
-def _parameter(value: object) -> str:
-    if not isinstance(value, str) or not value.isidentifier():
-        raise ValueError(f'{value!r}: name the parameter whose value is the lane\'s key, such as lane="customer_id"')
+def _lane_key(value: object) -> object:
+    if not callable(value) and (not isinstance(value, str) or not value.isidentifier()):
+        raise ValueError(
+            f'{value!r}: name the parameter whose value is the lane\'s key, such as lane="customer_id", or give a function of '
+            "the task's arguments"
+        )
     return value
+
+
+def _function(value: object) -> object:
+    if not callable(value):
+        raise ValueError(f"{value!r}: use a function of the payload, such as lambda order: order.id")
+    return value
+
+
+def _one_or_more(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_AT_ONCE:
+        raise ValueError(f"{value!r}: use a whole number from 1 to {MOST_AT_ONCE:,}")
+    return value
+
+
+def _merge(value: object) -> object:
+    if value not in MERGE:
+        raise ValueError(f"{value!r}: use one of {', '.join(map(repr, MERGE))}")
+    return value
+
+
+def _collector_name(value: object) -> str:
+    return check_queue(_name(value))
 
 
 _JOB: dict[str, Callable[[object], object]] = {
@@ -117,10 +178,27 @@ _JOB: dict[str, Callable[[object], object]] = {
     "expires": _duration, "id": check_id,
 }  # fmt: skip
 _TASK: dict[str, Callable[[object], object]] = {
-    "name": _name, "queue": check_queue, "lane": _parameter, "priority": check_priority, "retry": _retry, "keep_result": _seconds,
-    "timeout": _seconds, "isolate": _yes_or_no, "unique": _unique, "expires": _duration, "schedule": _as_it_is,
-    "timezone": _as_it_is, "catch_up": _catch_up,
+    "name": _name, "queue": check_queue, "lane": _lane_key, "halt_on_death": _yes_or_no, "priority": check_priority,
+    "retry": _retry, "keep_result": _seconds, "timeout": _seconds, "isolate": _yes_or_no, "unique": _unique,
+    "expires": _duration, "schedule": _as_it_is, "timezone": _as_it_is, "catch_up": _catch_up,
 }  # fmt: skip
+
+
+_LANE: dict[str, Callable[[object], object]] = {"run_after": parse_when}
+_COLLECTOR: dict[str, Callable[[object], object]] = {
+    "name": _collector_name, "lane": _function, "score": _function, "max_lanes": _one_or_more, "max_payloads": _one_or_more,
+    "merge": _merge, "debounce": _duration, "max_wait": _duration, "retry": _retry, "timeout": _seconds, "isolate": _yes_or_no,
+}  # fmt: skip
+
+
+def check_lane_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a collector's `using` as they will be used, or raise BadOption."""
+    return _check(where, options, _LANE)
+
+
+def check_collector_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a collector as they will be used, or raise BadOption."""
+    return _check(where, options, _COLLECTOR)
 
 
 def check_job_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from laneway.job import Claim
 
-__all__ = ["Cancelled", "Dead", "Done", "ErrorInfo", "Notes", "Outcome", "Retrying", "Settled", "Snoozed"]
+__all__ = ["Cancelled", "Dead", "Done", "Each", "ErrorInfo", "Notes", "Outcome", "Retrying", "Settled", "Snoozed"]
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
@@ -59,7 +59,7 @@ class Notes(Struct):
     log: list[str] = []
 
 
-class Done(Struct, frozen=True, gc=False):
+class Done(Struct, frozen=True, tag="done", gc=False):
     """It succeeded."""
 
     name: ClassVar[str] = "done"
@@ -67,7 +67,7 @@ class Done(Struct, frozen=True, gc=False):
     keep: int = 0  #: how long, microseconds
 
 
-class Retrying(Struct, frozen=True):
+class Retrying(Struct, frozen=True, tag="retrying"):
     """It failed; try again later. The attempt counts."""
 
     name: ClassVar[str] = "retrying"
@@ -75,21 +75,26 @@ class Retrying(Struct, frozen=True):
     error: ErrorInfo  #: what went wrong this time
 
 
-class Snoozed(Struct, frozen=True):
+class Snoozed(Struct, frozen=True, tag="snoozed"):
     """Not yet. It keeps its place and no attempt counts."""
 
     name: ClassVar[str] = "snoozed"
     after: int  #: from now, microseconds
 
 
-class Dead(Struct, frozen=True):
-    """It failed and gives up. It stays in the store for replay."""
+class Dead(Struct, frozen=True, tag="dead"):
+    """It failed and gives up. It stays in the store for replay.
+
+    Of a collector's lane one payload dies, the oldest of the run unless others are named, and the rest goes on.
+    """
 
     name: ClassVar[str] = "dead"
     error: ErrorInfo
+    halt: bool = False  #: it keeps its lane until it is replayed or deleted
+    payloads: tuple[bytes, ...] = ()  #: the bodies of the payloads that die
 
 
-class Cancelled(Struct, frozen=True):
+class Cancelled(Struct, frozen=True, tag="cancelled"):
     """It is not to be done any more."""
 
     name: ClassVar[str] = "cancelled"
@@ -99,10 +104,17 @@ class Cancelled(Struct, frozen=True):
 Outcome = Done | Retrying | Snoozed | Dead | Cancelled
 
 
+class Each(Struct, frozen=True):
+    """What a collector's run meant for each of its lanes."""
+
+    name: ClassVar[str] = "each"
+    outcomes: tuple[Outcome, ...]  #: in the order of `Claim.lanes`
+
+
 class Settled(Struct, frozen=True, gc=False):
     """A claim and what its run meant."""
 
     claim: Claim
-    outcome: Outcome
+    outcome: Outcome | Each  #: of a collector's claim always `Each`
     started: int = 0  #: when the run began and ended, by the worker's clock, microseconds
     finished: int = 0

@@ -23,7 +23,7 @@ from msgspec import UNSET, Raw, Struct, structs
 from laneway.codec import Codec, check_size, is_pydantic
 from laneway.errors import BadArguments, DeclarationError, PayloadTooLarge
 
-__all__ = ["Signature"]
+__all__ = ["Signature", "annotation", "change", "check_type", "hints_of", "is_loose"]
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -38,12 +38,12 @@ class Signature:
         self._advice = advice  # for calls of a function that is not here to be annotated
         self._signature = inspect.signature(function)
         self._parameters = list(self._signature.parameters.values())
-        hints = _hints(function, name)
+        hints = hints_of(function, name)
         self._types = {p.name: hints.get(p.name, Any) for p in self._parameters}
         for parameter, kind in self._types.items():
-            _check_type(f'parameter "{parameter}" of {name}', kind, codec)
+            check_type(f'parameter "{parameter}" of {name}', kind, codec)
         #: parameters whose annotation says nothing about some of their values: those may change on the way
-        self._loose = {p for p, kind in self._types.items() if _is_loose(kind)}
+        self._loose = {p for p, kind in self._types.items() if is_loose(kind)}
         self.positional = [p.name for p in self._parameters if p.kind in _BY_POSITION]
         self._required = sum(p.kind in _BY_POSITION and p.default is p.empty for p in self._parameters)
         self._plain_call_fits = not any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in self._parameters)
@@ -179,9 +179,9 @@ class Signature:
         names = [*self.positional[: len(args)], *many * max(0, len(args) - len(self.positional))]
         pairs = [*zip(names, args, args_there, strict=True), *((k, kwargs[k], kwargs_there[k]) for k in kwargs)]
         for name, here, there in pairs:
-            if (name in self._loose or name not in self._types) and (change := _change(here, there)):
-                advice = self._advice or f"Annotate it ({name}: {_annotation(here)}), or pass what JSON has."
-                raise BadArguments(f'{self.name}: argument "{name}": {change}, since no annotation says what it is. {advice}')
+            if (name in self._loose or name not in self._types) and (changed := change(here, there)):
+                advice = self._advice or f"Annotate it ({name}: {annotation(here)}), or pass what JSON has."
+                raise BadArguments(f'{self.name}: argument "{name}": {changed}, since no annotation says what it is. {advice}')
 
     def value(self, parameter: str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Return what a call passes for a parameter, its default included."""
@@ -191,6 +191,26 @@ class Signature:
             return args[index]
         default = self._signature.parameters[parameter].default
         return None if default is inspect.Parameter.empty else default
+
+    def call(self, function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        """Call another function with a call's arguments, defaults included."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return function(*bound.args, **bound.kwargs)
+
+    def misfit(self, function: Callable[..., object]) -> str:
+        """Say why another function cannot be called with the same arguments, or nothing."""
+        takes = inspect.signature(function)
+        by_position = [p.name for p in self._parameters if p.kind in _BY_POSITION]
+        by_name = {p.name: None for p in self._parameters if p.kind is p.KEYWORD_ONLY}
+        try:
+            takes.bind(*by_position, **by_name)
+        except TypeError as error:
+            return f"it takes {takes}: {error}"
+        return ""
+
+    def __str__(self) -> str:
+        return str(self._signature)
 
     def canonical(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
         """Return a call as bytes that are the same for equal calls, however they are written."""
@@ -214,7 +234,7 @@ class Signature:
             return msgspec.json.decode(data)
 
 
-def _hints(function: Callable[..., object], name: str) -> dict[str, Any]:
+def hints_of(function: Callable[..., object], name: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (SyntaxError, AttributeError, TypeError) as error:
@@ -226,7 +246,7 @@ def _hints(function: Callable[..., object], name: str) -> dict[str, Any]:
         ) from error
 
 
-def _check_type(what: str, kind: Any, codec: Codec) -> None:
+def check_type(what: str, kind: Any, codec: Codec) -> None:
     """Raise DeclarationError if values of a type cannot make the trip."""
     try:
         codec.decoder(kind)
@@ -241,7 +261,7 @@ def _check_type(what: str, kind: Any, codec: Codec) -> None:
             )
 
 
-def _is_loose(kind: Any) -> bool:
+def is_loose(kind: Any) -> bool:
     return any(isinstance(part, msgspec.inspect.AnyType) for part in _parts(kind))
 
 
@@ -262,21 +282,21 @@ def _parts(kind: Any) -> Iterator[msgspec.inspect.Type]:
             waiting.extend(getattr(part, name) for name in part.__struct_fields__)
 
 
-def _change(here: Any, there: Any) -> str:
+def change(here: Any, there: Any) -> str:
     """Say how a value would arrive changed, or nothing."""
     if isinstance(here, dict) and isinstance(there, dict):
         mine, theirs = cast("dict[object, object]", here), cast("dict[object, object]", there)
         for key in sorted(mine.keys() - theirs.keys(), key=repr):
             return f"the key {key!r} would be lost" if isinstance(key, str) else f"the key {key!r} would arrive as text"
-        return next((change for key, value in mine.items() if (change := _change(value, theirs[key]))), "")
+        return next((changed for key, value in mine.items() if (changed := change(value, theirs[key]))), "")
     if isinstance(here, list) and isinstance(there, list):
         pairs = zip(cast("list[object]", here), cast("list[object]", there), strict=True)
-        return next((change for a, b in pairs if (change := _change(a, b))), "")
+        return next((changed for a, b in pairs if (changed := change(a, b))), "")
     same = type(cast(object, here)) is type(cast(object, there))
     if here == there and (same or not isinstance(here, enum.Enum)):
         return ""
     if same and hasattr(cast(object, here), "__dataclass_fields__"):
-        return _change(vars(cast(object, here)), vars(cast(object, there)))
+        return change(vars(cast(object, here)), vars(cast(object, there)))
     return f"a {_kind_name(cast(object, here))} would arrive as a {_kind_name(cast(object, there))}"
 
 
@@ -284,12 +304,12 @@ def _kind_name(value: object) -> str:
     return type(value).__name__
 
 
-def _annotation(value: object) -> str:
+def annotation(value: object) -> str:
     """Return an annotation that would let a value arrive as it is."""
     if isinstance(value, dict) and value:
         key, item = next(iter(cast("dict[object, object]", value).items()))
-        return f"dict[{_annotation(key)}, {_annotation(item)}]"
+        return f"dict[{annotation(key)}, {annotation(item)}]"
     if isinstance(value, list | tuple | set | frozenset) and value:
-        inner = _annotation(next(iter(cast("list[object]", value))))
+        inner = annotation(next(iter(cast("list[object]", value))))
         return f"tuple[{inner}, ...]" if isinstance(value, tuple) else f"{_kind_name(cast(object, value))}[{inner}]"
     return _kind_name(cast(object, value))

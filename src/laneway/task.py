@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, Unpack, cast
 
-from laneway.enqueue import Draft
+from laneway.declared import Declared, single_parameters
+from laneway.enqueue import AnyDraft, Draft
 from laneway.errors import BadArguments, BadOption, DeclarationError
 from laneway.handle import JobHandle
 from laneway.options import JobOptions, check_job_options
-from laneway.retry import Retry
 from laneway.signature import Signature
 from laneway.store.contract import Slot
 
 if TYPE_CHECKING:
     from laneway.app import App
-    from laneway.cron import Schedule
 
-__all__ = ["Bound", "Task", "Using"]
+__all__ = ["Bound", "Task", "Using", "is_task"]
 
 P = ParamSpec("P")
 C = TypeVar("C")  # what a plain call returns
@@ -101,13 +98,13 @@ class Using(Generic[P, R]):
 
 
 class Bound:
-    """A task's call as a value: `app.enqueue_many(send_email.bind(u) for u in users)`."""
+    """A call of a task or collector as a value: `app.enqueue_many(send_email.bind(u) for u in users)`."""
 
     __slots__ = ("_args", "_draft", "_kwargs")
 
     def __init__(
         self,
-        draft: Callable[[tuple[Any, ...], Mapping[str, Any]], Draft],
+        draft: Callable[[tuple[Any, ...], Mapping[str, Any]], AnyDraft],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
     ) -> None:
@@ -115,60 +112,43 @@ class Bound:
         self._args = args
         self._kwargs = kwargs
 
-    def draft(self) -> Draft:
+    def draft(self) -> AnyDraft:
         """Return a new draft of the call."""
         return self._draft(self._args, self._kwargs)
 
 
-class Task(Generic[P, C, R]):
+class Task(Declared, Generic[P, C, R]):
     """A declared function with its policy. Calling it just runs it."""
 
     def __init__(self, app: App, function: Callable[P, C], options: Mapping[str, Any]) -> None:
-        self.app = app
-        self.function = function
-        self.name: str = options.get("name") or task_name(function)
-        self.queue: str = options.get("queue", "default")
-        self.lane: str | None = options.get("lane")
+        super().__init__(app, function, options)
+        self.lane: str | Callable[..., object] | None = options.get("lane")
         self.priority: int = options.get("priority", 0)
-        self.retry: Retry = options.get("retry") or Retry()
-        self.keep_result: float | None = options.get("keep_result")
-        self.timeout: float | None = options.get("timeout")
-        self.isolate: bool = options.get("isolate", False)
         self.unique: bool | str = options.get("unique", False)
         self.expires: float | None = options.get("expires")
         self.catch_up: str = options.get("catch_up", "one")
-        self.schedule: Schedule | None = None
-        self.is_async = inspect.iscoroutinefunction(function)
-        functools.update_wrapper(self, function, updated=())
         self._using: Using[P, R] = Using(self, {})
         self._check()
         self._check_schedule(options)
 
     def _check(self) -> None:
         """Find mistakes where they are made: at the declaration."""
-        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
-            raise DeclarationError(f"{self.name} yields: a task is a plain or async function")
-        if "<locals>" in self.name:
-            self.name = self.name.replace("<locals>.", "")
         if self.lane is not None and self.priority:
             raise DeclarationError(f"{self.name}: lane and priority together: a lane is in order, so its jobs have no priority")
-        taking_one = [
-            p.name
-            for p in inspect.signature(self.function).parameters.values()
-            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        ]
-        if self.lane is not None and self.lane not in taking_one:
-            known = ", ".join(taking_one) or "none"
-            raise DeclarationError(f'{self.name}: lane="{self.lane}" names no parameter; there are: {known}')
-        if isinstance(self.unique, str) and self.unique not in taking_one:
-            known = ", ".join(taking_one) or "none"
-            raise DeclarationError(f'{self.name}: unique="{self.unique}" names no parameter; there are: {known}')
+        taking_one = single_parameters(self.function)
+        for option, parameter in (("lane", self.lane), ("unique", self.unique)):
+            if isinstance(parameter, str) and parameter not in taking_one:
+                known = ", ".join(taking_one) or "none"
+                raise DeclarationError(f'{self.name}: {option}="{parameter}" names no parameter; there are: {known}')
         try:
-            _ = self.signature
+            signature = self.signature
         except DeclarationError as error:
             # A name that is defined further down is known when the task is first used.
             if not isinstance(error.__cause__, NameError):
                 raise
+        else:
+            if callable(self.lane) and (trouble := signature.misfit(self.lane)):
+                raise DeclarationError(f"{self.name}: lane= is called with the task's arguments {signature}: {trouble}")
 
     def _check_schedule(self, options: Mapping[str, Any]) -> None:
         if "schedule" not in options:
@@ -196,7 +176,7 @@ class Task(Generic[P, C, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Run the function here and now, as if it were no task."""
-        return self.function(*args, **kwargs)
+        return cast(C, self.function(*args, **kwargs))
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
         """Set options for the next enqueue: queue, lane, priority, run_after, retry, expires, id.
@@ -230,16 +210,7 @@ class Task(Generic[P, C, R]):
         """Enqueue a job for a slot of the schedule; False if somebody else did. Workers do."""
         return self._using.fire(slot)
 
-    def __repr__(self) -> str:
-        return f"<Task {self.name}>"
 
-
-def task_name(function: Callable[..., object]) -> str:
-    """Return a function's module and name; for a program's own module the name it has when imported."""
-    module = function.__module__
-    if module in ("__main__", "__mp_main__"):  # the second in children that multiprocessing spawned
-        main = sys.modules[module]
-        spec = getattr(main, "__spec__", None)
-        file = getattr(main, "__file__", None)
-        module = spec.name if spec is not None else Path(file).stem if file else module
-    return f"{module}.{function.__qualname__}"
+def is_task(declared: object) -> TypeGuard[Task[..., Any, Any]]:
+    """Say whether something is a task."""
+    return isinstance(declared, Task)

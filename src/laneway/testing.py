@@ -29,14 +29,17 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from laneway.collector import AnyCollector, is_collector
 from laneway.context import JobContext
+from laneway.declared import Declared
 from laneway.errors import ConfigError, did_you_mean
 from laneway.instant import now_micros
-from laneway.outcome import Outcome, Settled
+from laneway.outcome import Each, Outcome, Settled
 from laneway.retry import Retry
 from laneway.store.contract import Want
 from laneway.store.inspect import JobInfo
-from laneway.task import Task
+from laneway.task import Task, is_task
+from laneway.worker.batch import batch_sizes
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
@@ -103,26 +106,37 @@ class Testing:
         """What is in the store, in order of arrival: not yet run, or dead."""
         return list(self._all())
 
-    def enqueued(self, task: Task[..., Any, Any] | str | None = None) -> list[JobInfo]:
-        """Return what waits, of one task or of all."""
-        name = task.name if isinstance(task, Task) else task
+    def enqueued(self, task: Declared | str | None = None) -> list[JobInfo]:
+        """Return what waits, of one task or of all; of a collector its lanes."""
+        name = task.name if isinstance(task, Declared) else task
         return [job for job in self._all() if job.state != "dead" and (name is None or job.task == name)]
 
-    def assert_enqueued(self, task: Task[..., Any, Any] | str, *args: Any, **kwargs: Any) -> JobInfo:
-        """Return the job of a task that waits with these arguments; without any, one of its jobs."""
-        name = task.name if isinstance(task, Task) else task
+    def assert_enqueued(self, task: Declared | str, *args: Any, **kwargs: Any) -> JobInfo:
+        """Return the job of a task that waits with these arguments; without any, one of its jobs.
+
+        Of a collector: its lane of this name, with this payload if one is given.
+        """
+        name = task.name if isinstance(task, Declared) else task
         there = self.enqueued(name)
-        known = self._app.tasks.get(name)
+        known = self._app.declared.get(name)
         for job in there:
             if not args and not kwargs:
                 return job
-            if known is not None and _call(known, job) == known.signature.canonical(args, kwargs):
+            if is_collector(known) and self._has(known, job, *args):
+                return job
+            if is_task(known) and _call(known, job) == known.signature.canonical(args, kwargs):
                 return job
         found = "\n  ".join(_shown(job) for job in self.enqueued()) or "nothing"
         wanted = _shown_call(name, args, kwargs) if args or kwargs else name
         raise AssertionError(f"{wanted} is not enqueued. Enqueued:\n  {found}")
 
-    def assert_not_enqueued(self, task: Task[..., Any, Any] | str | None = None) -> None:
+    def _has(self, collector: AnyCollector[Any, Any], job: JobInfo, lane: object, *payload: object) -> bool:
+        if job.lane != str(lane) or not payload:
+            return job.lane == str(lane)
+        there = self._app.store_inspect.payloads(job.queue, str(lane), 10_000, None)
+        return collector.payload.pack(payload[0]) in {one.body for one in there}
+
+    def assert_not_enqueued(self, task: Declared | str | None = None) -> None:
         """Raise AssertionError if a job waits, of one task or of any."""
         found = self.enqueued(task)
         if found:
@@ -159,11 +173,13 @@ class Testing:
             self._running = False
 
     def _drain(self, *, keep: bool) -> int:
-        runner = _Runner(self._app.tasks, self._app.hooks, _forget)
+        runner = _Runner(self._app.declared, self._app.hooks, _forget)
+        batches = batch_sizes(self._app.declared)
         runs = 0
         settled: list[Settled] = []
         while True:
-            wants = [Want(queue.name, 1) for queue in self._app.inspect.queues() if not queue.paused]
+            queues = [queue.name for queue in self._app.inspect.queues() if not queue.paused]
+            wants = [Want(queue, 1, *batches.get(queue, ())) for queue in queues]
             answer = self._app.store.exchange(self._worker, settled, wants, 1)
             settled = []
             if not answer.claims:
@@ -188,9 +204,10 @@ class _Runner(Runner):
 
     error: BaseException | None = None
 
-    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> Outcome:
+    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> Outcome | Each:
         outcome = super()._failed(job, policy, error)
-        if outcome.name in ("retrying", "dead"):
+        outcomes = outcome.outcomes if isinstance(outcome, Each) else (outcome,)
+        if any(one.name in ("retrying", "dead") for one in outcomes):
             self.error = error
         return outcome
 
@@ -205,7 +222,7 @@ def _call(task: Task[..., Any, Any], job: JobInfo) -> bytes:
 
 
 def _shown(job: JobInfo) -> str:
-    return _shown_call(job.task, tuple(job.args or ()), job.kwargs or {})
+    return _shown_call(job.task, (job.lane,) if job.payloads is not None else tuple(job.args or ()), job.kwargs or {})
 
 
 def _shown_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from laneway import App, JobHandle, Retry
+from laneway import App, JobHandle, LaneFailures, LaneHandle, Retry
+from laneway.collector import Collector
 from laneway.task import Bound
 
 app = App("sqlite://", imports=["shop.mail"])
+
+
+@dataclass
+class Order:
+    id: int
+    version: int
 
 
 @app.task
@@ -68,6 +76,38 @@ assert_type(add.bind(1, note="x"), Bound)
 assert_type(add.enqueue_many([(1,), (2, 3)], chunk=10), int)
 assert_type(add.using(queue="vip").enqueue_many((n,) for n in range(3)), int)
 assert_type(app.enqueue_many([add.bind(1), charge.using(run_after=1).bind(1, 2)]), int)
+
+
+# collectors
+def lane_of(a: int, b: int = 2) -> str:
+    return f"{a}-{b}"
+
+
+@app.collector
+def gather(lanes: dict[str, list[int]]) -> int:
+    return sum(map(sum, lanes.values()))
+
+
+@app.collector(max_lanes=10, merge="last", debounce=5, retry=Retry(times=3))
+async def gather_later(lanes: dict[str, list[Order]]) -> None: ...
+
+
+@app.collector(lane=lambda order: order.id, score=lambda order: order.version, max_payloads=3)
+def gather_orders(lanes: Mapping[str, Sequence[Order]]) -> None: ...
+
+
+assert_type(gather, Collector[int, int])
+assert_type(gather({"a": [1]}), int)
+assert_type(gather.enqueue("a", 1, score=2), LaneHandle)
+assert_type(gather.enqueue("a"), LaneHandle)
+assert_type(gather.using(run_after=timedelta(minutes=1)).enqueue(7, 1), LaneHandle)
+assert_type(gather.enqueue_many([("a", 1), ("b", 2, 0.5), "c"]), int)
+gather_later.enqueue("a", Order(1, 2))
+gather_orders.enqueue(Order(1, 2), score=3)
+assert_type(gather_orders.enqueue_many([Order(1, 2)]), int)
+assert_type(app.enqueue_many([gather.bind("a", 1), gather_orders.bind(Order(1, 2)), add.bind(1)]), int)
+raised: Exception = LaneFailures({"a": ValueError("no"), "b": "in words"})
+app.task(lane=lane_of, halt_on_death=True)(add.function)
 
 # by name
 assert_type(app.enqueue("shop.mail.send", 42, check=False), JobHandle[Any])

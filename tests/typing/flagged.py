@@ -64,6 +64,29 @@ Retry(times="five")  # flagged
 Retry(backoff="long")  # flagged
 Retry(on=[ValueError])  # flagged
 
+
+# collectors
+@app.collector
+def gather(lanes: dict[str, list[int]]) -> None: ...
+
+
+@app.collector(lane=lambda text: text[:1])
+def gather_text(lanes: dict[str, list[str]]) -> None: ...
+
+
+gather.enqueue("a", "1")  # flagged
+gather.enqueue()  # flagged
+gather.enqueue(1.5, 1)  # flagged
+gather.enqueue("a", 1, score="high")  # flagged
+gather.using(queue="vip")  # flagged
+gather({"a": ["1"]})  # flagged
+gather_text.enqueue(1)  # flagged
+gather_text.enqueue("a", "b")  # flagged
+gather_text.enqueue_many([1])  # flagged
+app.collector(queue="x")  # flagged
+app.collector(max_lanes="ten")  # flagged
+app.collector(lambda lanes: lanes + 1)  # flagged
+
 # many
 add.enqueue_many([1, 2])  # flagged
 add.enqueue_many([(1,)], chunk="all")  # flagged

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from laneway.app import App
 
-__all__ = ["ids", "lanes", "queue_list", "queues", "schedules", "tasks", "workers"]
+__all__ = ["collected", "ids", "job_lanes", "lanes", "queue_list", "queues", "schedules", "tasks", "workers"]
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
+Given = Mapping[str, Any]  #: what was given so far
 
 
-def _names(find: Callable[[App], list[str]], *, listed: bool = False, store: bool = True) -> Complete:
+def _names(find: Callable[[App, Given], list[str]], *, listed: bool = False, store: bool = True) -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         from laneway.cli.command import opened  # noqa: PLC0415 - the help needs none of it
 
@@ -31,7 +32,7 @@ def _names(find: Callable[[App], list[str]], *, listed: bool = False, store: boo
         try:
             where = (ctx.params.get(name) for name in ("app_option", "store", "app_name"))
             with _silence(), opened(*where, tasks=not store, looks=store) as app:
-                found = find(app)
+                found = find(app, ctx.params)
         except Exception:  # noqa: BLE001 - a user's module may raise anything, and a shell has no place for it
             return []
         start = f"{before}," if before else ""
@@ -47,29 +48,52 @@ def _silence() -> Generator[None]:
         yield
 
 
-def _queues(app: App) -> list[str]:
+def _queues(app: App, _: Given) -> list[str]:
     from laneway.cli.known import queue_names  # noqa: PLC0415
 
     return queue_names(app)
 
 
-def _tasks(app: App) -> list[str]:
+def _tasks(app: App, _: Given) -> list[str]:
     """The app's own tasks, or, if it has none, those that the store has heard of."""
     from laneway.cli.known import task_names  # noqa: PLC0415
 
-    return sorted(app.tasks) or task_names(app)
+    return sorted(app.declared) or task_names(app)
 
 
-def _ids(app: App) -> list[str]:
+def _ids(app: App, _: Given) -> list[str]:
     from laneway.cli.known import job_ids  # noqa: PLC0415
 
     return job_ids(app)
+
+
+def _lanes(app: App, given: Given) -> list[str]:
+    from laneway.cli.known import lane_names  # noqa: PLC0415
+
+    return lane_names(app, given.get("queue"))
+
+
+def _job_lanes(app: App, given: Given) -> list[str]:
+    """Lanes of which only dead jobs are left too."""
+    jobs = app.inspect.jobs(queue=given.get("queue"), limit=1000, newest=True)
+    return sorted({*_lanes(app, given), *(job.lane for job in jobs if job.lane)})
+
+
+def _collected(app: App, given: Given) -> list[str]:
+    """The lanes of the collector that is named before."""
+    return [] if given.get("arguments") else _lanes(app, {"queue": given.get("task")})
+
+
+def _schedules(app: App, _: Given) -> list[str]:
+    return sorted(name for name, task in app.tasks.items() if task.schedule is not None)
 
 
 queues = _names(_queues)
 queue_list = _names(_queues, listed=True)
 tasks = _names(_tasks, store=False)
 ids = _names(_ids)
-lanes = _names(lambda app: sorted({job.lane for job in app.inspect.jobs(limit=1000, newest=True) if job.lane}))
-schedules = _names(lambda app: sorted(name for name, task in app.tasks.items() if task.schedule is not None), store=False)
-workers = _names(lambda app: [worker.id for worker in app.inspect.workers()])
+lanes = _names(_lanes)
+job_lanes = _names(_job_lanes)
+collected = _names(_collected)
+schedules = _names(_schedules, store=False)
+workers = _names(lambda app, _: [worker.id for worker in app.inspect.workers()])

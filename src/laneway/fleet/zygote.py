@@ -65,9 +65,9 @@ def main(fd: int) -> None:
     except LanewayError as error:
         boss.send(Failed(" ".join(str(error).split())))
         os._exit(2)
-    start_logging(sys.stderr, sorted(app.tasks))
+    start_logging(sys.stderr, sorted(app.declared))
     set_title(f"zygote of {safe_url(app.url)}")
-    boss.send(Report(app.url, app.settings, sorted(app.tasks), _files()))
+    boss.send(Report(app.url, app.settings, sorted(app.declared), _files()))
     _settle_down(app)
     forker = Forker(
         boss,
@@ -83,7 +83,7 @@ def _settle_down(app: App) -> None:
     """Keep nothing that a child must not inherit, load what all of them will need, and let the memory rest."""
     app.close()
     open_store(app.url, **app.settings)  # loads the store's code, and opens nothing
-    if any(task.is_async for task in app.tasks.values()):
+    if any(task.is_async for task in app.declared.values()):
         import asyncio  # noqa: PLC0415, F401 # pyright: ignore[reportUnusedImport] - for the children
     for thread in threading.enumerate():
         if thread is not threading.main_thread():

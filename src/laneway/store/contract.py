@@ -9,6 +9,27 @@ Every store passes the same suite (`tests/test_contract.py`). What holds for all
 * The store's now is its own clock, and never goes back.
 * Every job runs in a lane. Push never looks at the lane; a claim takes the lane or parks the job; every exit hands it on.
 
+A collector owns a queue, and what waits there are lanes: each with payloads, a due time and attempts, and known by its
+`lane_id`. Where jobs are counted, listed and acted upon, such a lane is one job; its dead ones are payloads.
+
+====================================  =============================================  ====================  ==============
+event                                 payloads                                       due time              attempts
+====================================  =============================================  ====================  ==============
+push, lane not waiting                added                                          given, or now         0
+push, lane waiting                    merged                                         the waiting one's     the waiting one's
+push, lane running                    gather for the next run                        as given, after it    0
+Done                                  the run's are gone; what gathered goes on      as given              0
+Retrying                              merged with what gathered                      now + after           + 1
+Dead                                  one of the run is dead, the rest merged        now                   0
+Snoozed                               merged                                         now + after           unchanged
+given back, recovered                 merged                                         as it was             unchanged
+Cancelled                             the run's are dropped; what gathered goes on   as given              0
+replay of a dead payload              merged                                         now                   0
+====================================  =============================================  ====================  ==============
+
+Merging: equal payloads (same bytes) become one, with the smaller score and, of equal scores, the earlier arrival. A second push
+into a lane that gathers while it runs keeps the first one's due time, as in one that waits. A lane without payloads is gone.
+
 Workers import this module, never the inspection side.
 """
 
@@ -31,6 +52,8 @@ class Want(Struct, frozen=True):
 
     queue: str
     most: int
+    lanes: int = 1  #: of a collector's queue: how many lanes one claim may have
+    payloads: int = 0  #: and how many payloads each of them; 0: all
 
 
 class Exchange(Struct, frozen=True):
@@ -97,6 +120,11 @@ class Store(Protocol):
 
         The store gives each its place: the later of its time and the store's now, then a sequence number.
 
+        A payload (`Job.gather`) joins its lane, and None is said for it. With `quiet`, each push into a lane that waits for its
+        first run (or gathers) puts it off until that long from now, though not past `longest` from its first payload, and never
+        to an earlier time than it had. Jobs and payloads do not share a queue: pushing one where others are is a `WrongQueue`,
+        and nothing is pushed.
+
         With a slot that has fired already, or whose schedule is paused, nothing is pushed, and "" said for each. A paused
         schedule advances all the same: its slots are skipped. Without jobs a slot just advances its schedule.
         """
@@ -116,6 +144,14 @@ class Store(Protocol):
         A job whose lane has another holder is parked. One that never started and is too old to (`Job.expires`) leaves, cancelled,
         and with a lane's holder those next in its lane that are too old as well. At most 1,000 are passed over so in one call,
         then it says "more". A body that is no job goes to dead.
+
+        In a collector's queue a claim is a run of up to `Want.lanes` due lanes, oldest due first; `most` and `limit` count such
+        runs, and at most about 1,000 lanes are claimed in one call. With `Want.payloads` only so many of a lane are taken, those
+        with the lowest scores, and the rest gathers, due now. A lane that remembers why a claim was lost runs alone. `Each`
+        settles the lanes one by one; lanes of a claim that are not held any more are refused by their ids, the others settled.
+
+        A job that is dead with `halt` keeps its lane: the next ones stay parked, until it is replayed (it keeps its place) or
+        deleted. It is not forgotten with other dead ones.
 
         A job has started when a run of it was settled, or lost with its worker; what was given back has not.
         """

@@ -18,14 +18,30 @@ from laneway.instant import as_datetime
 from laneway.job import State
 from laneway.outcome import ErrorInfo
 
-__all__ = ["Counts", "Filter", "Inspect", "JobInfo", "Page", "QueueInfo", "Run", "RunningJob", "StoredResult", "WorkerStatus"]
+__all__ = [
+    "LANE_ORDERS",
+    "Counts",
+    "Filter",
+    "Inspect",
+    "JobInfo",
+    "LaneInfo",
+    "LanePage",
+    "Page",
+    "PayloadInfo",
+    "PayloadPage",
+    "QueueInfo",
+    "Run",
+    "RunningJob",
+    "StoredResult",
+    "WorkerStatus",
+]
 
 #: Jobs by state: scheduled, ready, retrying, blocked, running, dead.
 Counts = dict[str, int]
 
 
 class JobInfo(Struct, frozen=True, kw_only=True):
-    """A job as it stands in the store."""
+    """A job as it stands in the store; or a collector's lane, or one of its dead payloads."""
 
     id: str
     task: str
@@ -44,7 +60,9 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     token: int | None
     mark: str | None  #: what was asked of a running job: cancel, delete, kill
     errors: list[ErrorInfo]  #: oldest first, the last ten
-    body: bytes  #: as stored
+    body: bytes  #: as stored; of a collector a call: without arguments for a lane, with the payload for a dead one
+    payloads: int | None = None  #: how many a collector's lane has, what runs included; None: it is no such lane
+    score: float | None = None  #: of a collector's dead payload
     progress: tuple[float, float] | None = None  #: done, of total, as its run told
     log: list[str] = []  #: the last lines its run wrote
 
@@ -95,6 +113,60 @@ class Run(Struct, frozen=True, array_like=True, gc=False):
         return as_datetime(self.finished)
 
 
+class LaneInfo(Struct, frozen=True, kw_only=True):
+    """A lane that has something to do: a collector's, or one that jobs wait and run in."""
+
+    queue: str
+    lane: str
+    task: str  #: the collector, or the task of the job at its head
+    collects: bool  #: it is a collector's
+    state: State  #: of the lane, or of the job at its head; `dead`: it is halted by a dead job
+    size: int  #: payloads, or jobs, what runs included
+    attempts: int  #: that failed so far, of the lane or of the job at its head
+    due_at: datetime  #: when it may run, or could have
+    lag: float  #: seconds since it could have; 0 while it is due later
+    head: str  #: the id of the lane, or of the job at its head: who holds it, else who is next
+    error: ErrorInfo | None = None  #: the last one, of the lane or of the job at its head
+
+
+#: How lanes can be listed; with - in front the other way round.
+LANE_ORDERS = {
+    "lag": "the longest overdue first",
+    "size": "the largest first",
+    "attempts": "the most failed attempts first",
+    "due": "the first to run first",
+    "name": "by name",
+}
+
+
+class LanePage(list[LaneInfo]):
+    """Some lanes, and where to go on: `lanes(after=page.next)`; None on the last page."""
+
+    next: str | None = None
+
+
+class PayloadInfo(Struct, frozen=True, kw_only=True):
+    """A payload in a collector's lane."""
+
+    body: bytes  #: canonical JSON; empty if it was left out
+    score: float
+    running: bool  #: it is in the lane's run, and not among those that gather
+
+    @property
+    def value(self) -> Any:
+        """The payload as plain JSON values; None if it was left out, or is garbage."""
+        try:
+            return msgspec.json.decode(self.body) if self.body else None
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return None
+
+
+class PayloadPage(list[PayloadInfo]):
+    """Some payloads, and where to go on: `payloads(after=page.next)`; None on the last page."""
+
+    next: str | None = None
+
+
 class QueueInfo(Struct, frozen=True):
     """A queue and how many of its jobs are in each state."""
 
@@ -103,6 +175,7 @@ class QueueInfo(Struct, frozen=True):
     counts: Counts
     paused_by: str = ""  #: who paused it, if somebody said so
     paused_at: datetime | None = None  #: since when it is paused
+    collects: bool = False  #: it is a collector's: lanes are counted, and dead payloads
 
 
 class RunningJob(Struct, frozen=True):
@@ -137,7 +210,12 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     beat_age: float | None  #: seconds
     rss: int  #: bytes, at the last beat
     pss: int  #: the same, with what it shares with others counted by its share
-    jobs: list[RunningJob]  #: in the order of claiming
+    jobs: list[RunningJob]  #: in the order of claiming; of a collector's run each lane
+
+    @property
+    def busy(self) -> int:
+        """How many runs it holds: a collector's run is one, however many lanes it has."""
+        return len({job.token for job in self.jobs})
 
 
 class Page(list[JobInfo]):
@@ -155,6 +233,7 @@ class Filter(Struct, frozen=True):
     lane: str | None = None
     error: str | None = None  #: a part of the last error's kind or message
     ids: tuple[str, ...] | None = None
+    failing: bool = False  #: only what has failed, and is not dead: it has attempts that counted
 
 
 class StoredResult(Struct, frozen=True):
@@ -201,7 +280,11 @@ class Inspect(Protocol):
         ...
 
     def retry(self, id: str) -> bool:  # noqa: A002
-        """Replay a dead job (with a new place, its attempts forgotten), or make a waiting retry due now."""
+        """Replay a dead job (with a new place, its attempts forgotten), or make a waiting retry due now.
+
+        One whose death halts its lane keeps its place. A collector's dead payload goes back into its lane, which is due now. A
+        waiting lane of a collector is due now, whatever it waited for.
+        """
         ...
 
     def cancel(self, id: str) -> bool:  # noqa: A002
@@ -214,6 +297,21 @@ class Inspect(Protocol):
 
     def kill(self, id: str) -> bool:  # noqa: A002
         """Let a job die: a waiting one at once, a running one when its run has ended without success. False if it is dead."""
+        ...
+
+    # Of a collector's lane cancel, delete and kill mean all its payloads: those that wait or gather at once (killed, each is dead
+    # by itself); those that run when their run has ended without success. What comes later stays. `reschedule` sets its due time.
+
+    def lanes(self, queue: str | None, order: str, limit: int, after: str | None, name: str | None = None) -> LanePage:
+        """List the lanes of a queue, or of all, in one of `LANE_ORDERS`, ties by queue and name; with a name only that one."""
+        ...
+
+    def payloads(self, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
+        """List the payloads of a collector's lane: first what runs, then what waits or gathers, each by score."""
+        ...
+
+    def drop_oldest(self, queue: str, lane: str) -> PayloadInfo | None:
+        """Remove the payload with the lowest score among those of a collector's lane that do not run. None if there is none."""
         ...
 
     def reschedule(self, id: str, delay: int, at: int) -> bool:  # noqa: A002

@@ -7,10 +7,11 @@ most about 50 ms of work waits inside a worker, and it goes back if it does not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from laneway.store.contract import Want
 
-__all__ = ["SHORT", "Pace", "deal"]
+__all__ = ["SHORT", "Batches", "Pace", "deal"]
 
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
@@ -47,14 +48,20 @@ class Pace:
         return min(int(WAITING / max(self.mean, 1e-6)), MOST_WAITING)
 
 
-def deal(queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int) -> list[Want]:
+#: How many lanes a claim of a queue may have, and how many payloads each.
+Batches = Mapping[str, tuple[int, int]]
+
+
+def deal(
+    queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int, batches: Batches = MappingProxyType({})
+) -> list[Want]:
     """Deal a claim's places to queues: equal shares to those that have work, then the rest to whoever has more.
 
-    `turn` moves the one who is first, so that with fewer places than queues all get their turn.
+    `turn` moves the one who is first, so that with fewer places than queues all get their turn. `batches` are the collectors'.
     """
     first = turn % len(queues) if queues else 0
     ordered = [*queues[first:], *queues[:first]]
     busy = [queue for queue in ordered if loads.get(queue)]
     share = -(-capacity // len(busy)) if busy else 0
-    shares = [Want(queue, share) for queue in busy] if len(busy) > 1 else []
-    return [*shares, *(Want(queue, capacity) for queue in ordered)]
+    shares = [Want(queue, share, *batches.get(queue, ())) for queue in busy] if len(busy) > 1 else []
+    return [*shares, *(Want(queue, capacity, *batches.get(queue, ())) for queue in ordered)]

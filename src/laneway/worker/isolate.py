@@ -26,7 +26,7 @@ from msgspec import Struct
 from laneway.context import JobContext
 from laneway.job import Claim
 from laneway.kernel import kill_group
-from laneway.outcome import Cancelled, Dead, Done, Notes, Outcome, Retrying, Snoozed
+from laneway.outcome import Cancelled, Dead, Done, Each, Notes, Outcome, Retrying, Snoozed
 from laneway.worker.service import Service
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class Begun(Struct, frozen=True):
 class Apart(Struct, frozen=True):
     """How a child ended."""
 
-    outcome: Outcome | None = None
+    outcome: Outcome | Each | None = None
     code: int | None = None  #: the process's end, if there was no outcome; None: it was never made
     killed: bool = False  #: we ended it: its time was up, or it was cancelled
 
 
-_KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Begun, Done, Retrying, Snoozed, Dead, Cancelled)}
+_KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Begun, Done, Retrying, Snoozed, Dead, Cancelled, Each)}
 
 
 class Isolation:
@@ -117,7 +117,7 @@ class Isolation:
 
     def _attend(self, talk: _Talk, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
         over = float("inf")
-        outcome: Outcome | None = None
+        outcome: Outcome | Each | None = None
         code: int | None = None
         # Once it has ended, all it said is there to be read. Its line may still be open: whoever it forked has it too.
         while code is None and not talk.ended:
@@ -201,7 +201,7 @@ class _Talk:
                 code = message.code
         return made, code
 
-    def read_line(self) -> list[Notes | Begun | Outcome]:
+    def read_line(self) -> list[Notes | Begun | Outcome | Each]:
         """Return what the child has said."""
         while self._line_open:
             try:
@@ -212,7 +212,7 @@ class _Talk:
                 data = b""
             self._line_open = bool(data)
             self._rest += data
-        said: list[Notes | Begun | Outcome] = []
+        said: list[Notes | Begun | Outcome | Each] = []
         while len(self._rest) >= 4 and len(self._rest) >= 4 + (size := int.from_bytes(self._rest[:4])):
             name, value = msgspec.msgpack.decode(self._rest[4 : 4 + size], type=tuple[str, msgspec.Raw])
             said.append(msgspec.msgpack.decode(value, type=_KINDS.get(name, Notes)))
@@ -284,7 +284,7 @@ def _run_one(app: App, line: socket.socket) -> None:
     worker = Worker(app, slots=1)
     app.hooks.call("on_start", worker)
     sender = _Sender(line)
-    runner = Runner(app.tasks, app.hooks, sender.flush)
+    runner = Runner(app.declared, app.hooks, sender.flush)
     runner.log_runs = False  # our worker tells of it
     notes = _NotesService(runner, sender)
     notes.start()

@@ -21,8 +21,9 @@ from laneway.board import Board
 from laneway.errors import StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
 from laneway.job import Claim
-from laneway.outcome import Done, Settled
+from laneway.outcome import Done, Each, Settled
 from laneway.store.contract import Heard, Store
+from laneway.worker.batch import batch_sizes
 from laneway.worker.beat import Beat
 from laneway.worker.fetch import SHORT, Pace, deal
 from laneway.worker.isolate import Isolation
@@ -69,12 +70,13 @@ class Loop:
         self._isolation = Isolation(app, None if link is None else link.zygote)
         self._info = life.here(
             id=link.id if link else "", fleet=link.fleet if link else "", queues=queues or (), slots=slots, version=_version(),
-            since=now_micros(), tasks=tuple(sorted(app.tasks)),
+            since=now_micros(), tasks=tuple(sorted(app.declared)),
         )  # fmt: skip
         self._outbox = Outbox(self._store.wake)
-        self._seated = {name for name, task in app.tasks.items() if task.is_async and not task.isolate}
+        self._batches = batch_sizes(app.declared)
+        self._seated = {name for name, task in app.declared.items() if task.is_async and not task.isolate}
         self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))
-        self._runner = Runner(app.tasks, app.hooks, self._notes.flush, self._board, self._isolation)
+        self._runner = Runner(app.declared, app.hooks, self._notes.flush, self._board, self._isolation)
         self._runner.fresh_for = app.dead_after / 2
         self._pace = Pace(slots)
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
@@ -102,7 +104,7 @@ class Loop:
 
     def run(self, burst: bool) -> None:
         """Work until there is a reason to stop."""
-        if any(task.isolate for task in self._app.tasks.values()):
+        if any(task.isolate for task in self._app.declared.values()):
             self._isolation.prepare()
         self._beat.tick()
         self._app.hooks.call("on_start", self._worker)
@@ -212,7 +214,7 @@ class Loop:
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
         queues = self._queues or tuple(self._loads)
-        wants = deal(queues, self._loads, limit, self._turn) if limit else []
+        wants = deal(queues, self._loads, limit, self._turn, self._batches) if limit else []
         self._turn += 1
         unsure = self._trouble > 0
         self._board.set_idle(False)
@@ -260,6 +262,9 @@ class Loop:
         for item in settled:
             if type(item.outcome) is Done:
                 done += 1
+            elif type(item.outcome) is Each:
+                for outcome in item.outcome.outcomes:
+                    self._board.count(outcome.name)
             else:
                 self._board.count(item.outcome.name)
         self._board.count("done", done)
@@ -425,7 +430,8 @@ class Loop:
             with self._mutex:
                 self._distrust()
         for job in list(self._runner.running.values()):
-            if not job.cancelled and (job.id in heard.marks or not heard.known):
+            # A collector's run goes on for the other lanes: only if all are marked it is to end.
+            if not job.cancelled and (not heard.known or all(id_ in heard.marks for id_ in job.ids)):
                 job.cancelled = True
                 self._seats.cancel(job.token)
         if not self._turn:

@@ -14,25 +14,28 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from laneway.board import ASYNC, IN_THREAD, ISOLATED, Board
+from laneway.collector import is_collector
 from laneway.context import Cancel, JobContext, RetryIn, Snooze, check_seconds, running_job
+from laneway.declared import Declared
 from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout, UnknownTask
 from laneway.hooks import Hooks
 from laneway.instant import SECOND, micros, now_micros
-from laneway.job import Claim
+from laneway.job import Claim, LaneClaim
 from laneway.kernel import cause_of_death
 from laneway.middleware import aaround, around
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.retry import Retry
 from laneway.shield import Limit, TimeIsUp, mend_log
-from laneway.task import Task
-from laneway.worker.isolate import Isolation
+from laneway.task import is_task
+from laneway.worker import batch
+from laneway.worker.isolate import Apart, Isolation
 from laneway.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["Runner", "clock", "judge"]
 
 log = logging.getLogger("laneway")
+
+#: What a run meant; of a collector's for each lane, if not the same for all.
+Meant = Outcome | Each
 
 #: A task nobody here knows may be known elsewhere, or soon: a deployment takes a while.
 UNKNOWN_FOR = 3600 * SECOND
@@ -94,7 +100,7 @@ class Runner:
     """Runs claims of an app's tasks."""
 
     def __init__(
-        self, tasks: Mapping[str, Task[..., Any, Any]], hooks: Hooks, flush_notes: Callable[[JobContext], None],
+        self, tasks: Mapping[str, Declared], hooks: Hooks, flush_notes: Callable[[JobContext], None],
         board: Board | None = None, isolation: Isolation | None = None,
     ) -> None:  # fmt: skip
         self._tasks = tasks
@@ -108,23 +114,24 @@ class Runner:
         self.alive = clock()  # when the worker last spoke with the store
         self.fresh_for = float("inf")  # so long after that its claims are surely its own, seconds
         self.fence = 0  # claims up to this token are not
+        self._spoilt: dict[int, dict[str, Dead]] = {}  # lanes that take no part in their run, by token
         self.log_runs = log.isEnabledFor(logging.DEBUG)
         self._home = _forks.depth
 
     def run(self, claim: Claim) -> Settled:
         """Run a claim in this thread."""
         started = time.time_ns() // 1000
-        outcome = self._prepare(claim, started)
+        outcome: Meant | tuple[JobContext, Declared, Retry] = self._prepare(claim, started)
         if isinstance(outcome, tuple):
             job, task, policy = outcome
             if task.isolate or claim.lost:
-                outcome = self._call_specially(claim, job, task, policy)
+                outcome = self._call_specially(job.claim, job, task, policy)
             else:
                 # An empty context: what one job sets, the next on this thread does not see.
                 outcome = contextvars.Context().run(self._call, job, task, policy)
         return self._finish(claim, outcome, started)
 
-    def _call_specially(self, claim: Claim, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
+    def _call_specially(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:
         if claim.lost == "timeout":
             return self._failed(job, policy, JobTimeout(f"{_too_long(task)}; its worker had to be ended"))
         if self._apart(task, claim):
@@ -143,16 +150,14 @@ class Runner:
     async def arun(self, claim: Claim) -> Settled:
         """Run a claim of an async task on this event loop."""
         started = time.time_ns() // 1000
-        outcome = self._prepare(claim, started, ASYNC)
+        outcome: Meant | tuple[JobContext, Declared, Retry] = self._prepare(claim, started, ASYNC)
         if isinstance(outcome, tuple):
             outcome = await self._acall(*outcome)
         return self._finish(claim, outcome, started)
 
     # -- the steps -------------------------------------------------------------------------------------------
 
-    def _prepare(
-        self, claim: Claim, started: int, place: int = IN_THREAD
-    ) -> Outcome | tuple[JobContext, Task[..., Any, Any], Retry]:
+    def _prepare(self, claim: Claim, started: int, place: int = IN_THREAD) -> Meant | tuple[JobContext, Declared, Retry]:
         """Find the task and read the arguments, or say what it means that this cannot be done."""
         if claim.token <= self.fence or clock() - self.alive > self.fresh_for:
             log.warning("job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
@@ -161,6 +166,8 @@ class Runner:
         if task is None:
             log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
             return self._stillborn(claim, unknown(claim, now_micros()))
+        if claim.lanes or not is_task(task):
+            return self._prepare_batch(claim, task, started, place)
         try:
             args, kwargs, options = task.signature.open(claim.job.body)
             policy, headers = _read_options(options, task.retry) if options else (task.retry, _NO_HEADERS)
@@ -169,23 +176,54 @@ class Runner:
             return self._stillborn(claim, Dead(info), error)
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             return self._stillborn(claim, Dead(self._hooks.describe(error)), error)
-        job = JobContext(claim, args, kwargs, headers, started)
+        return self._begin(JobContext(claim, args, kwargs, headers, started), task, policy, place)
+
+    def _prepare_batch(
+        self, claim: Claim, task: Declared, started: int, place: int
+    ) -> Meant | tuple[JobContext, Declared, Retry]:
+        """The same for a collector's lanes."""
+        if not is_collector(task) or not claim.lanes:
+            kinds = ("a task's", "a collector") if is_collector(task) else ("a collector's", "a task")
+            message = f"it is {kinds[0]}, and {claim.job.task} is {kinds[1]} here: was it changed while it waited?"
+            return self._stillborn(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
+        read = batch.open_batch(task, claim)
+        if read.spoilt:
+            self._spoilt[claim.token] = read.spoilt
+            for lane in claim.lanes:
+                if lane.lane in read.spoilt:
+                    self._lane_died(claim, lane, read.spoilt[lane.lane], BadArguments(read.spoilt[lane.lane].error.message))
+        if not read.lanes:
+            return _DONE  # of nothing: all its lanes are spoilt
+        return self._begin(JobContext(read.claim, [read.lanes], {}, _NO_HEADERS, started), task, task.retry, place)
+
+    def _begin(self, job: JobContext, task: Declared, policy: Retry, place: int) -> tuple[JobContext, Declared, Retry]:
+        """Write down that a run begins."""
+        claim = job.claim
         if (task.isolate or claim.lost) and place == IN_THREAD and self._apart(task, claim):
             place = ISOLATED
         deadline = 0 if task.timeout is None else time.monotonic_ns() // 1000 + micros(task.timeout)
-        job.row = self._board.enter(claim.token, started, deadline, place)
+        job.row = self._board.enter(claim.token, job.started, deadline, place)
         self.running[claim.token] = job
         if self.log_runs:
-            log.debug("%s %s starts", job.task, job.id, extra={"laneway_job": job})
+            log.debug("%s %s starts", job.task, _what(job), extra={"laneway_job": job})
         return job, task, policy
 
-    def _stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Outcome:
-        """Tell of a job that died before it could run."""
-        if isinstance(outcome, Dead):
-            self._died(JobContext(claim, [], {}, _NO_HEADERS), outcome, error or UnknownTask(outcome.error.message))
-        return outcome
+    def _stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Meant:
+        """Tell of a job that died before it could run; of a collector's lanes all payloads do."""
+        if not isinstance(outcome, Dead):
+            return outcome
+        error = error or UnknownTask(outcome.error.message)
+        if not claim.lanes:
+            job = JobContext(claim, [], {}, _NO_HEADERS)
+            outcome = self._halting(job, outcome)
+            self._died(job, outcome, error)
+            return outcome
+        dead = [msgspec.structs.replace(outcome, payloads=tuple([p.body for p in lane.payloads])) for lane in claim.lanes]
+        for lane, one in zip(claim.lanes, dead, strict=True):
+            self._lane_died(claim, lane, one, error)
+        return Each(tuple(dead))
 
-    def _call(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
+    def _call(self, job: JobContext, task: Declared, policy: Retry) -> Meant:
         running_job.set(job)
         try:
             if task.timeout is not None:
@@ -199,7 +237,7 @@ class Runner:
             return self._failed(job, policy, error)
         return self._done(job, task, result)
 
-    def _call_limited(self, job: JobContext, task: Task[..., Any, Any], seconds: float) -> object:
+    def _call_limited(self, job: JobContext, task: Declared, seconds: float) -> object:
         """The same for a task with a timeout."""
         limit: Limit | None = None
         try:
@@ -218,31 +256,51 @@ class Runner:
         if limit is not None and _forks.depth == self._home:
             self.watchdog.end(limit)
 
-    def _apart(self, task: Task[..., Any, Any], claim: Claim) -> bool:
+    def _apart(self, task: Declared, claim: Claim) -> bool:
         """Say whether a run is to have a process of its own: it is declared so, or it may have taken a worker with it."""
         return (task.isolate or claim.lost == "crash") and self._isolation is not None
 
-    def _call_apart(self, claim: Claim, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
+    def _call_apart(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:
         assert self._isolation is not None  # noqa: S101 - asked before
+        if len(claim.lanes) > 1:
+            apart = self._isolation.run(claim, task.timeout, job)
+            if apart.outcome is not None or job.cancelled or apart.killed or apart.code is None:
+                return self._ended_apart(apart, job, task, policy) or _GO_BACK
+            # One of them took the process along. Which one shows when each runs alone.
+            log.warning(
+                "%s %s: %s: each lane runs alone", job.task, _what(job), _ended_with(apart), extra={"laneway_crash": True}
+            )
+            return Each(tuple([self._lane_apart(batch.alone(claim, lane), job, task, policy) for lane in claim.lanes]))
         said = ""
         for crashes in range(1, CRASHES + 1):
             apart = self._isolation.run(claim, task.timeout, job)
-            if apart.outcome is not None:
-                return apart.outcome
-            if job.cancelled:
-                return Cancelled("cancelled while it ran")
-            if apart.killed:
-                return self._failed(job, policy, JobTimeout(_too_long(task)))
-            if apart.code is None:
-                return _GO_BACK  # it never began: whoever forks for us is gone
-            said = f"the process that ran it alone ended with {cause_of_death(apart.code)}"
-            log.warning("%s %s: %s (%d of %d)", job.task, job.id, said, crashes, CRASHES, extra={"laneway_crash": True})
-        error = JobCrashed(f"{said}, {CRASHES} times")
-        outcome = Dead(self._hooks.describe(error))
-        self._died(job, outcome, error)
-        return outcome
+            outcome = self._ended_apart(apart, job, task, policy)
+            if outcome is not None:
+                return outcome
+            said = _ended_with(apart)
+            log.warning("%s %s: %s (%d of %d)", job.task, _what(job), said, crashes, CRASHES, extra={"laneway_crash": True})
+        return self._failed(job, _NEVER, JobCrashed(f"{said}, {CRASHES} times"))
 
-    async def _acall(self, job: JobContext, task: Task[..., Any, Any], policy: Retry) -> Outcome:
+    def _lane_apart(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Outcome:
+        """Run one lane of a batch apart."""
+        one = JobContext(claim, [{claim.lanes[0].lane: job.batch[claim.lanes[0].lane]}], {}, job.headers, job.started)
+        one.cancelled = job.cancelled
+        outcome = self._call_apart(claim, one, task, policy)
+        return outcome.outcomes[0] if isinstance(outcome, Each) else outcome
+
+    def _ended_apart(self, apart: Apart, job: JobContext, task: Declared, policy: Retry) -> Meant | None:
+        """Return what the end of an isolated run means; None: it crashed."""
+        if apart.outcome is not None:
+            return apart.outcome
+        if job.cancelled:
+            return Cancelled("cancelled while it ran")
+        if apart.killed:
+            return self._failed(job, policy, JobTimeout(_too_long(task)))
+        if apart.code is None:
+            return _GO_BACK  # it never began: whoever forks for us is gone
+        return None
+
+    async def _acall(self, job: JobContext, task: Declared, policy: Retry) -> Meant:
         running_job.set(job)
         limit: asyncio.Timeout | None = None
         try:
@@ -258,13 +316,13 @@ class Runner:
             return self._failed(job, policy, _timed_out(task, error) if is_over else error)
         return self._done(job, task, result)
 
-    async def _await(self, job: JobContext, task: Task[..., Any, Any]) -> Any:
+    async def _await(self, job: JobContext, task: Declared) -> Any:
         if not self._hooks.middlewares and not self._hooks.async_middlewares:
             return await task.function(*job.args, **job.kwargs)
         async with aaround(self._hooks.middlewares, self._hooks.async_middlewares, job):
             return await task.function(*job.args, **job.kwargs)
 
-    def _done(self, job: JobContext, task: Task[..., Any, Any], result: object) -> Outcome:
+    def _done(self, job: JobContext, task: Declared, result: object) -> Meant:
         if isinstance(result, CoroutineType):
             result.close()
             error = TypeError(f"{job.task} returned a coroutine that nobody runs: declare the task itself with async def")
@@ -277,14 +335,16 @@ class Runner:
             # Running it again would do its work again: the result alone is at fault.
             described = self._hooks.describe(error)
             message = f"it was done, but its result cannot be kept: {described.message}"
-            outcome = Dead(msgspec.structs.replace(described, message=message))
+            outcome = self._halting(job, Dead(msgspec.structs.replace(described, message=message)))
             self._died(job, outcome, error)
             return outcome
 
-    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> Outcome:
+    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
         self._leave_child(error)
         if job.cancelled and not isinstance(error, Snooze | RetryIn):
             return Cancelled("cancelled while it ran")
+        if job.claim.lanes:
+            return self._failed_lanes(job, policy, error)
         outcome = judge(policy, job.attempt, error, self._hooks.describe)
         if isinstance(outcome, Retrying):
             log.warning(
@@ -293,8 +353,44 @@ class Runner:
                 extra={"laneway_job": job, "laneway_outcome": outcome},
             )  # fmt: skip
         elif isinstance(outcome, Dead):
+            outcome = self._halting(job, outcome)
             self._died(job, outcome, error)
         return outcome
+
+    def _halting(self, job: JobContext, outcome: Dead) -> Dead:
+        """Let a job that dies keep its lane, if its task says so."""
+        task = self._tasks.get(job.task)
+        return msgspec.structs.replace(outcome, halt=True) if task is not None and task.halt_on_death else outcome
+
+    def _failed_lanes(self, job: JobContext, policy: Retry, error: BaseException) -> Each:
+        """Judge each lane of a collector's run by itself: they have their own attempts, and perhaps their own errors."""
+        described: dict[int, ErrorInfo] = {}
+
+        def describe(cause: BaseException) -> ErrorInfo:
+            found = described[id(cause)] = described.get(id(cause)) or self._hooks.describe(cause)
+            return found
+
+        outcomes: list[Outcome] = []
+        for lane, cause in zip(job.claim.lanes, batch.causes(job.claim, error), strict=True):
+            outcome = _DONE if cause is None else judge(policy, lane.attempt, cause, describe)
+            outcomes.append(outcome)
+            if isinstance(outcome, Dead) and cause is not None:
+                self._lane_died(job.claim, lane, outcome, cause)
+        failed = [lane for lane, outcome in zip(job.lanes, outcomes, strict=True) if isinstance(outcome, Retrying)]
+        if failed:
+            info = describe(error)
+            log.warning(
+                "%s failed in %d of %d lanes (%s): %s: %s",
+                job.task, len(failed), len(outcomes), _some(failed), info.kind, info.message, extra={"laneway_job": job},
+            )  # fmt: skip
+        return Each(tuple(outcomes))
+
+    def _lane_died(self, claim: Claim, lane: LaneClaim, outcome: Dead, error: BaseException) -> None:
+        """Tell of payloads of a collector's lane that give up."""
+        task = self._tasks.get(claim.job.task)
+        read = task.payload.unpack if is_collector(task) else msgspec.json.decode
+        for job in batch.dead_ones(claim, lane, outcome, read, _NO_HEADERS):
+            self._died(job, outcome, error)
 
     def _leave_child(self, error: BaseException | None = None) -> None:
         """End the child of a fork in a job's code: the job is its parent's, and the worker too."""
@@ -310,7 +406,7 @@ class Runner:
         )  # fmt: skip
         self._hooks.call("on_death", job, error)
 
-    def _finish(self, claim: Claim, outcome: Outcome, started: int) -> Settled:
+    def _finish(self, claim: Claim, outcome: Meant, started: int) -> Settled:
         self._leave_child()
         finished = time.time_ns() // 1000
         job = self.running.pop(claim.token, None)
@@ -323,11 +419,13 @@ class Runner:
                 log.debug(
                     "%s %s %s in %.3f s",
                     job.task,
-                    job.id,
+                    _what(job),
                     outcome.name,
                     seconds,
                     extra={"laneway_job": job, "laneway_outcome": outcome},
                 )
+        if claim.lanes:
+            outcome = batch.each(claim, outcome, self._spoilt.pop(claim.token, {}))
         return Settled(claim, outcome, started, finished)
 
 
@@ -337,11 +435,23 @@ _NEVER = Retry(times=0)
 _NO_HEADERS: dict[str, str] = {}
 
 
-def _too_long(task: Task[..., Any, Any]) -> str:
+def _what(job: JobContext) -> str:
+    return f"({_some(job.lanes)})" if job.claim.lanes else job.id
+
+
+def _some(lanes: Sequence[str]) -> str:
+    return ", ".join(lanes[:3]) + (f" and {len(lanes) - 3} more" if len(lanes) > 3 else "")
+
+
+def _ended_with(apart: Apart) -> str:
+    return f"the process that ran it alone ended with {cause_of_death(apart.code or 0)}"
+
+
+def _too_long(task: Declared) -> str:
     return f"it ran longer than its timeout of {task.timeout or 0:g} s"
 
 
-def _timed_out(task: Task[..., Any, Any], error: BaseException) -> JobTimeout:
+def _timed_out(task: Declared, error: BaseException) -> JobTimeout:
     """Return the timeout as the error of the run, with the place where it struck."""
     return JobTimeout(_too_long(task)).with_traceback(error.__traceback__)
 

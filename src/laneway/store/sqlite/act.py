@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any
 
 from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
-from laneway.store.inspect import Filter
+from laneway.job import lane_id
+from laneway.store.inspect import Filter, PayloadInfo
+from laneway.store.sqlite import lanes
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY
 from laneway.store.sqlite.filters import COLUMNS, condition
 from laneway.store.sqlite.sql import SQL
@@ -58,6 +60,12 @@ class Acting:
         if turn.ring:
             self._store.bell.ring()
         return changed
+
+    def drop_oldest(self, queue: str, lane: str) -> PayloadInfo | None:
+        """Remove the oldest payload of a collector's lane that does not run."""
+        with self._store.turn() as turn:
+            row = turn.find("lane_find", lane_id(queue, lane))
+            return None if row is None else lanes.drop_oldest(turn, row)
 
     def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
         """Do the same to all jobs that match now."""
@@ -131,12 +139,19 @@ def _counted(turn: Turn, row: Row) -> int:
 
 
 def _retry(turn: Turn, row: Row) -> bool:
+    if row.score is not None:
+        lanes.replay(turn, row)
+        return True
+    if row.state == 4 and row.holds:  # it halts its lane, and goes on where it was
+        turn.execute(SQL["replay_here"], (turn.now, row.seq))
+        turn.queue(row.queue).move(DEAD, READY)
+        return True
     if row.state == 4:
         turn.books.seq += 1
         turn.execute(SQL["replay"], (turn.books.seq, turn.now, turn.now, row.seq))
         turn.queue(row.queue).move(DEAD, READY)
         return True
-    if row.state < 2 and row.due > turn.now and (row.holds or row.state == 1):
+    if row.state < 2 and row.due > turn.now and (row.holds or row.state == 1 or row.side is not None):
         _move_due(turn, row, 0, turn.now)
         return True
     return False
@@ -145,15 +160,15 @@ def _retry(turn: Turn, row: Row) -> bool:
 def _cancel(turn: Turn, row: Row) -> bool:
     if row.state == 4:
         return False
-    if row.state == 3:
-        return _mark(turn, row, "cancel")
+    if row.state == 3 or row.side is not None:
+        return _ask(turn, row, "cancel")
     turn.leave(row, _counted(turn, row), "cancelled")
     return True
 
 
 def _delete(turn: Turn, row: Row) -> bool:
-    if row.state == 3:
-        return _mark(turn, row, "delete")
+    if row.state == 3 or row.side is not None:
+        return _ask(turn, row, "delete")
     turn.leave(row, _counted(turn, row), None)
     return True
 
@@ -161,14 +176,18 @@ def _delete(turn: Turn, row: Row) -> bool:
 def _kill(turn: Turn, row: Row) -> bool:
     if row.state == 4:
         return False
-    if row.state == 3:
-        return _mark(turn, row, "kill")
+    if row.state == 3 or row.side is not None:
+        return _ask(turn, row, "kill")
     turn.kill(row, _counted(turn, row))
     return True
 
 
-def _mark(turn: Turn, row: Row, mark: str) -> bool:
-    turn.execute(SQL["mark"], (mark, row.seq))
+def _ask(turn: Turn, row: Row, mark: str) -> bool:
+    """Ask something of a job that runs, or of a collector's lane."""
+    if row.side is None:
+        turn.execute(SQL["mark"], (mark, row.seq))
+    else:
+        lanes.ask(turn, row, mark)
     return True
 
 
@@ -176,7 +195,7 @@ def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
     if row.state > 2:
         return False
     due = max(at, turn.now + delay)
-    if row.ran:
+    if row.ran or row.side is not None:
         _move_due(turn, row, row.state, due)
         return True
     turn.books.seq += 1
@@ -189,7 +208,7 @@ def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
 
 
 def _move_due(turn: Turn, row: Row, state: int, due: int) -> None:
-    """It has run: it keeps its place and its lane, only the wait is another."""
+    """It has run, or is a collector's lane: it keeps its place, only the wait is another."""
     turn.execute(SQL["move_due"], (state, due, row.seq))
     _waits(turn, row, due, failed=bool(state))
 

@@ -36,6 +36,7 @@ class Queue(Struct, array_like=True):
     counts: list[int] = field(default_factory=lambda: [0] * 6)
     paused_by: str = ""
     paused_at: int = 0  #: microseconds
+    collects: bool = False  #: it is a collector's: lanes are counted, and dead payloads
 
     def move(self, before: int | None, after: int | None, number: int = 1) -> None:
         """Count jobs out of one state and into another; None is outside the store."""
@@ -57,6 +58,7 @@ class Books(Struct):
     now: int = 0  #: the highest time seen, microseconds: the store's now never goes back
     seq: int = 0  #: the last sequence number given to a place
     token: int = 0  #: the last token given to a claim
+    score: float = 0.0  #: the last score given to a payload that had none
     runs: int = 0  #: finished runs, the number of the last one in laneway_recent
     enqueued: int = 0
     processed: int = 0

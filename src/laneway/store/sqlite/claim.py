@@ -2,7 +2,7 @@
 
 A queue's due jobs are walked by priority, then due, then place. A free job is claimed; one whose lane has another holder is
 parked: it leaves the due index and waits in its lane, so that it stands in nobody's way and is met only once. One that is too
-old to start leaves, cancelled. A body that is no job goes to dead.
+old to start leaves, cancelled. A body that is no job goes to dead. Lanes of a collector are claimed by `collect`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from laneway.outcome import Cancelled, ErrorInfo
 from laneway.store.contract import Want
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED, Queue, ranks
+from laneway.store.sqlite.collect import Collecting
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Turn
 
@@ -35,12 +36,16 @@ Old = tuple[int, str, str, str | None, int]
 
 
 def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Claim]:
-    """Claim up to `limit` jobs, step by step."""
-    walk = _Walk(turn, worker)
+    """Claim up to `limit` jobs, or runs of collectors, step by step."""
+    walk, collecting = _Walk(turn, worker), Collecting(turn, worker)
     for want in wants:
         queue = turn.queues.get(want.queue)
         most = min(want.most, limit - len(walk.claims))
-        if queue is not None and not queue.paused and queue.counts[READY] and most > 0:
+        if queue is None or queue.paused or not queue.counts[READY] or most <= 0:
+            continue
+        if queue.collects:
+            walk.claims += collecting.claim(queue, want, most)
+        else:
             walk.queue(queue, most)
     return walk.claims
 

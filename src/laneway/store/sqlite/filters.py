@@ -13,7 +13,7 @@ __all__ = ["COLUMNS", "condition"]
 #: The columns of a row, in its order.
 COLUMNS = (
     "seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, lost, errors, "
-    "unique_key, expires, ran"
+    "unique_key, expires, ran, side, next_due, next_since, score"
 )
 
 #: A state of the API as a condition; `:now` is the store's.
@@ -39,6 +39,8 @@ def condition(which: Filter, now: int) -> tuple[str, dict[str, Any]]:
     if which.state is not None:
         terms.append(_IN_STATE[which.state])
     terms += [f"{name} = :{name}" for name in ("queue", "task", "lane") if getattr(which, name) is not None]
+    if which.failing:
+        terms.append("attempt > 0 and state < 4")
     if which.error is not None:
         terms.append(_ERROR)
     if which.ids is not None:

@@ -12,15 +12,30 @@ from laneway.instant import as_datetime
 from laneway.job import STATES, State
 from laneway.outcome import Notes
 from laneway.store.failures import read_errors
-from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, StoredResult, WorkerStatus
+from laneway.store.inspect import (
+    Counts,
+    Filter,
+    JobInfo,
+    LanePage,
+    Page,
+    PayloadPage,
+    QueueInfo,
+    Run,
+    StoredResult,
+    WorkerStatus,
+)
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, ripen
 from laneway.store.sqlite.filters import COLUMNS, condition
+from laneway.store.sqlite.look_lanes import list_lanes, list_payloads
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.store import SQLiteStore
 from laneway.store.sqlite.turn import KEEP_RUNS, Row
 from laneway.store.sqlite.workers import list_workers
 
 __all__ = ["Looking"]
+
+#: What is shown beside a row's columns.
+MORE = "notes, body, case when side is not null then (select count(*) from laneway_payload where lane = seq) end"
 
 _runs = msgspec.json.Decoder(list[Run])
 _notes = msgspec.json.Decoder(Notes)
@@ -50,6 +65,7 @@ class Looking:
             QueueInfo(
                 queue.name, queue.paused, dict(zip(STATES, queue.counts, strict=True)),
                 paused_by=queue.paused_by, paused_at=as_datetime(queue.paused_at) if queue.paused else None,
+                collects=queue.collects,
             )
             for queue in sorted(books.queues, key=lambda queue: queue.name)
         ]  # fmt: skip
@@ -62,7 +78,7 @@ class Looking:
             if after is not None:
                 terms += f" and seq {'<' if newest else '>'} :after"
             statement = (
-                f"select {COLUMNS}, notes, body from laneway_job where {terms} "  # noqa: S608 - our own words
+                f"select {COLUMNS}, {MORE} from laneway_job where {terms} "  # noqa: S608 - our own words
                 f"order by seq {'desc' if newest else 'asc'} limit :limit"
             )
             values |= {"after": _position(connection, after), "limit": limit + 1}
@@ -90,7 +106,7 @@ class Looking:
     def _one(self, terms: str, *values: str) -> JobInfo | None:
         with self._store.database.reading() as connection:
             now = self._store.read_books(connection).now
-            statement = f"select {COLUMNS}, notes, body from laneway_job where {terms}"  # noqa: S608 - our own words
+            statement = f"select {COLUMNS}, {MORE} from laneway_job where {terms}"  # noqa: S608 - our own words
             row = connection.execute(statement, values).fetchone()
         return _info(row, now) if row else None
 
@@ -115,6 +131,16 @@ class Looking:
                 if run.id == id and run.outcome in ("done", "cancelled"):
                     return StoredResult("done" if run.outcome == "done" else "cancelled")
         return StoredResult("gone")
+
+    def lanes(self, queue: str | None, order: str, limit: int, after: str | None, name: str | None = None) -> LanePage:
+        """List lanes in an order."""
+        with self._store.database.reading() as connection:
+            return list_lanes(connection, self._store.read_books(connection).now, queue, order, limit, after, name)
+
+    def payloads(self, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
+        """List the payloads of a collector's lane."""
+        with self._store.database.reading() as connection:
+            return list_payloads(connection, queue, lane, limit, after)
 
     def workers(self) -> list[WorkerStatus]:
         """List the workers by host and pid, with what they hold."""
@@ -169,12 +195,16 @@ def _read_notes(notes: bytes | None) -> Notes:
 
 
 def _info(columns: tuple[Any, ...], now: int) -> JobInfo:
-    row = Row(*columns[:-2])
-    notes = _read_notes(columns[-2])
+    row = Row(*columns[:-3])
+    told, body, payloads = columns[-3:]
+    notes = _read_notes(told)
+    if row.side is not None or row.score is not None:
+        body = b"[[%b],{}]" % body  # a payload as a call with it
     expires = None if row.expires is None or row.state > 2 else as_datetime(row.expires)
     return JobInfo(
         id=row.id, task=row.task, queue=row.queue, lane=row.lane, priority=-row.rank, state=_state(row, now),
         attempt=row.attempt, enqueued_at=as_datetime(row.enqueued), place_at=as_datetime(row.place), due_at=as_datetime(row.due),
         expires_at=expires, unique=row.unique_key is not None, holds=bool(row.holds), worker=row.worker, token=row.token,
-        mark=row.mark, errors=read_errors(row.errors), body=columns[-1], progress=notes.progress, log=notes.log,
+        mark=row.mark, errors=read_errors(row.errors), body=body, payloads=payloads,
+        score=row.score, progress=notes.progress, log=notes.log,
     )  # fmt: skip

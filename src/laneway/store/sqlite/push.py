@@ -1,6 +1,6 @@
-"""Pushing: jobs arrive.
+"""Pushing: jobs arrive, and payloads (see `gather`), each kind in queues of its own.
 
-Each gets its place, and is counted. One whose id is in the store, or that equals a job that was never claimed, is not taken;
+A job gets its place, and is counted. One whose id is in the store, or that equals a job that was never claimed, is not taken;
 the database itself says so, by its two unique indexes. Who asks hears which job is there in its stead.
 """
 
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from laneway.errors import WrongQueue
 from laneway.job import Job
 from laneway.store.sqlite.books import READY, SCHEDULED
+from laneway.store.sqlite.gather import gather
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Turn
 
@@ -20,7 +22,40 @@ Pushed = tuple[int, str, str, str, str | None, int, int, int, int, bytes]
 
 
 def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
-    """Take jobs, in order; say for each None, or the id of the one that is there in its stead."""
+    """Take jobs and payloads, in order; say for each None, or the id of the job that is there in its stead."""
+    payloads = [job for job in jobs if job.gather is not None]
+    plain = [job for job in jobs if job.gather is None] if payloads else jobs
+    of_jobs, of_collectors = {job.queue for job in plain}, {job.queue for job in payloads}
+    _settle_kinds(turn, of_jobs, of_collectors)
+    if not payloads:
+        return _push_jobs(turn, jobs)
+    gather(turn, payloads)
+    answers = iter(_push_jobs(turn, plain))
+    return [next(answers) if job.gather is None else None for job in jobs]
+
+
+def _settle_kinds(turn: Turn, of_jobs: set[str], of_collectors: set[str]) -> None:
+    """Each queue has jobs or lanes of a collector, never both; one that is empty may become the other kind."""
+    for names, collects in ((of_jobs, False), (of_collectors, True)):
+        for name in names:
+            queue = turn.queues.get(name)
+            if queue is not None and queue.collects != collects:
+                if any(queue.counts):
+                    raise _wrong(name, collects)
+                queue.collects = collects
+    if both := sorted(of_jobs & of_collectors):
+        raise _wrong(both[0], collects=True)
+
+
+def _wrong(queue: str, collects: bool) -> WrongQueue:
+    if collects:
+        what = "has jobs of tasks, and a collector needs one of its own: give it another name, or let the jobs finish"
+    else:
+        what = "is a collector's, which has it for itself: use another queue for the task"
+    return WrongQueue(f'queue "{queue}" {what}', queue=queue)
+
+
+def _push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     before, now = turn.books.seq, turn.now
     rows: list[Pushed] = [
         (before + n, job.id, job.queue, job.task, job.lane, -job.priority, due, due, now, job.body)

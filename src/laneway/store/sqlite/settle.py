@@ -1,16 +1,17 @@
 """Settling: what runs meant is written down.
 
 A claim that the worker no longer holds is refused and nothing changes for it. What was asked of a running job (cancel,
-delete, kill) decides if the run itself was no success.
+delete, kill) decides if the run itself was no success. A collector's run is settled lane by lane, see `settle_lanes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from laneway.outcome import Cancelled, Dead, Done, Retrying, Settled, Snoozed
+from laneway.outcome import Cancelled, Dead, Done, Each, Retrying, Settled, Snoozed
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import RUNNING
+from laneway.store.sqlite.settle_lanes import settle_lanes
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Row, Turn
 
@@ -21,7 +22,17 @@ FEW = 8
 
 
 def settle(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
-    """Write outcomes; return the ids of claims that `worker` does not hold."""
+    """Write outcomes; return the ids of jobs and lanes that `worker` does not hold."""
+    runs = [item for item in settled if item.claim.lanes]
+    jobs = [item for item in settled if not item.claim.lanes] if runs else settled
+    refused = [*_settle_jobs(turn, worker, jobs), *(settle_lanes(turn, worker, runs) if runs else ())]
+    if refused:
+        turn.books.refused += len(refused)
+        turn.changed = True
+    return refused
+
+
+def _settle_jobs(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
     done = [item for item in settled if type(item.outcome) is Done]
     if len(done) < FEW or not _all_done(turn, worker, done):
         return _one_by_one(turn, worker, settled)
@@ -54,9 +65,6 @@ def _one_by_one(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str
             refused.append(claim.job.id)
         else:
             _settle(turn, item, row)
-    if refused:
-        turn.books.refused += len(refused)
-        turn.changed = True
     return refused
 
 
@@ -100,9 +108,11 @@ def _settle(turn: Turn, item: Settled, row: Row) -> None:
             turn.books.retried += 1
             _remember(turn, item, row, outcome.name)
         case Dead():
-            turn.die(row, RUNNING, outcome.error)
+            turn.die(row, RUNNING, outcome.error, halt=outcome.halt)
             turn.books.failed += 1
             _remember(turn, item, row, outcome.name)
+        case Each():
+            raise TypeError(f"job {row.id} is not a collector's run, and has one outcome")
 
 
 def _remember(turn: Turn, item: Settled, row: Row, outcome: str) -> None:

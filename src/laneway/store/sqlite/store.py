@@ -20,7 +20,7 @@ from laneway.job import Job
 from laneway.life import Observer
 from laneway.outcome import ErrorInfo, Settled
 from laneway.store.contract import Exchange, Heard, Schedules, Slot, Want, WorkerInfo
-from laneway.store.sqlite import schema
+from laneway.store.sqlite import lanes, schema
 from laneway.store.sqlite.bell import Bell
 from laneway.store.sqlite.books import DEAD, READY, Books, decode
 from laneway.store.sqlite.claim import claim, next_due
@@ -102,7 +102,10 @@ class SQLiteStore:
         with self.turn() as turn:
             back = [row for row in _running(turn, worker) if row.token not in kept]
             for row in back:
-                turn.hand_back(row)
+                if row.side is None:
+                    turn.hand_back(row)
+                else:
+                    lanes.hand_back(turn, row)
         if turn.ring:
             self.bell.ring()
         return [row.id for row in back]
@@ -148,8 +151,12 @@ class SQLiteStore:
         """Give a dead worker's claims back and forget the worker. See the contract."""
         with self.turn() as turn:
             rows = _running(turn, worker)
+            error = ErrorInfo(kind="worker lost", message=cause)
             for row in rows:
-                turn.recover(row, ErrorInfo(kind="worker lost", message=cause), lost.get(row.token or 0))
+                if row.side is None:
+                    turn.recover(row, error, lost.get(row.token or 0))
+                else:
+                    lanes.recover(turn, row, error, lost.get(row.token or 0))
             turn.books.recovered += len(rows)
             turn.execute(SQL["forget"], (worker,))
         if turn.ring:
@@ -181,7 +188,7 @@ class SQLiteStore:
     def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
         """Keep what runs tell about themselves."""
         with self.turn() as turn:
-            turn.executemany(SQL["note"], [(told, id_, token) for id_, token, told in notes])
+            turn.executemany(SQL["note"], [(told, token) for _, token, told in notes])
 
     def record(self, counts: Mapping[str, int]) -> None:
         """Add to the store's counters."""

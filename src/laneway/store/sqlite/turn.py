@@ -47,6 +47,10 @@ class Row(Struct, frozen=True):
     unique_key: str | None
     expires: int | None
     ran: int
+    side: int | None  #: not None: it is a collector's lane
+    next_due: int | None
+    next_since: int | None
+    score: float | None  #: not None: it is a collector's dead payload
 
 
 class Turn:
@@ -144,13 +148,13 @@ class Turn:
             self.books.cancelled += outcome == "cancelled"
             self.runs.append(Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome))
 
-    def die(self, row: Row, before: int, error: ErrorInfo, *, counts: bool = True) -> None:
-        """A job gives up: it is kept, and its lane goes on. This attempt counts, unless it was none."""
+    def die(self, row: Row, before: int, error: ErrorInfo, *, counts: bool = True, halt: bool = False) -> None:
+        """A job gives up: it is kept, and its lane goes on, unless that is to halt. This attempt counts, unless it was none."""
         self.queue(row.queue).move(before, DEAD)
-        attempt = row.attempt + counts
-        self.execute(SQL["die"], (self.now, attempt, add_error(row.errors, error, self.now, attempt), row.seq))
+        attempt, holds = row.attempt + counts, row.holds and halt
+        self.execute(SQL["die"], (self.now, attempt, add_error(row.errors, error, self.now, attempt), int(holds), row.seq))
         self.books.dead += 1
-        if row.holds:
+        if row.holds and not holds:
             self.let_out(row.queue, row.lane)
 
     def kill(self, row: Row, before: int) -> None:

@@ -1,3 +1,3 @@
--- note.sql: what a run tells about itself, if it still holds its claim.
--- takes notes, id, token
-update laneway_job set notes = ? where id = ? and token = ? and state = 3
+-- note.sql: what a run tells about itself, if it still holds its claim. A collector's claim has several rows.
+-- takes notes, token
+update laneway_job set notes = ? where token = ? and state = 3

@@ -18,7 +18,7 @@ create table laneway_job (
     place      integer not null,           -- first half of the place, microseconds
     due        integer not null,           -- when it may be claimed; of a dead job: when it died
     state      integer not null,           -- 0 waiting, 1 waiting after a failure, 2 parked, 3 running, 4 dead
-    holds      integer not null default 0, -- 1: this job holds its lane
+    holds      integer not null default 0, -- 1: this job holds its lane; a dead one too if its death halts it
     ran        integer not null default 0, -- 1: it has started: a run was settled, or lost with its worker
     attempt    integer not null default 0, -- attempts that counted
     enqueued   integer not null,
@@ -30,13 +30,31 @@ create table laneway_job (
     lost       text,                       -- why the claim before was lost: crash, timeout; null once a run has come to an end
     errors     blob,                       -- the last errors, as JSON, see failures.py
     notes      blob,                       -- what the run told about itself, as JSON
-    body       blob not null
+    -- A collector's lane that waits or runs is a row too (its id is the lane's), and so is each of its dead payloads.
+    side       integer,                    -- of a lane: where payloads gather now, 0 or 1; what runs is on the other side
+    next_due   integer,                    -- of a lane that runs: when what gathers is due; null: nothing does
+    next_since integer,                    -- and since when it gathers
+    score      real,                       -- of a dead payload
+    body       blob not null               -- of a lane empty, of a dead payload itself
 ) strict;
+
+-- What a collector's lanes hold. A lane that waits has all of it on its side.
+create table laneway_payload (
+    lane    integer not null,              -- the seq of its lane's row
+    side    integer not null,
+    score   real not null,
+    arrival integer not null,              -- ties go by it; from the same numbers as seq
+    digest  blob not null,                 -- of the body: equal payloads have the same
+    body    blob not null,
+    primary key (lane, side, score, arrival)
+) strict, without rowid;
+create unique index laneway_equal on laneway_payload (lane, side, digest);
 
 create index laneway_due on laneway_job (queue, rank, due, place, seq) where state < 2;
 create index laneway_parked on laneway_job (queue, lane, place, seq) where state = 2;
 create index laneway_running on laneway_job (token) where state = 3;
-create index laneway_dead on laneway_job (due, seq) where state = 4;
+-- A dead job that holds its lane is not forgotten, so it is not among them.
+create index laneway_dead on laneway_job (due, seq) where state = 4 and holds = 0;
 -- A lane has one holder: the database itself refuses a second.
 create unique index laneway_holder on laneway_job (queue, lane) where holds = 1;
 -- Of equal jobs one waits.

@@ -1,0 +1,34 @@
+"""Merging: what becomes of payloads that meet in one lane of a collector.
+
+Equal payloads become one, with the smaller score and, of equal scores, the earlier arrival. So it does not matter in which order
+parts meet, how they were cut, or whether one is merged twice: nothing is lost, and the answer is the same. All are in order then:
+the lowest score first, ties by arrival.
+
+Pure values, no I/O. The stores keep the same rule in their own words where payloads are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+__all__ = ["Arrived", "merge"]
+
+
+class Arrived(NamedTuple):
+    """A payload with its place: the fields are in the order of comparing."""
+
+    score: float
+    arrival: int  #: grows with everything that arrives in the store
+    body: bytes  #: canonical JSON: equal payloads have the same
+
+
+def merge(*parts: Iterable[Arrived]) -> list[Arrived]:
+    """Return the payloads of all parts as those of one lane, the oldest first."""
+    first: dict[bytes, Arrived] = {}
+    for part in parts:
+        for payload in part:
+            known = first.setdefault(payload.body, payload)
+            if payload < known:
+                first[payload.body] = payload
+    return sorted(first.values())

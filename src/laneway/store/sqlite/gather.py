@@ -1,0 +1,124 @@
+"""Gathering: a collector's payloads arrive.
+
+A lane that is not there begins to wait; one that waits takes them in; one that runs lets them gather for its next run. Whoever
+comes first says when that is due; a `quiet` one puts it off. Most lanes are new, so all are tried as new ones first; the database
+says which were not.
+
+Enters: `Job`s with a `Gather`.  Leaves: rows.  Called by: `push`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+
+from laneway.job import Job
+from laneway.merge import Arrived, merge
+from laneway.store.sqlite.books import Books
+from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.turn import Row, Turn
+
+__all__ = ["add_payloads", "digest", "gather"]
+
+
+def gather(turn: Turn, jobs: Sequence[Job]) -> None:
+    """Let payloads join their lanes, in order."""
+    before, turn.changed = turn.books.seq, True  # scores never tie, though an equal payload may change no row
+    lanes: dict[str, list[tuple[Job, Arrived]]] = {}
+    for job in jobs:
+        lanes.setdefault(job.id, []).append((job, _arrive(turn, job)))
+    new = [_new(turn, [job for job, _ in pushed]) for pushed in lanes.values()]
+    if turn.executemany(SQL["lane_push"], new).rowcount == len(new):
+        inside = {row[0] for row in new}
+    else:
+        inside = {seq for (seq,) in turn.execute(SQL["pushed"], (before,))}
+    for (id_, pushed), row in zip(lanes.items(), new, strict=True):
+        seq, _, name, *_, due, _ = row
+        side = 0
+        if seq in inside:
+            _count(turn, name, due)
+        else:
+            seq, side = _join(turn, id_, [job for job, _ in pushed])
+        add_payloads(turn, seq, side, merge(payload for _, payload in pushed))
+
+
+def add_payloads(turn: Turn, lane: int, side: int, payloads: Iterable[Arrived]) -> None:
+    """Merge payloads into one side of a lane."""
+    rows = [(lane, side, score, arrival, digest(body), body) for score, arrival, body in payloads]
+    turn.executemany(SQL["payload_add"], rows)
+
+
+def digest(body: bytes) -> bytes:
+    """Return what stands for a payload where equal ones are found."""
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def _arrive(turn: Turn, job: Job) -> Arrived:
+    """Give a payload its place."""
+    books = turn.books
+    books.seq += 1
+    score = job.gather.score if job.gather is not None else None
+    return Arrived(_next_score(books) if score is None else score, books.seq, job.body)
+
+
+def _next_score(books: Books) -> float:
+    """Return the store's now in seconds, or the next number after the last one: they never tie."""
+    books.score = max(books.now / 1_000_000, math.nextafter(books.score, math.inf))
+    return books.score
+
+
+def _new(turn: Turn, jobs: Sequence[Job]) -> tuple[int, str, str, str, str | None, int, int, int]:
+    """Return a lane that begins to wait: seq, id, queue, task, lane, place, due, enqueued."""
+    turn.books.seq += 1
+    job, due = jobs[0], _first_due(jobs, turn.now)
+    return turn.books.seq, job.id, job.queue, job.task, job.lane, due, due, turn.now
+
+
+def _join(turn: Turn, id_: str, jobs: Sequence[Job]) -> tuple[int, int]:
+    """Payloads come into a lane that is there: return its seq, and the side they gather on."""
+    row = turn.find("lane_find", id_)
+    assert row is not None  # noqa: S101 - this turn has just met it
+    assert row.side is not None  # noqa: S101 - the statement says so
+    if row.state == 3:
+        _gather_while_it_runs(turn, row, jobs)
+    elif not row.attempt:
+        due = _put_off(row.due, row.enqueued, jobs, turn.now)
+        if due != row.due:
+            turn.execute(SQL["lane_move_due"], (row.state, due, 0, row.seq))
+            queue = turn.queue(row.queue)
+            queue.move(queue.waiting(row.due, bool(row.state)), queue.waiting(due, bool(row.state)))
+            turn.wait_for(row.queue, 0, due)
+    return row.seq, row.side
+
+
+def _gather_while_it_runs(turn: Turn, row: Row, jobs: Sequence[Job]) -> None:
+    if row.next_due is None or row.next_since is None:
+        due, since = _first_due(jobs, turn.now), turn.now
+        turn.books.enqueued += 1
+    else:
+        due, since = _put_off(row.next_due, row.next_since, jobs, turn.now), row.next_since
+    turn.execute(SQL["lane_gather"], (due, since, row.seq))
+
+
+def _first_due(jobs: Sequence[Job], now: int) -> int:
+    """Say when a lane is due that begins with these: the first one says it, and each may put it off."""
+    return _put_off(max(jobs[0].at, now + jobs[0].delay), now, jobs, now)
+
+
+def _put_off(due: int, since: int, jobs: Sequence[Job], now: int) -> int:
+    """Say when a lane is due into which more has come: later if it is to be quiet, though not too long after its first."""
+    for job in jobs:
+        if job.gather is not None and job.gather.quiet and not job.delay and not job.at:
+            until = now + job.gather.quiet
+            due = max(due, min(until, since + job.gather.longest) if job.gather.longest else until)
+    return due
+
+
+def _count(turn: Turn, name: str, due: int) -> None:
+    """Count a lane that began to wait."""
+    turn.books.enqueued += 1
+    queue = turn.queue(name)
+    queue.collects = True
+    queue.move(None, queue.waiting(due, failed=False))
+    turn.wait_for(name, 0, due)

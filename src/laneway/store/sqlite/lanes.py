@@ -1,0 +1,237 @@
+"""A collector's lane: its ways out and its ways back. The table in `laneway.store.contract` is this module's story.
+
+A lane is one row. Its payloads are on two sides: what gathers, and what runs. A run that is over leaves what gathered; one that
+is to be repeated joins both sides. A lane without payloads is gone.
+
+Enters: rows with a side.  Called by: `settle`, `act`, the store (what goes back).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from laneway.job import lane_id, payload_id
+from laneway.merge import Arrived
+from laneway.outcome import Cancelled, ErrorInfo
+from laneway.store.failures import KILLED, add_error
+from laneway.store.inspect import PayloadInfo, Run
+from laneway.store.sqlite.books import DEAD, READY, RUNNING
+from laneway.store.sqlite.gather import add_payloads, digest
+from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.turn import Row, Turn
+
+__all__ = [
+    "ask",
+    "cancel",
+    "die",
+    "drop_oldest",
+    "end_as_asked",
+    "go_on",
+    "hand_back",
+    "recover",
+    "remember",
+    "replay",
+    "wait_again",
+]
+
+#: Up to so many payloads of a run join what gathered; a larger run stays where it is, and what gathered joins it.
+SMALL = 1000
+
+
+# -- a run is over -----------------------------------------------------------------------------------------------
+
+
+def go_on(turn: Turn, row: Row) -> None:
+    """A run's payloads are gone, and what gathered begins to wait."""
+    if row.next_due is None:
+        _remove(turn, row, RUNNING)
+        return
+    turn.execute(SQL["payloads_drop"], (row.seq, _run_side(row)))
+    turn.execute(SQL["lane_goes_on"], (row.seq,))
+    _waits(turn, row, row.next_due)
+
+
+def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -> None:
+    """A run's payloads wait for the next, with what gathered: later, or, with an error, after a failure."""
+    failed = error is not None
+    attempt = row.attempt + failed
+    errors = row.errors if error is None else add_error(row.errors, error, turn.now, attempt)
+    turn.execute(SQL["lane_waits_again"], (int(failed), due, attempt, 1, None, errors, _join_sides(turn, row), row.seq))
+    _waits(turn, row, due, failed=failed)
+
+
+def die(turn: Turn, row: Row, error: ErrorInfo, named: Sequence[bytes]) -> None:
+    """Of a run the named payloads are dead, or the oldest; the rest begins anew at once, with what gathered."""
+    side = _run_side(row)
+    found = [turn.execute(SQL["payload_named"], (row.seq, side, digest(body))).fetchone() for body in dict.fromkeys(named)]
+    dying = [Arrived(score, arrival, body) for body, score, arrival in filter(None, found)] or _payloads(turn, row, side, 1)
+    for payload in dying:
+        turn.execute(SQL["payload_drop"], (row.seq, side, payload.score, payload.arrival))
+    _bury(turn, row, dying, error, row.attempt + 1)
+    if row.next_due is None and not _payloads(turn, row, side, 1):
+        _remove(turn, row, RUNNING)
+        return
+    turn.execute(SQL["lane_waits_again"], (0, turn.now, 0, 1, None, None, _join_sides(turn, row), row.seq))
+    _waits(turn, row, turn.now)
+
+
+def hand_back(turn: Turn, row: Row) -> None:
+    """A claim was not used: the lane is ready again, as it was, with what gathered."""
+    if row.mark is not None:
+        end_as_asked(turn, row)
+        return
+    side = _join_sides(turn, row)
+    turn.execute(SQL["lane_waits_again"], (0, row.due, row.attempt, row.ran, row.lost, row.errors, side, row.seq))
+    _waits(turn, row, row.due)
+
+
+def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
+    """A run was lost with its worker: the lane is ready again, uncounted, with what gathered."""
+    if row.mark is not None:
+        end_as_asked(turn, row)
+        return
+    errors, side = add_error(row.errors, error, turn.now, row.attempt + 1), _join_sides(turn, row)
+    turn.execute(SQL["lane_waits_again"], (0, row.due, row.attempt, 1, lost or row.lost, errors, side, row.seq))
+    _waits(turn, row, row.due)
+
+
+def cancel(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:
+    """A run's payloads are not to be done any more; what gathered begins to wait."""
+    turn.books.cancelled += 1
+    remember(turn, row, Cancelled.name, started, finished)
+    go_on(turn, row)
+
+
+def end_as_asked(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:
+    """A run is over that was to be ended: its payloads do not come back."""
+    if row.mark == "cancel":
+        cancel(turn, row, started, finished)
+        return
+    if row.mark == "kill":
+        _bury(turn, row, _payloads(turn, row, _run_side(row)), KILLED, row.attempt)
+    go_on(turn, row)
+
+
+def remember(turn: Turn, row: Row, outcome: str, started: int = 0, finished: int = 0) -> None:
+    """Put a lane's run among the recent ones."""
+    turn.runs.append(Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or turn.now, outcome))
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------
+
+
+def ask(turn: Turn, row: Row, mark: str) -> None:
+    """Cancel, delete or kill: at once what waits or gathers; what runs when its run is over."""
+    gathers = row.state < 3 or row.next_due is not None
+    if gathers and mark == "kill":
+        _bury(turn, row, _payloads(turn, row, _side(row)), KILLED, row.attempt)
+    elif gathers and mark == "cancel":
+        turn.books.cancelled += 1
+        remember(turn, row, Cancelled.name)
+    if row.state < 3:
+        _remove(turn, row, _counted(turn, row))
+        return
+    turn.execute(SQL["mark"], (mark, row.seq))
+    if gathers:
+        turn.execute(SQL["payloads_drop"], (row.seq, row.side))
+        turn.execute(SQL["lane_gather"], (None, None, row.seq))
+
+
+def replay(turn: Turn, dead: Row) -> None:
+    """A dead payload goes back into its lane, which is due now and begins anew."""
+    [(body,)] = turn.execute("select body from laneway_job where seq = ?", (dead.seq,))
+    turn.execute(SQL["remove"], (dead.seq,))
+    queue = turn.queue(dead.queue)
+    queue.move(DEAD, None)
+    id_ = lane_id(dead.queue, dead.lane or "")
+    row = turn.find("lane_find", id_)
+    turn.books.seq += 1
+    number = turn.books.seq
+    if row is None:
+        turn.books.seq += 1
+        turn.execute(SQL["lane_push"], (number, id_, dead.queue, dead.task, dead.lane, turn.now, turn.now, turn.now))
+        queue.move(None, READY)
+    elif row.state == 3:
+        turn.execute(SQL["lane_gather"], (turn.now, turn.now if row.next_since is None else row.next_since, row.seq))
+    else:
+        turn.execute(SQL["lane_move_due"], (0, turn.now, 0, row.seq))
+        queue.move(_counted(turn, row), READY)
+    seq, side = (number, 0) if row is None else (row.seq, _side(row))
+    add_payloads(turn, seq, side, [Arrived(dead.score or 0.0, turn.books.seq, body)])
+
+
+def drop_oldest(turn: Turn, row: Row) -> PayloadInfo | None:
+    """Remove the oldest payload that does not run."""
+    found = _payloads(turn, row, _side(row), 2)
+    if not found:
+        return None
+    oldest = found[0]
+    turn.execute(SQL["payload_drop"], (row.seq, row.side, oldest.score, oldest.arrival))
+    if len(found) == 1 and row.state < 3:
+        _remove(turn, row, _counted(turn, row))
+    elif len(found) == 1:
+        turn.execute(SQL["lane_gather"], (None, None, row.seq))
+    return PayloadInfo(body=oldest.body, score=oldest.score, running=False)
+
+
+# -- payloads ----------------------------------------------------------------------------------------------------
+
+
+def _side(row: Row) -> int:
+    """Return the side on which a lane's payloads wait or gather."""
+    return row.side or 0
+
+
+def _run_side(row: Row) -> int:
+    """Return the side on which a run's payloads are."""
+    return 1 - _side(row)
+
+
+def _payloads(turn: Turn, row: Row, side: int, most: int = -1) -> list[Arrived]:
+    found = turn.execute(SQL["payloads_read"], (row.seq, side, most))
+    return [Arrived(score, arrival, body) for body, score, arrival in found]
+
+
+def _join_sides(turn: Turn, row: Row) -> int:
+    """Put a run's payloads together with what gathered; return the side they are on."""
+    if row.next_due is None:
+        return _run_side(row)
+    small = turn.execute(SQL["payloads_number"], (row.seq, _run_side(row), SMALL + 1)).fetchone()[0] <= SMALL
+    leave, join = (_run_side(row), _side(row)) if small else (_side(row), _run_side(row))
+    turn.execute(SQL["payloads_merge"], (join, row.seq, leave))
+    turn.execute(SQL["payloads_drop"], (row.seq, leave))
+    return join
+
+
+def _bury(turn: Turn, row: Row, payloads: Sequence[Arrived], error: ErrorInfo, attempt: int) -> None:
+    """Keep payloads as dead ones. Who calls takes them out of the lane."""
+    errors, queue, books = add_error(row.errors, error, turn.now, attempt), turn.queue(row.queue), turn.books
+    for score, _, body in payloads:
+        books.seq += 1
+        id_ = payload_id(row.queue, row.lane or "", body)
+        dead = (books.seq, id_, row.queue, row.task, row.lane, turn.now, turn.now, attempt, row.enqueued, errors, score, body)
+        if turn.execute(SQL["payload_dies"], dead).fetchall() == [(books.seq,)]:
+            queue.move(None, DEAD)
+    books.dead += len(payloads)
+
+
+# -- counting ----------------------------------------------------------------------------------------------------
+
+
+def _counted(turn: Turn, row: Row) -> int:
+    """Say as what a lane that waits is counted."""
+    return turn.queue(row.queue).waiting(row.due, failed=bool(row.state))
+
+
+def _waits(turn: Turn, row: Row, due: int, *, failed: bool = False) -> None:
+    """Count a lane that ran and waits again."""
+    queue = turn.queue(row.queue)
+    queue.move(RUNNING, queue.waiting(due, failed))
+    turn.wait_for(row.queue, row.rank, due)
+
+
+def _remove(turn: Turn, row: Row, before: int) -> None:
+    """A lane leaves the store, and all its payloads."""
+    turn.execute(SQL["payloads_drop_all"], (row.seq,))
+    turn.execute(SQL["remove"], (row.seq,))
+    turn.queue(row.queue).move(before, None)

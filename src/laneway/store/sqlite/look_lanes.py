@@ -1,0 +1,123 @@
+"""Looking at lanes: which there are and how they stand, and what a collector's lane holds.
+
+Lanes are no rows of their own: a collector's is one, and those of jobs are what their jobs have in common. So a page is one
+statement that puts all together and takes as many as it needs; only those are read in full.
+
+Enters: rows.  Leaves: `LanePage`, `PayloadPage`.  Called by: `look`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, TypeVar
+
+import msgspec
+
+from laneway.errors import ConfigError, NotFound, did_you_mean
+from laneway.instant import as_datetime
+from laneway.job import State, lane_id
+from laneway.store.failures import read_errors
+from laneway.store.inspect import LANE_ORDERS, LaneInfo, LanePage, PayloadInfo, PayloadPage
+from laneway.store.sqlite.sql import SQL
+
+__all__ = ["list_lanes", "list_payloads"]
+
+_Place = TypeVar("_Place")
+
+#: By what lanes are ordered, as columns of lanes.sql, each with its usual direction. Who is due later has no lag.
+_ORDERS = {
+    "lag": ("min(due, :now)", "asc"),
+    "size": ("size", "desc"),
+    "attempts": ("attempt", "desc"),
+    "due": ("due", "asc"),
+    "name": ("lane", "asc"),
+}
+_OTHER = {"asc": "desc", "desc": "asc"}
+
+#: Where a page of lanes ended: the value it is ordered by, queue, lane, and the time that counts for all pages.
+_LanePlace = tuple[int | str, str, str, int]
+#: Where a page of payloads ended: whether it ran, score, arrival.
+_PayloadPlace = tuple[bool, float, int]
+_lane_places: msgspec.json.Decoder[_LanePlace] = msgspec.json.Decoder(_LanePlace)
+_payload_places: msgspec.json.Decoder[_PayloadPlace] = msgspec.json.Decoder(_PayloadPlace)
+
+#: seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value: see lanes.sql
+_LaneRow = tuple[int, str, str, str, str, int, int, int, int, bytes | None, int, int | str]
+
+
+def list_lanes(
+    connection: sqlite3.Connection, now: int, queue: str | None, order: str, limit: int, after: str | None, name: str | None
+) -> LanePage:
+    """Return some lanes in an order, from a place on."""
+    by = order.removeprefix("-")
+    if by not in LANE_ORDERS:
+        raise ConfigError(f'"{order}" is no order for lanes.{did_you_mean(by, LANE_ORDERS)} There are {", ".join(LANE_ORDERS)}')
+    column, direction = _ORDERS[by]
+    direction = direction if by == order else _OTHER[direction]
+    place = None if after is None else _read_place(after, _lane_places)
+    terms = "true" if queue is None else "queue = :queue"
+    terms += "" if name is None else " and lane = :name"
+    further = "true"
+    if place is not None:
+        beyond = ">" if direction == "asc" else "<"
+        further = f"(value {beyond} :value or value = :value and (queue, lane) > (:after_queue, :after_lane))"
+    statement = SQL["lanes"].format(terms=terms, further=further, value=column, direction=direction)
+    value, after_queue, after_lane, since = place or (0, "", "", now)
+    values = {
+        "queue": queue, "name": name, "now": since, "value": value, "after_queue": after_queue, "after_lane": after_lane,
+        "limit": limit + 1,
+    }  # fmt: skip
+    rows: list[_LaneRow] = connection.execute(statement, values).fetchall()
+    page = LanePage(_lane(row, now) for row in rows[:limit])
+    if len(rows) > limit > 0:
+        last = rows[limit - 1]
+        page.next = _write_place((last[-1], last[1], last[2], since))
+    return page
+
+
+def _lane(row: _LaneRow, now: int) -> LaneInfo:
+    _, queue, lane, task, id_, state, attempt, due, collects, errors, size, _ = row
+    stored = read_errors(errors)
+    return LaneInfo(
+        queue=queue, lane=lane, task=task, collects=bool(collects), state=_state(state, due, now), size=size, attempts=attempt,
+        due_at=as_datetime(due), lag=max(now - due, 0) / 1_000_000, head=id_, error=stored[-1] if stored else None,
+    )  # fmt: skip
+
+
+def _state(state: int, due: int, now: int) -> State:
+    if state < 2:
+        return "ready" if due <= now else "retrying" if state else "scheduled"
+    return "running" if state == 3 else "dead" if state == 4 else "blocked"
+
+
+def list_payloads(connection: sqlite3.Connection, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
+    """Return some payloads of a collector's lane, from a place on: first what runs."""
+    place = None if after is None else _read_place(after, _payload_places)
+    row = connection.execute(SQL["lane_find"], (lane_id(queue, lane),)).fetchone()
+    found: list[tuple[bool, Any]] = []
+    if row is not None:
+        seq, state, side = row[0], row[8], row[20]
+        sides = [(True, 1 - side)] if state == 3 and (place is None or place[0]) else []
+        for running, number in [*sides, (False, side)]:
+            left = limit + 1 - len(found)
+            if place is not None and place[0] == running:
+                rows = connection.execute(SQL["payloads_after"], (seq, number, *place[1:], left))
+            else:
+                rows = connection.execute(SQL["payloads_read"], (seq, number, left))
+            found += [(running, row) for row in rows]
+    page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, (body, score, _) in found[:limit])
+    if len(found) > limit > 0:
+        running, (_, score, arrival) = found[limit - 1]
+        page.next = _write_place((running, score, arrival))
+    return page
+
+
+def _write_place(place: _LanePlace | _PayloadPlace) -> str:
+    return msgspec.json.encode(place).decode()
+
+
+def _read_place(after: str, places: msgspec.json.Decoder[_Place]) -> _Place:
+    try:
+        return places.decode(after)
+    except (ValueError, RecursionError):
+        raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after) from None

@@ -1,0 +1,3 @@
+-- payloads_drop_all.sql: what is in a lane is gone.
+-- takes lane
+delete from laneway_payload where lane = ?

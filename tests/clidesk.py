@@ -70,7 +70,7 @@ class Desk:
         return found
 
     def task(self, name: str) -> Any:
-        return self.app.tasks[f"app.{name}"]
+        return self.app.declared[f"app.{name}"]
 
     def work(self) -> None:
         """Run what is due."""
@@ -115,9 +115,9 @@ class Desk:
         return seen
 
 
-def open_desk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    """Make a project and work in it."""
-    (folder / "app.py").write_text(SHOP)
+def open_desk(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> Iterator[Desk]:
+    """Make a project, with more in its app if wanted, and work in it."""
+    (folder / "app.py").write_text(SHOP + more)
     for name in list(os.environ):
         if name.startswith("LANEWAY_"):
             monkeypatch.delenv(name)

@@ -434,10 +434,10 @@ def test_status_is_plain_text_where_nobody_looks(busy: Path, run: Run) -> None:
     done = run("status")
     lines = [line.split() for line in done.stdout.splitlines()]
     assert (done.returncode, done.stderr) == (0, "")
-    assert ["queue", "paused", "scheduled", "ready", "retrying", "blocked", "running", "dead"] in lines
-    assert ["billing", "yes", "0", "0", "0", "0", "0", "1"] in lines
-    assert ["default", "no", "1", "1", "0", "0", "0", "0"] in lines
-    assert ["all", "-", "1", "1", "0", "0", "0", "1"] in lines
+    assert ["queue", "paused", "scheduled", "ready", "retrying", "blocked", "running", "dead", "counts"] in lines
+    assert ["billing", "yes", "0", "0", "0", "0", "0", "1", "jobs"] in lines
+    assert ["default", "no", "1", "1", "0", "0", "0", "0", "jobs"] in lines
+    assert ["all", "-", "1", "1", "0", "0", "0", "1", "-"] in lines
     assert "totals: enqueued 4, processed 1, failed 1, retried 0, dead 1" in done.stdout
     assert re.search(r"app.charge +\w{20} +billing +bob +dead", done.stdout)
     assert "\x1b" not in done.stdout

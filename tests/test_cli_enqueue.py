@@ -169,7 +169,7 @@ def test_a_bad_line_is_named_and_nothing_after_it_is_sent(desk: Desk, bad: str, 
     line = desk.mistake("enqueue", "app.add", "--from", "-", input=f"{rows}{bad}\n[9999]\n")
     assert line.startswith("line 1201: ")
     assert said in line
-    assert line.endswith("1,200 jobs of the lines before it were enqueued, nothing after it: go on with line 1201")
+    assert line.endswith("1,200 jobs of the lines before it enqueued, nothing after it: go on with line 1201")
     assert desk.app.inspect.counts()["ready"] == 1200
 
 

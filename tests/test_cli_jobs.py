@@ -35,7 +35,7 @@ def busy(desk: Desk) -> Desk:
 
 def test_a_list_in_a_pipe_has_every_column_whole(busy: Desk) -> None:
     head, *rows = [line.split() for line in busy.run("jobs", "list").splitlines()]
-    assert head == ["id", "state", "task", "queue", "lane", "attempt", "due", "last", "error"]
+    assert head == ["id", "state", "task", "queue", "lane", "attempt", "due", "payload", "last", "error"]
     assert [row[:2] for row in rows] == [
         ["charge-ada", "dead"], ["charge-bob", "dead"], ["flaky", "retrying"],
         ["mail-0", "ready"], ["mail-1", "ready"], ["mail-2", "ready"], ["later", "scheduled"],
@@ -52,6 +52,7 @@ def test_a_list_in_a_pipe_has_every_column_whole(busy: Desk) -> None:
         (["--task", "app.flaky"], ["flaky"]),
         (["--lane", "bob"], ["charge-bob"]),
         (["--error", "timed out"], ["flaky"]),
+        (["--failing"], ["flaky"]),
         (["--queue", "mail", "--after", "mail-0"], ["mail-1", "mail-2"]),
         (["--state", "running"], []),
     ],

@@ -1,4 +1,4 @@
-"""`laneway queues`, `lanes`, `workers`, `schedules`, `migrate`, `top`, and completion."""
+"""`laneway queues`, `workers`, `schedules`, `migrate`, `top`, and completion."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_queues_are_listed_paused_and_resumed(desk: Desk) -> None:
     desk.task("send").enqueue("ada")
     assert desk.run("queues", "pause", "mail", "billing") == "paused mail, billing\n"  # billing has had no job yet
     rows = [line.split() for line in desk.run("queues", "list").splitlines()]
-    assert rows[0] == ["queue", "scheduled", "ready", "retrying", "blocked", "running", "dead", "paused"]
-    assert ["mail", "0", "1", "0", "0", "0", "0", "yes"] in rows
+    assert rows[0] == ["queue", "scheduled", "ready", "retrying", "blocked", "running", "dead", "counts", "paused"]
+    assert ["mail", "0", "1", "0", "0", "0", "0", "jobs", "yes"] in rows
     assert desk.json("queues", "resume", "mail") == [{"name": "mail", "paused": False}]
     paused = {queue["name"]: queue["paused_by"] is not None for queue in desk.json("queues", "list")}
     assert paused == {"billing": True, "mail": False}
@@ -51,41 +51,6 @@ def test_clear_removes_what_waits_after_a_yes(desk: Desk) -> None:
     assert "Remove 3 jobs of queue mail (3 ready)?" in desk.mistake("queues", "clear", "mail")
     assert desk.run("queues", "clear", "mail", "--dry-run") == "3 jobs of queue mail would be removed; nothing was changed\n"
     assert desk.json("queues", "clear", "mail", "--yes") == {"matched": 3, "changed": 3, "dry_run": False}
-
-
-# -- lanes -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def held(desk: Desk) -> Desk:
-    """A lane whose first job waits for its retry, with two behind it."""
-    (desk.folder / "app.py").write_text((desk.folder / "app.py").read_text().replace("times=0", "times=1, backoff=600"))
-    for number in range(3):
-        desk.task("charge").using(id=f"charge-{number}").enqueue("ada", number)
-    desk.task("charge").using(id="other", run_after=600).enqueue("bob")
-    desk.work()
-    return desk
-
-
-def test_busy_lanes_are_listed_with_their_holder(held: Desk) -> None:
-    (lane,) = held.json("lanes", "list")
-    assert (lane["queue"], lane["lane"], lane["waiting"]) == ("billing", "ada", 2)
-    assert (lane["holder"], lane["state"], lane["task"]) == ("charge-0", "retrying", "app.charge")
-    assert re.search(r"ada +billing +2 +charge-0 +retrying", held.run("lanes", "list", "--queue", "billing"))
-
-
-def test_lanes_are_counted_over_all_pages_and_beyond_that_it_says_so(held: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laneway.cli.lanes.REACH", 1)
-    assert held.json("lanes", "list")[0]["waiting"] == 2
-    monkeypatch.setattr("laneway.cli.lanes.PAGES", 1)
-    assert "more than 1 jobs are blocked" in held.call("lanes", "list").stderr
-
-
-def test_a_lanes_jobs_are_shown_in_order(held: Desk) -> None:
-    assert [job["id"] for job in held.json("lanes", "show", "ada")] == ["charge-0", "charge-1", "charge-2"]
-    done = held.call("lanes", "show", "ada", "--limit", "1")
-    assert (done.stdout.count("charge-"), done.stderr) == (1, "2 more: use --limit\n")
-    assert 'Did you mean "ada"' in held.mistake("lanes", "show", "adaa", code=1)
 
 
 # -- workers -----------------------------------------------------------------------------------------------------

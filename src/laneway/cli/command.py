@@ -31,6 +31,7 @@ __all__ = [
     "examples",
     "json_option",
     "opened",
+    "plural",
     "question_options",
     "said",
     "somebody_is_there",
@@ -155,6 +156,15 @@ def said(text: str, document: object, as_json: bool) -> None:
         echo_json(document)
     else:
         click.echo(text)
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> plural(1, "lane"), plural(2000, "lane")
+    ('1 lane', '2,000 lanes')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def somebody_is_there() -> bool:

@@ -1,24 +1,26 @@
-"""`laneway enqueue`: send a job, or one for each line of a file."""
+"""`laneway enqueue`: send a job, or a payload into a collector's lane; or one for each line of a file."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, echo_json, examples, json_option, opened
+from laneway.cli.command import Command, app_options, echo_json, examples, json_option, opened, plural, said
 from laneway.cli.values import Duration, Moment, when
 from laneway.errors import BadArguments, ConfigError, JobCancelled, JobFailed, ResultTimeout, UnknownTask, did_you_mean
 
 if TYPE_CHECKING:
     from laneway.app import App
-    from laneway.handle import JobHandle
+    from laneway.collector import AnyCollector
     from laneway.store.inspect import StoredResult
-    from laneway.task import Using
+    from laneway.task import Task, Using
 
 __all__ = ["enqueue"]
 
@@ -47,66 +49,86 @@ class _Enqueue(Command):
         "laneway enqueue shop.charge '\"7\"' '{\"cents\": 900}' --in 5m",
         "laneway enqueue shop.add --wait --timeout 30s -- -1 2",
         "laneway enqueue shop.send_email --from users.jsonl",
+        "laneway enqueue shop.sync_orders order-7 '{\"total\": 90}' --score 3",
     ),
 )  # fmt: skip
 @click.argument("task", metavar="TASK", shell_complete=complete.tasks)
-@click.argument("arguments", metavar="[ARGS]...", nargs=-1)
+@click.argument("arguments", metavar="[ARGS]...", nargs=-1, shell_complete=complete.collected)
 @click.option("--kwarg", "kwargs", metavar="NAME=VALUE", multiple=True, help="An argument by name; may be repeated.")
 @click.option("--in", "within", metavar="DURATION", type=Duration(), help="Run it so long from now: 30s, 5m, 2h, 1d.")
 @click.option("--at", metavar="TIME", type=Moment(), help="Run it at this time: 2026-12-24T18:00+01:00.")
 @click.option("--queue", metavar="QUEUE", help="Another queue than the task's.", shell_complete=complete.queues)
 @click.option("--lane", metavar="LANE", help="Its lane.", shell_complete=complete.lanes)
+@click.option("--score", metavar="N", type=float, help="A payload's score, for collectors: the lowest is the oldest. [now]")
 @click.option("--priority", metavar="N", type=int, help="From -100 (last) to 100 (first).")
 @click.option("--id", "id_", metavar="ID", help="Its id; one that is in the store is not added again.")
 @click.option("--wait", is_flag=True, help="Wait until it has finished, and print what it returned.")
 @click.option("--timeout", metavar="DURATION", type=Duration(), help="Wait no longer than this.")
 @click.option(
     "--from", "rows", metavar="FILE", type=click.File("r", encoding="utf-8", lazy=False),
-    help="A job for each line: a JSON list of arguments, or an object of named ones. - is stdin.",
+    help="A job for each line: a JSON list of arguments, or an object of named ones; for collectors [LANE, PAYLOAD, SCORE], or "
+    "PAYLOAD if it knows its lane. - is stdin.",
 )  # fmt: skip
 @click.option("--no-check", is_flag=True, help="Send it even if the app has no such task.")
 @app_options
 @json_option
 def enqueue(
     task: str, arguments: tuple[str, ...], kwargs: tuple[str, ...], within: float | None, at: datetime | None,
-    queue: str | None, lane: str | None, priority: int | None, id_: str | None, wait: bool, timeout: float | None, rows: Any,
-    no_check: bool, app_option: str | None, store: str | None, as_json: bool,
+    queue: str | None, lane: str | None, score: float | None, priority: int | None, id_: str | None, wait: bool,
+    timeout: float | None, rows: Any, no_check: bool, app_option: str | None, store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send a job.
+    """Send a job, or a payload to a collector.
 
     ARGS are JSON where they can be read so, else texts: 42 is a number, '"42"' and ada are texts. They are checked against the
     task's signature before anything is sent. With --store and without an app nothing is known of the task, and any will do.
+
+    A collector takes LANE [PAYLOAD]; one that knows the lane of a payload takes PAYLOAD.
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout goes with --wait")
     if rows is not None and (arguments or kwargs or id_ or wait):
         raise click.UsageError("--from gives the arguments of many jobs: ARGS, --kwarg, --id and --wait are for one")
+    from laneway.task import Task  # noqa: PLC0415 - the help needs none of it
+
     options: dict[str, Any] = {"queue": queue, "lane": lane, "priority": priority, "id": id_, "run_after": when(within, at)}
     with opened(_app_if_any(app_option, store), store, makes=True, tasks=True) as app:
-        using = _task(app, task, check=not no_check).using(
-            **{name: value for name, value in options.items() if value is not None}
-        )
-        if rows is not None:
-            from laneway.cli.enqueue_file import enqueue_rows  # noqa: PLC0415 - for files only
+        declared = _declared(app, task, check=not no_check, scored=score is not None)
+        if not isinstance(declared, Task):
+            from laneway.cli.enqueue_lane import check_options  # noqa: PLC0415 - for collectors only
 
-            accepted = enqueue_rows(app, using, rows)
-            if as_json:
-                echo_json({"task": task, "accepted": accepted})
-            else:
-                click.echo(f"{accepted:,} jobs of {task} enqueued")
+            jobs_only = {"--kwarg": kwargs, "--queue": queue, "--lane": lane, "--priority": priority, "--id": id_, "--wait": wait}
+            check_options(task, jobs_only)
+            _collect(app, declared, arguments, score, options["run_after"], rows, as_json=as_json)
             return
-        job = _send(using, arguments, kwargs)
-        if not job.created:
-            click.echo("it, or an equal one, is in the store already: nothing was added", err=True)
-        if not as_json:
-            click.echo(job.id)
-        found = _wait(app, job.id, timeout) if wait else None
-        if as_json:
-            echo_json({"id": job.id, "created": job.created} | (_outcome(found) if found else {}))
-        elif found is not None and found.value is not None:
-            click.echo(found.value)
-        if found is not None:
-            _check_end(job.id, found, timeout)
+        if score is not None:
+            raise click.UsageError(f"{task} is a task, and --score is for collectors")
+        using = declared.using(**{name: value for name, value in options.items() if value is not None})
+        if rows is not None:
+            from laneway.cli.enqueue_file import by_signature, enqueue_rows  # noqa: PLC0415 - for files only
+
+            _say_accepted(task, enqueue_rows(app, by_signature(using), rows, "job"), "job", as_json=as_json)
+        else:
+            _send_job(app, using, arguments, kwargs, wait=wait, timeout=timeout, as_json=as_json)
+
+
+def _send_job(
+    app: App, using: Using[..., Any], arguments: tuple[str, ...], kwargs: tuple[str, ...], *,
+    wait: bool, timeout: float | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Send a job, and wait for it if asked."""
+    with _hint():
+        job = using.enqueue(*map(_value, arguments), **_named(kwargs))
+    if not job.created:
+        click.echo("it, or an equal one, is in the store already: nothing was added", err=True)
+    if not as_json:
+        click.echo(job.id)
+    found = _wait(app, job.id, timeout) if wait else None
+    if as_json:
+        echo_json({"id": job.id, "created": job.created} | (_outcome(found) if found else {}))
+    elif found is not None and found.value is not None:
+        click.echo(found.value)
+    if found is not None:
+        _check_end(job.id, found, timeout)
 
 
 def _app_if_any(app_option: str | None, store: str | None) -> str | None:
@@ -121,22 +143,59 @@ def _app_if_any(app_option: str | None, store: str | None) -> str | None:
         return None
 
 
-def _task(app: App, name: str, *, check: bool) -> Using[..., Any]:
-    """Return the task; one that is not here takes anything, if the app has none, or nobody is to check."""
-    declared = app.tasks.get(name)
-    if declared is not None:
-        return declared.using()
-    if app.tasks and check:
+def _declared(app: App, name: str, *, check: bool, scored: bool) -> Task[..., Any, Any] | AnyCollector[Any, Any]:
+    """Return the task or collector; one that is not here takes anything, if the app has none, or nobody is to check."""
+    from laneway.collector import AnyCollector  # noqa: PLC0415 - the help needs none of it
+
+    if (task := app.tasks.get(name)) is not None:
+        return task
+    declared = app.declared.get(name)
+    if isinstance(declared, AnyCollector):
+        return cast("AnyCollector[Any, Any]", declared)
+    if app.declared and check:
         raise UnknownTask(
-            f'no task named "{name}" is in the app.{did_you_mean(name, app.tasks)} Known: {", ".join(sorted(app.tasks)[:10])}. '
-            "To send it to a program that knows it, add --no-check",
+            f'no task named "{name}" is in the app.{did_you_mean(name, app.declared)} '
+            f"Known: {', '.join(sorted(app.declared)[:10])}. To send it to a program that knows it, add --no-check",
             task=name,
         )
+    if scored or any(queue.collects and queue.name == name for queue in app.inspect.queues()):
+
+        def collects(lanes: dict[str, list[Any]]) -> None:
+            """Stands for a collector whose code is elsewhere."""
+
+        return app.collector(name=name)(collects)
 
     def elsewhere(*args: Any, **kwargs: Any) -> None:
         """Stands for a task whose code is elsewhere."""
 
-    return app.task(name=name)(elsewhere).using()
+    return app.task(name=name)(elsewhere)
+
+
+def _collect(
+    app: App, collector: AnyCollector[Any, Any], arguments: tuple[str, ...], score: float | None,
+    later: float | datetime | None, rows: Any, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Put a payload into a collector's lane, or one for each line."""
+    from laneway.cli.enqueue_file import enqueue_rows  # noqa: PLC0415 - for collectors only
+    from laneway.cli.enqueue_lane import binder, send  # noqa: PLC0415
+    from laneway.collector import KeyedCollector  # noqa: PLC0415
+    from laneway.job import lane_id  # noqa: PLC0415
+
+    if rows is not None:
+        if score is not None:
+            raise click.UsageError("--from gives many payloads: a line has its own score, and --score is for one")
+        accepted = enqueue_rows(app, binder(collector, later), rows, "payload")
+        _say_accepted(collector.name, accepted, "payload", as_json=as_json)
+        return
+    # A lane is taken as it is written; the payload, always the last one, is JSON where it can be read so.
+    before = 0 if isinstance(collector, KeyedCollector) else 1
+    with _hint():
+        lane = send(collector, (*arguments[:before], *map(_value, arguments[before:])), score, later)
+    said(lane.lane, {"id": lane_id(lane.queue, lane.lane), "queue": lane.queue, "lane": lane.lane}, as_json)
+
+
+def _say_accepted(task: str, accepted: int, noun: str, *, as_json: bool) -> None:
+    said(f"{plural(accepted, noun)} of {task} enqueued", {"task": task, "accepted": accepted}, as_json)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------
@@ -170,11 +229,13 @@ def _named(pairs: tuple[str, ...]) -> dict[str, object]:
 # -- sending and waiting -----------------------------------------------------------------------------------------
 
 
-def _send(using: Using[..., Any], arguments: tuple[str, ...], kwargs: tuple[str, ...]) -> JobHandle[Any]:
+@contextmanager
+def _hint() -> Generator[None]:
+    """Say how a text is written that reads as something else."""
     try:
-        return using.enqueue(*map(_value, arguments), **_named(kwargs))
+        yield
     except BadArguments as error:
-        if "Expected `str`" not in str(error):
+        if "Expected `str`" not in str(error) or " - at `$" in str(error):  # inside a value the quotes are there already
             raise
         raise BadArguments(f"{error}. What reads as JSON is not taken as text: for the text 42 write '\"42\"'") from None
 

@@ -1,9 +1,9 @@
-"""Enqueueing a file: one job for each line, a chunk in memory at a time.
+"""Enqueueing a file: one job or payload for each line, a chunk in memory at a time.
 
-A line is a JSON list (arguments by position) or an object (by name). Empty ones are passed over. All lines before a bad one are
-sent, none after it, and the error says where to go on.
+A line is a JSON list (arguments by position) or an object (by name); what it is for collectors, `enqueue_lane` knows. Empty ones
+are passed over. All lines before a bad one are sent, none after it, and the error says where to go on.
 
-Enters: lines.  Leaves: jobs.  Called by: `enqueue`.
+Enters: lines.  Leaves: jobs and payloads.  Called by: `enqueue`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 import msgspec
 
+from laneway.cli.command import plural
 from laneway.errors import BadArguments, BulkError, EnqueueError, LanewayError
 
 if TYPE_CHECKING:
     from laneway.app import App
     from laneway.task import Bound, Using
 
-__all__ = ["enqueue_rows"]
+__all__ = ["by_signature", "enqueue_rows"]
 
 CHUNK = 1000
 
 
-def enqueue_rows(app: App, using: Using[..., Any], rows: TextIO) -> int:
-    """Enqueue a job for each line; return how many were accepted."""
+def enqueue_rows(app: App, bind: Callable[[object], Bound], rows: TextIO, noun: str) -> int:
+    """Enqueue what each line says; return how many were accepted."""
     accepted = 0
     chunk: list[Bound] = []
     number = 0
@@ -37,19 +38,19 @@ def enqueue_rows(app: App, using: Using[..., Any], rows: TextIO) -> int:
         try:
             for number, line in enumerate(_lines(rows), 1):  # noqa: B007 - the error names it
                 if line.strip():
-                    chunk.append(_call(using, line))
+                    chunk.append(_call(bind, line))
                 if len(chunk) == CHUNK:
                     accepted += app.enqueue_many(chunk, chunk=CHUNK)
                     chunk = []
                 advance(len(line.encode()))
         except (EnqueueError, ValueError) as error:
-            accepted += _send(app, chunk, accepted)
+            accepted += _send(app, chunk, accepted, noun)
             raise BulkError(
-                f"line {number}: {error}. {accepted:,} jobs of the lines before it were enqueued, nothing after it: "
+                f"line {number}: {error}. {plural(accepted, noun)} of the lines before it enqueued, nothing after it: "
                 f"go on with line {number}",
                 accepted=accepted,
             ) from None
-        return accepted + _send(app, chunk, accepted)
+        return accepted + _send(app, chunk, accepted, noun)
 
 
 def _lines(rows: TextIO) -> Iterator[str]:
@@ -59,27 +60,35 @@ def _lines(rows: TextIO) -> Iterator[str]:
         raise ValueError(f"the file is no text in UTF-8 from there on ({error.reason})") from None
 
 
-def _call(using: Using[..., Any], line: str) -> Bound:
+def _call(bind: Callable[[object], Bound], line: str) -> Bound:
     """Read a line and check it as a whole, so that it is this line's mistake and not its chunk's."""
     try:
         row: object = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadArguments(f"it is no JSON ({error})") from None
-    if isinstance(row, list):
-        call = using.bind(*cast("list[object]", row))
-    elif isinstance(row, dict):
-        call = using.bind(**cast("dict[str, object]", row))
-    else:
-        raise BadArguments(f"{line.strip()[:60]} is neither a list of arguments nor an object of named ones")
+    call = bind(row)
     call.draft().seal()
     return call
 
 
-def _send(app: App, chunk: list[Bound], before: int) -> int:
+def by_signature(using: Using[..., Any]) -> Callable[[object], Bound]:
+    """Return what makes a call of a task's line."""
+
+    def bind(row: object) -> Bound:
+        if isinstance(row, list):
+            return using.bind(*cast("list[object]", row))
+        if isinstance(row, dict):
+            return using.bind(**cast("dict[str, object]", row))
+        raise BadArguments(f"{str(row)[:60]} is neither a list of arguments nor an object of named ones")
+
+    return bind
+
+
+def _send(app: App, chunk: list[Bound], before: int, noun: str) -> int:
     try:
         return app.enqueue_many(chunk, chunk=CHUNK)
     except LanewayError as error:
-        raise BulkError(f"{error.__cause__ or error}. {before:,} jobs were enqueued before", accepted=before) from None
+        raise BulkError(f"{error.__cause__ or error}. {plural(before, noun)} enqueued before", accepted=before) from None
 
 
 def _nothing(_: int) -> None:

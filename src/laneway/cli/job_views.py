@@ -1,14 +1,17 @@
-"""A job as a document, as a row of a list, and as a page."""
+"""A job as a document, as a row of a list, and as a page; a collector's lane and its dead payloads too."""
 
 from __future__ import annotations
 
+import shlex
 import textwrap
+import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from laneway.cli.command import plural
 from laneway.cli.show import clip, duration
 from laneway.cli.table import STATE_COLOURS, Cell, Column, ago, moment
 
@@ -16,7 +19,25 @@ if TYPE_CHECKING:
     from laneway.outcome import ErrorInfo
     from laneway.store.inspect import JobInfo, Run
 
-__all__ = ["COLUMNS", "call", "document", "entry", "page", "row", "run_document", "run_page"]
+__all__ = [
+    "COLUMNS",
+    "call",
+    "columns",
+    "document",
+    "entry",
+    "error_lines",
+    "facts",
+    "head",
+    "kind",
+    "page",
+    "row",
+    "run_document",
+    "run_page",
+    "score_cell",
+    "summary",
+    "time_text",
+    "title",
+]
 
 COLUMNS = [
     Column("id", whole=True),
@@ -26,22 +47,62 @@ COLUMNS = [
     Column("lane"),
     Column("attempt", right=True, whole=True, spare=1),
     Column("due", whole=True),
+    Column("payload", wish=20, spare=3),
     Column("last error", wish=30),
 ]
+#: Where all are of one collector, what is in a lane matters more than a name that they share.
+COLLECTED = [
+    {"task": Column("task", spare=1), "attempt": column._replace(spare=2), "payload": Column("payload")}.get(column.name, column)
+    for column in COLUMNS
+]
+#: A list shows so much of a payload, which may be large, even where nothing else is cut.
+MOST = 200
+#: How far a score may be from now to be taken for a time: ten years, in seconds.
+ERA = 10 * 366 * 86_400
 
 
-def row(job: JobInfo, queues: int) -> list[str | Cell]:
-    """Return a job as a row; where all are of one queue a terminal need not show it."""
+def columns(jobs: Sequence[JobInfo]) -> list[Column]:
+    """Return the columns of a list."""
+    return COLLECTED if len({job.queue for job in jobs}) == 1 and all(kind(job) != "job" for job in jobs) else COLUMNS
+
+
+def row(job: JobInfo, queues: int, lanes: int = 0) -> list[str | Cell]:
+    """Return a job as a row; where all are of one queue, or of one lane, a terminal need not show it."""
     return [
         job.id,
         Cell(job.state, STATE_COLOURS[job.state]),
         job.task,
         job.queue if queues > 1 else Cell(job.queue, "", " "),
-        job.lane or "",
+        Cell(job.lane or "", "", " ") if lanes == 1 else job.lane or "",
         str(job.attempt) if job.attempt else Cell("0", "", " "),
         moment(job.due_at),
-        Cell(_summary(job.errors[-1]), "red") if job.errors else "",
+        _payload(job)[:MOST],
+        Cell(summary(job.errors[-1]), "red") if job.errors else "",
     ]
+
+
+def kind(job: JobInfo) -> str:
+    """Return what a job is: a job, a collector's lane, or a payload that is dead."""
+    return "lane" if job.payloads is not None else "payload" if job.score is not None else "job"
+
+
+def _payload(job: JobInfo) -> str:
+    """Return what a collector's lane or dead payload has in it."""
+    import json  # noqa: PLC0415 - the help needs none of it
+
+    if job.payloads is not None:
+        return plural(job.payloads, "payload")
+    if job.score is None:
+        return ""
+    if not job.args:
+        return call(job) if job.args is None else "left out"
+    return json.dumps(job.args[0], ensure_ascii=False, separators=(",", ":"))
+
+
+def score_cell(score: float) -> Cell:
+    """Return a score as a cell: exact for programs, as a moment for people if it is one."""
+    near = abs(score - time.time()) < ERA
+    return Cell(repr(score).removesuffix(".0"), "", ago(datetime.fromtimestamp(score, UTC)) if near else "")
 
 
 def entry(job: JobInfo) -> dict[str, Any]:
@@ -56,13 +117,15 @@ def entry(job: JobInfo) -> dict[str, Any]:
         "attempt": job.attempt,
         "args": job.args,
         "kwargs": job.kwargs,
+        "payloads": job.payloads,
+        "score": job.score,
         "enqueued_at": job.enqueued_at.isoformat(),
         "due_at": job.due_at.isoformat(),
         "expires_at": job.expires_at.isoformat() if job.expires_at else None,
         "worker": job.worker,
         "mark": job.mark,
         "progress": list(job.progress) if job.progress else None,
-        "error": _summary(job.errors[-1]) if job.errors else None,
+        "error": summary(job.errors[-1]) if job.errors else None,
     }
 
 
@@ -92,7 +155,13 @@ def call(job: JobInfo) -> str:
     return ", ".join(shown) or "none"
 
 
-def _summary(error: ErrorInfo) -> str:
+def _score(score: float) -> str:
+    cell = score_cell(score)
+    return f"{cell.text} ({cell.short})" if cell.short else cell.text
+
+
+def summary(error: ErrorInfo) -> str:
+    """Return an error in one line."""
     return f"{error.kind}: {' '.join(error.message.split())}"
 
 
@@ -101,26 +170,26 @@ def _summary(error: ErrorInfo) -> str:
 
 def page(job: JobInfo, reasons: Sequence[str]) -> list[str]:
     """Return everything about a job as lines."""
-    lines = [_title(job.task, job.id, job.state), *(f"  {reason}" for reason in reasons), ""]
-    lines += _facts(_about(job))
+    lines = [title(job.task, job.id, job.state), *(f"  {reason}" for reason in reasons), ""]
+    lines += facts(_about(job))
     if job.errors:
-        lines += ["", _head("errors, the newest first")]
+        lines += ["", head("errors, the newest first")]
         for error in reversed(job.errors):
-            lines += _error(error)
+            lines += error_lines(error)
     if job.log:
-        lines += ["", _head("log"), *(f"  {line}" for line in job.log)]
+        lines += ["", head("log"), *(f"  {line}" for line in job.log)]
     return lines
 
 
 def run_page(run: Run, result: str | None) -> list[str]:
     """Return what is still known of a job that has left the store."""
     took = f"{duration((run.finished - run.started) / 1_000_000)}" if run.started else "it never ran"
-    facts = [
-        ("queue", run.queue), ("lane", run.lane or ""), ("enqueued", _time(run.enqueued_at)),
-        ("started", _time(run.started_at) if run.started_at else ""), ("finished", _time(run.finished_at)), ("took", took),
-        ("result", result or ""),
+    known = [
+        ("queue", run.queue), ("lane", run.lane or ""), ("enqueued", time_text(run.enqueued_at)),
+        ("started", time_text(run.started_at) if run.started_at else ""), ("finished", time_text(run.finished_at)),
+        ("took", took), ("result", result or ""),
     ]  # fmt: skip
-    return [_title(run.task, run.id, run.outcome), "  it has left the store; this is its last run", "", *_facts(facts)]
+    return [title(run.task, run.id, run.outcome), "  it has left the store; this is its last run", "", *facts(known)]
 
 
 def run_document(run: Run) -> dict[str, Any]:
@@ -139,14 +208,19 @@ def run_document(run: Run) -> dict[str, Any]:
 
 def _about(job: JobInfo) -> list[tuple[str, str]]:
     due = {"dead": "died", "running": "was due"}.get(job.state, "due")
+    what = {
+        "job": [("arguments", call(job))],
+        "lane": [("payloads", f"{job.payloads}: laneway lanes show {shlex.quote(job.lane or '')} --queue {job.queue}")],
+        "payload": [("payload", _payload(job)), ("score", _score(job.score or 0.0))],
+    }
     return [
-        ("arguments", call(job)),
+        *what[kind(job)],
         ("queue", job.queue),
         ("lane", f"{job.lane}{' (this job holds it)' if job.holds else ''}" if job.lane else ""),
         ("priority", str(job.priority) if job.priority else ""),
-        ("enqueued", _time(job.enqueued_at)),
-        (due, _time(job.due_at)),
-        ("expires", _time(job.expires_at) if job.expires_at else ""),
+        ("enqueued", time_text(job.enqueued_at)),
+        (due, time_text(job.due_at)),
+        ("expires", time_text(job.expires_at) if job.expires_at else ""),
         ("attempts", str(job.attempt)),
         ("worker", job.worker or ""),
         ("asked for", job.mark or ""),
@@ -155,19 +229,23 @@ def _about(job: JobInfo) -> list[tuple[str, str]]:
     ]
 
 
-def _facts(pairs: Sequence[tuple[str, str]]) -> list[str]:
+def facts(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return names and values as lines, those that have one."""
     return [f"  {click.style(clip(name, 10), dim=True)}  {value}" for name, value in pairs if value]
 
 
-def _title(task: str, id_: str, state: str) -> str:
-    return f"{click.style(task, bold=True)}  {id_}  {click.style(state, fg=STATE_COLOURS.get(state))}"
+def title(name: str, of: str, state: str) -> str:
+    """Return the first line of a page."""
+    return f"{click.style(name, bold=True)}  {of}  {click.style(state, fg=STATE_COLOURS.get(state))}"
 
 
-def _head(text: str) -> str:
+def head(text: str) -> str:
+    """Return the heading of a part."""
     return click.style(text, bold=True)
 
 
-def _time(then: datetime) -> str:
+def time_text(then: datetime) -> str:
+    """Return a moment in this machine's time zone, and how far it is."""
     return f"{then.astimezone():%Y-%m-%d %H:%M:%S} ({ago(then)})"
 
 
@@ -176,10 +254,11 @@ def _progress(done: float, total: float) -> str:
     return f"{'━' * round(share * 20):╌<20} {share:.0%}, {done:g} of {total:g}"
 
 
-def _error(error: ErrorInfo) -> list[str]:
+def error_lines(error: ErrorInfo) -> list[str]:
+    """Return an error with its traceback."""
     from laneway.instant import as_datetime  # noqa: PLC0415 - the help needs none of it
 
-    at = f", {_time(as_datetime(error.at))}" if error.at else ""
+    at = f", {time_text(as_datetime(error.at))}" if error.at else ""
     said = click.style(f"{error.kind}: {error.message}", fg="red")
     trace = textwrap.indent(error.traceback.rstrip(), "    ").splitlines()
     return [f"  attempt {error.attempt}{at}", *(f"  {line}" for line in said.splitlines()), *trace]

@@ -44,7 +44,7 @@ def list_(
     limit: int, newest: bool, after: str | None, app_option: str | None, store: str | None, as_json: bool, **which: Any
 ) -> None:
     """List jobs, in the order they came."""
-    from laneway.cli.job_views import COLUMNS, entry, row  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.job_views import columns, entry, row  # noqa: PLC0415 - the help needs none of it
     from laneway.cli.known import check_queue, check_task  # noqa: PLC0415
     from laneway.cli.table import print_table  # noqa: PLC0415
 
@@ -57,7 +57,7 @@ def list_(
         echo_json([entry(job) for job in page])
     else:
         queues = len({job.queue for job in page})
-        print_table(COLUMNS, [row(job, queues) for job in page], empty="no such jobs" if given(which) else "no jobs")
+        print_table(columns(page), [row(job, queues) for job in page], empty="no such jobs" if given(which) else "no jobs")
     if page.next is not None:
         flags = [(f"--{name}", value) for name, value in which.items()]
         again = asked([*flags, ("--limit", limit), ("--newest", newest), ("-A", app_option), ("--store", store)])

@@ -7,7 +7,8 @@ Enters: ids or filters.  Leaves: how many jobs were changed.  Called by: `jobs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
+from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, plural, question_options, said
 from laneway.cli.values import Duration, Moment, OneOf, when
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ __all__ = ["ACTIONS", "filter_options", "given"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 STATES = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
-FILTERS = ("state", "queue", "task", "lane", "error")
+FILTERS = ("state", "queue", "task", "lane", "error", "failing")
 
 
 def filter_options(function: F) -> F:
     """Add the filters."""
     for option in (
+        click.option("--failing", is_flag=True, help="Only what has failed and is not dead."),
         click.option("--error", metavar="TEXT", help="A part of the last error."),
-        click.option("--lane", metavar="LANE", help="Only of this lane.", shell_complete=complete.lanes),
+        click.option("--lane", metavar="LANE", help="Only of this lane.", shell_complete=complete.job_lanes),
         click.option("--task", metavar="TASK", help="Only of this task.", shell_complete=complete.tasks),
         click.option("--queue", metavar="QUEUE", help="Only of this queue.", shell_complete=complete.queues),
         click.option("--state", type=OneOf(STATES), metavar="STATE", help=f"Only those: {', '.join(STATES)}."),
@@ -44,7 +46,7 @@ def filter_options(function: F) -> F:
 
 def given(which: Mapping[str, Any]) -> dict[str, Any]:
     """Return the filters that were given."""
-    return {name: value for name, value in which.items() if name in FILTERS and value is not None}
+    return {name: value for name, value in which.items() if name in FILTERS and value not in (None, False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +71,21 @@ def _act(
 ) -> None:  # fmt: skip
     filters = given(which)
     if bool(ids) == bool(filters):
-        how = f"laneway jobs {action.verb} ID, or with --state, --queue, --task, --lane or --error"
+        how = f"laneway jobs {action.verb} ID, or with --state, --queue, --task, --lane, --error or --failing"
         raise click.UsageError(f"ids and filters together: use one of them. {how}" if ids else f"say which jobs: {how}")
     with opened(app_option, store) as app:
-        changed, matching = _one(app, action, ids[0], at, dry_run) if len(ids) == 1 else _many(
+        changed, matching, noun = _one(app, action, ids[0], at, dry_run) if len(ids) == 1 else _many(
             app, action, {"ids": ids} if ids else filters, at, yes=yes, dry_run=dry_run
         )  # fmt: skip
-    text = f"{_jobs(changed)} {action.past}" + (f" of {matching} that matched" if changed < matching else "")
+    text = f"{plural(changed, noun)} {action.past}" + (f" of {matching} that matched" if changed < matching else "")
     if dry_run:
-        text = f"{_jobs(matching)} would be {action.past}; nothing was changed"
+        text = f"{plural(matching, noun)} would be {action.past}; nothing was changed"
     said(text, {"matched": matching, "changed": changed, "dry_run": dry_run}, as_json)
 
 
-def _one(app: App, action: Action, id_: str, at: float | datetime | None, dry_run: bool) -> tuple[int, int]:
-    from laneway.cli.known import unknown_job  # noqa: PLC0415 - the help needs none of it
+def _one(app: App, action: Action, id_: str, at: float | datetime | None, dry_run: bool) -> tuple[int, int, str]:
+    from laneway.cli.job_views import kind  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.known import unknown_job  # noqa: PLC0415
 
     job = app.inspect.job(id_)
     if job is None:
@@ -90,42 +93,60 @@ def _one(app: App, action: Action, id_: str, at: float | datetime | None, dry_ru
     call = getattr(app.inspect, action.verb)
     if not dry_run and not (call(id_) if at is None else call(id_, at)):
         raise click.ClickException(f"{id_} is {job.state}: there is nothing to {action.verb}")
-    return int(not dry_run), 1
+    return int(not dry_run), 1, kind(job)
 
 
 def _many(
     app: App, action: Action, which: Mapping[str, Any], at: float | datetime | None, *, yes: bool, dry_run: bool
-) -> tuple[int, int]:
-    counted = _count(app, action, which)
-    matching = sum(counted.values())
+) -> tuple[int, int, str]:
+    counted = _count_ids(app, which["ids"]) if "ids" in which else _count(app, action, which)
+    matching = counted.total()
+    kinds = {kind for kind, _ in counted}
+    noun = kinds.pop() if len(kinds) == 1 else "job"
     if not matching or dry_run:
-        return 0, matching
-    parts = ", ".join(f"{number} {state}" for state, number in counted.items() if number)
-    confirmed(f"{action.verb.capitalize()} {_jobs(matching)} ({parts})?", yes=yes)
+        return 0, matching, noun
+    parts = ", ".join(f"{counted[kind, state]:,} {state}" for kind, state in counted)
+    confirmed(f"{action.verb.capitalize()} {plural(matching, noun)} ({parts})?", yes=yes)
     call = getattr(app.inspect, f"{action.verb}_all")
-    return int(call(**which) if at is None else call(at, **which)), matching
+    if action is RETRY and "ids" not in which:
+        # What was counted and nothing else: a collector's lane that waits for its time would be made due too.
+        rest = _without_state(which)
+        return sum(call(state, **rest) for _, state in counted), matching, noun
+    return int(call(**which) if at is None else call(at, **which)), matching, noun
 
 
-def _count(app: App, action: Action, which: Mapping[str, Any]) -> dict[str, int]:
-    """Count what matches, by state; only what the action can change, unless a state is asked for."""
-    from laneway.cli.known import check_queue, check_task, unknown_job  # noqa: PLC0415 - the help needs none of it
+def _without_state(which: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in which.items() if name != "state"}
 
-    if ids := which.get("ids"):
-        counted: dict[str, int] = dict.fromkeys(STATES, 0)
-        for id_ in dict.fromkeys(ids):
-            job = app.inspect.job(id_)
-            if job is None:
-                raise unknown_job(app, id_)
-            counted[job.state] += 1
-        return counted
+
+def _count_ids(app: App, ids: Sequence[str]) -> Counter[tuple[str, str]]:
+    """Count jobs by what they are and by state; all of them must be there."""
+    from laneway.cli.job_views import kind  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.known import unknown_job  # noqa: PLC0415
+
+    counted: Counter[tuple[str, str]] = Counter()
+    for id_ in dict.fromkeys(ids):
+        job = app.inspect.job(id_)
+        if job is None:
+            raise unknown_job(app, id_)
+        counted[kind(job), job.state] += 1
+    return counted
+
+
+def _count(app: App, action: Action, which: Mapping[str, Any]) -> Counter[tuple[str, str]]:
+    """Count what matches by what it is and by state; only what the action can change, unless a state is asked for."""
+    from laneway.cli.known import check_queue, check_task, collects  # noqa: PLC0415 - the help needs none of it
+
     check_queue(app, which.get("queue"))
     check_task(app, which.get("task"))
-    rest = {name: value for name, value in which.items() if name != "state"}
-    return {state: app.inspect.count(state, **rest) for state in ((which["state"],) if "state" in which else action.states)}
-
-
-def _jobs(number: int) -> str:
-    return f"{number:,} job{'' if number == 1 else 's'}"
+    lanes = collects(app, which.get("queue", which.get("task")))  # a collector's queue has its name
+    rest = _without_state(which)
+    counted: Counter[tuple[str, str]] = Counter()
+    for state in (which["state"],) if "state" in which else action.states:
+        kind = "job" if not lanes else "payload" if state == "dead" else "lane"
+        if number := app.inspect.count(state, **rest):
+            counted[kind, state] = number
+    return counted
 
 
 # -- the commands ------------------------------------------------------------------------------------------------

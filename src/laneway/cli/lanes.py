@@ -1,155 +1,181 @@
-"""`laneway lanes`: which lanes are busy, and one lane's jobs in order.
-
-A lane is known by its jobs: what is listed are the lanes that some job runs in or is blocked in. They are gathered from those
-jobs, at most 100,000 of each; where there are more, it says so.
-"""
+"""`laneway lanes`: which lanes have something to do, one lane with what is in it, and actions on lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Group, app_options, echo_json, examples, json_option, opened
+from laneway.cli.command import Group, app_options, asked, echo_json, examples, json_option, opened
+from laneway.cli.lanes_act import ACTIONS, lane_argument
+from laneway.cli.values import OneOf
 
 if TYPE_CHECKING:
     from laneway.app import App
-    from laneway.cli.table import Cell
-    from laneway.store.inspect import JobInfo
+    from laneway.store.inspect import JobInfo, LaneInfo, LanePage
 
 __all__ = ["lanes"]
 
+ORDERS = ("lag", "size", "attempts", "due", "name")
+#: So many jobs of a lane are put in order, in each state.
 REACH = 10_000
-PAGES = 10
-
-
-@dataclass
-class Lane:
-    """A lane that something happens in."""
-
-    queue: str
-    name: str
-    head: JobInfo | None = None  #: who holds it
-    waiting: int = 0
-    oldest: datetime | None = None  #: since when the first that waits could have run
+#: Among so many lanes that fail the halted ones are found, which have not failed most often.
+MANY = 1000
 
 
 @click.group(
-    "lanes", cls=Group, no_args_is_help=True, epilog=examples("laneway lanes list", "laneway lanes show order-7 --queue orders")
-)
+    "lanes", cls=Group, no_args_is_help=True,
+    epilog=examples(
+        "laneway lanes list", "laneway lanes show order-7 --queue shop.sync_orders",
+        "laneway lanes run --all --queue shop.sync_orders",
+    ),
+)  # fmt: skip
 def lanes() -> None:
-    """See which lanes are busy, and what waits in one."""
+    """See which lanes have something to do, look into one, act on them."""
 
 
-@lanes.command("list", epilog=examples("laneway lanes list", "laneway lanes list --queue orders --json"))
+@lanes.command(
+    "list",
+    epilog=examples(
+        "laneway lanes list",
+        "laneway lanes list --queue shop.sync_orders --order size",
+        "laneway lanes list --order -due --json",
+    ),
+)
 @click.option("--queue", metavar="QUEUE", help="Only of this queue.", shell_complete=complete.queues)
-@click.option("--limit", metavar="N", type=click.IntRange(1, REACH), default=50, show_default=True, help="So many at most.")
+@click.option(
+    "--order", metavar="ORDER", type=OneOf([*ORDERS, *(f"-{order}" for order in ORDERS)]),
+    help=f"By {', '.join(ORDERS)}; with - before it the other way round.",
+)  # fmt: skip
+@click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many at most.")
+@click.option("--after", metavar="TOKEN", help="Go on where the page before ended, in the same order.")
 @app_options
 @json_option
-def list_(queue: str | None, limit: int, app_option: str | None, store: str | None, as_json: bool) -> None:
-    """List lanes with jobs that run or are blocked, the longest first."""
+def list_(
+    queue: str | None, order: str | None, limit: int, after: str | None, app_option: str | None, store: str | None, as_json: bool
+) -> None:
+    """List lanes: those that fail first, then the longest overdue."""
     from laneway.cli.known import check_queue  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.table import Column, print_table  # noqa: PLC0415
+    from laneway.cli.lane_views import columns, entry, row  # noqa: PLC0415
+    from laneway.cli.table import print_table  # noqa: PLC0415
 
+    if after is not None and order is None:
+        raise click.UsageError("--after goes on in an order: add the --order of the page before")
     with opened(app_option, store) as app:
-        check_queue(app, queue)
-        found = _gathered(job for state in ("running", "blocked") for job in _all(app, state, queue))
-        listed = sorted(found, key=lambda lane: (-lane.waiting, lane.queue, lane.name))[:limit]
-        for lane in listed:
-            lane.head = lane.head or app.store_inspect.lane_holder(lane.queue, lane.name)
+        page = app.inspect.lanes(queue, order=order, limit=limit, after=after) if order else _trouble(app, queue, limit)
+        if not page:
+            check_queue(app, queue)
     if as_json:
-        echo_json([_document(lane) for lane in listed])
+        echo_json([entry(lane) for lane in page])
     else:
-        columns = [
-            Column("lane", wish=16), Column("queue"), Column("waiting", right=True, whole=True), Column("held by", whole=True),
-            Column("state", whole=True), Column("task", spare=1), Column("oldest waits", whole=True, spare=2),
-        ]  # fmt: skip
-        print_table(columns, [_row(lane) for lane in listed], empty="no lane is busy")
-    if len(found) > limit:
-        click.echo(f"{len(found) - limit:,} more lanes: use --limit", err=True)
+        queues = len({lane.queue for lane in page})
+        rows = [row(lane, queues) for lane in page]
+        print_table(columns(page, terminal=sys.stdout.isatty()), rows, empty="no lane has anything to do")
+    if page.next is not None:
+        where = [("--queue", queue), ("--order", order or "lag"), ("--limit", limit), ("-A", app_option), ("--store", store)]
+        again = asked([*where, ("--after", page.next if order else None)])
+        click.echo(f"more: laneway lanes list {' '.join(again)}", err=True)
 
 
-def _all(app: App, state: str, queue: str | None) -> Iterator[JobInfo]:
-    after: str | None = None
-    for _ in range(PAGES):
-        page = app.inspect.jobs(state, queue=queue, limit=REACH, after=after)
-        yield from page
-        after = page.next
-        if after is None:
-            return
-    click.echo(f"more than {REACH * PAGES:,} jobs are {state}: only the first of them are counted here", err=True)
+def _trouble(app: App, queue: str | None, limit: int) -> LanePage:
+    """Return the lanes that are halted or fail, the worst first, then those that should have run long ago.
+
+    A lane that waits for its retry is not overdue, and one that nobody takes does not fail: neither order shows both.
+    """
+    failing = [lane for lane in app.inspect.lanes(queue, order="attempts", limit=max(limit, MANY)) if lane.attempts]
+    failing.sort(key=lambda lane: lane.state != "dead")  # a halted one waits for somebody
+    page = app.inspect.lanes(queue, order="lag", limit=limit)
+    shown = {(lane.queue, lane.lane) for lane in failing}
+    listed = [*failing, *(lane for lane in page if (lane.queue, lane.lane) not in shown)]
+    if len(listed) > limit:
+        page.next = page.next or ""
+    page[:] = listed[:limit]
+    return page
 
 
-def _gathered(jobs: Iterable[JobInfo]) -> list[Lane]:
-    found: dict[tuple[str, str], Lane] = {}
-    for job in jobs:
-        if job.lane is None:
-            continue
-        lane = found.setdefault((job.queue, job.lane), Lane(job.queue, job.lane))
-        if job.holds:
-            lane.head = job
-        else:
-            lane.waiting += 1
-            lane.oldest = min(lane.oldest or job.place_at, job.place_at)
-    return list(found.values())
-
-
-def _document(lane: Lane) -> dict[str, Any]:
-    head = lane.head
-    return {
-        "queue": lane.queue,
-        "lane": lane.name,
-        "waiting": lane.waiting,
-        "oldest_at": lane.oldest.isoformat() if lane.oldest else None,
-        "holder": head.id if head else None,
-        "state": head.state if head else None,
-        "task": head.task if head else None,
-    }
-
-
-def _row(lane: Lane) -> list[str | Cell]:
-    from laneway.cli.table import STATE_COLOURS, Cell, moment  # noqa: PLC0415 - the help needs none of it
-
-    head = lane.head
-    holder: list[str | Cell] = [head.id, Cell(head.state, STATE_COLOURS[head.state]), head.task] if head else ["", "", ""]
-    return [lane.name, lane.queue, str(lane.waiting), *holder, moment(lane.oldest)]
-
-
-@lanes.command("show", epilog=examples("laneway lanes show order-7", "laneway lanes show order-7 --queue orders --json"))
-@click.argument("name", metavar="LANE", shell_complete=complete.lanes)
-@click.option("--queue", metavar="QUEUE", help="Of this queue, if more than one has such a lane.", shell_complete=complete.queues)
+@lanes.command(
+    "show",
+    epilog=examples("laneway lanes show order-7", "laneway lanes show order-7 --queue shop.sync_orders --json"),
+)
+@lane_argument
 @click.option("--limit", metavar="N", type=click.IntRange(1, REACH), default=100, show_default=True, help="So many at most.")
+@click.option("--after", metavar="TOKEN", help="Go on where the payloads of the page before ended.")
 @app_options
 @json_option
-def show(name: str, queue: str | None, limit: int, app_option: str | None, store: str | None, as_json: bool) -> None:
-    """Show a lane's jobs in the order they run. Dead ones are not in it any more."""
-    from laneway.cli.job_views import COLUMNS, entry, row  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.known import check_queue  # noqa: PLC0415
+def show(
+    name: str, queue: str | None, limit: int, after: str | None, app_option: str | None, store: str | None, as_json: bool
+) -> None:
+    """Show a lane: how it stands, why, and what is in it.
+
+    Of a collector's lane the payloads with their scores, what runs first; of another one its jobs, in the order they run.
+    """
+    from laneway.cli import job_views, lane_views  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.known import find_lane  # noqa: PLC0415
+    from laneway.cli.show import wants_colour  # noqa: PLC0415
     from laneway.cli.table import print_table  # noqa: PLC0415
 
     with opened(app_option, store) as app:
-        check_queue(app, queue)
-        jobs = [job for job in app.inspect.jobs(queue=queue, lane=name, limit=REACH) if job.state != "dead"]
-        if not jobs:
-            _unknown(app, name)
-    found = {job.queue for job in jobs}
-    if len(found) > 1:
-        raise click.UsageError(f"queues {', '.join(sorted(found))} have a lane {name}: choose one with --queue")
-    jobs.sort(key=lambda job: (not job.holds, job.place_at))  # those of one moment stay as they came
+        lane = find_lane(app, name, queue)
+        if after is not None and not lane.collects:
+            raise click.UsageError(f"--after is for payloads, and lane {name} of {lane.queue} has jobs: use --limit")
+        reasons = app.inspect.explain(lane.head).reasons
+        job = app.inspect.job(lane.head)
+        payloads = app.inspect.payloads(lane.queue, lane.lane, limit=limit, after=after)
+        jobs = [] if lane.collects else _line(app, lane)[:limit]
     if as_json:
-        echo_json([entry(job) for job in jobs[:limit]])
+        inside: dict[str, Any] = (
+            {"payloads": [lane_views.payload_entry(payload) for payload in payloads]}
+            if lane.collects
+            else {"jobs": [job_views.entry(job) for job in jobs]}
+        )
+        echo_json({**lane_views.entry(lane), "reasons": reasons, **inside})
     else:
-        print_table(COLUMNS, [row(job, 1) for job in jobs[:limit]], empty="")
-    if len(jobs) > limit:
-        click.echo(f"{len(jobs) - limit:,} more: use --limit", err=True)
+        colour = wants_colour(sys.stdout)
+        click.echo("\n".join([*lane_views.opening(lane, reasons, job), ""]), color=colour)
+        if lane.collects:
+            print_table(lane_views.PAYLOAD_COLUMNS, [lane_views.payload_row(payload) for payload in payloads], empty="")
+        else:
+            print_table(job_views.COLUMNS, [job_views.row(job, 1, 1) for job in jobs], empty="")
+        if last := lane_views.errors(lane, job):
+            click.echo("\n".join(last), color=colour)
+    if payloads.next is not None:
+        where = [("--queue", lane.queue), ("--limit", limit), ("-A", app_option), ("--store", store), ("--after", payloads.next)]
+        click.echo(f"more: laneway lanes show {shlex.quote(name)} {' '.join(asked(where))}", err=True)
+    elif not lane.collects and lane.size > len(jobs):
+        click.echo(f"{lane.size - len(jobs):,} more: use --limit", err=True)
 
 
-def _unknown(app: App, name: str) -> None:
-    from laneway.errors import NotFound, did_you_mean  # noqa: PLC0415 - the help needs none of it
+def _line(app: App, lane: LaneInfo) -> list[JobInfo]:
+    """Return a lane's jobs in the order they run. Dead ones are not in it any more, except one that halts it."""
+    head = app.inspect.job(lane.head) if lane.state == "dead" else None
+    jobs = [] if head is None else [head]
+    for state in ("running", "retrying", "ready", "scheduled", "blocked"):
+        jobs += app.inspect.jobs(state, queue=lane.queue, lane=lane.lane, limit=REACH)
+    return sorted(jobs, key=lambda job: (not job.holds, job.place_at))  # those of one moment stay as they came
 
-    known = {job.lane for job in app.inspect.jobs(limit=1000, newest=True) if job.lane}
-    raise NotFound(f'no job waits or runs in a lane "{name}".{did_you_mean(name, known)}')
+
+@lanes.command("explain", epilog=examples("laneway lanes explain order-7", "laneway lanes explain ada --queue billing --json"))
+@lane_argument
+@app_options
+@json_option
+def explain(name: str, queue: str | None, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Say why a lane is where it is."""
+    from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.lane_views import label, state  # noqa: PLC0415
+
+    with opened(app_option, store) as app:
+        lane = find_lane(app, name, queue)
+        found = app.inspect.explain(lane.head)
+    if as_json:
+        head = {"queue": lane.queue, "lane": lane.lane, "head": lane.head}
+        echo_json({**head, "state": lane.state, "halted": lane.state == "dead", "reasons": found.reasons})
+        return
+    at_its_head = "" if lane.collects else f"; job {lane.head} is at its head"
+    click.echo("\n".join([f"{label(lane)} is {state(lane)}{at_its_head}:", *(f"  {reason}" for reason in found.reasons)]))
+
+
+for action in ACTIONS:
+    lanes.add_command(action)

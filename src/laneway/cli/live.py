@@ -26,7 +26,7 @@ from laneway.instant import SECOND
 from laneway.job import STATES
 
 if TYPE_CHECKING:
-    from laneway.store.inspect import Run
+    from laneway.store.inspect import QueueInfo, Run
 
 __all__ = ["Shown", "View", "divide", "print_once", "print_status", "watch"]
 
@@ -37,6 +37,8 @@ LANE_LINES = 4
 LEAST_RUNS = 3
 #: Queues are the last to become fewer.
 LEAST = {"queues": 5, "tasks": 3, "workers": 2, "lanes": 2}
+#: So much of a queue's name is shown before it is told that it counts lanes.
+LEAST_NAME = 8
 #: A view with blank lines between its parts needs so many rows.
 ROOMY = 30
 
@@ -175,9 +177,9 @@ class View:
         return rates[size - 1 :: -1] if len(rates) >= size else rates[::-1]
 
     def _queues(self, lines: int, width: int) -> Table:
-        spare = max(width - 78, 0)
+        names = 16 + min(max(width - 78, 0), 20)
         table = _grid(
-            ("queue", 16 + min(spare, 20), "left"),
+            ("queue", names, "left"),
             *((state, len(state) + 2, "right") for state in STATES),
             ("oldest", 9, "right"),
         )
@@ -185,7 +187,7 @@ class View:
             numbers = [_number(queue.counts[state], STATE_COLOURS[state]) for state in STATES]
             first = self._details.oldest.get(queue.name)
             age = duration(max((datetime.now(UTC) - first).total_seconds(), 0)) if first else ""
-            table.add_row(Text.assemble(queue.name, (" paused", "yellow") if queue.paused else ""), *numbers, age)
+            table.add_row(_queue(queue, names), *numbers, age)
         _add_rest(table, lines, len(self._seen.queues), "queues")
         return table
 
@@ -216,7 +218,7 @@ class View:
             beat = "" if worker.beat_age is None else f"{duration(worker.beat_age)} ago"
             table.add_row(
                 f"{worker.host or worker.id}:{worker.pid}", Text(worker.phase, PHASE_COLOURS.get(worker.phase, "")),
-                f"{len(worker.jobs)}/{worker.slots}", f"{worker.rss >> 20}M", Text(beat, DIM),
+                f"{worker.busy}/{worker.slots}", f"{worker.rss >> 20}M", Text(beat, DIM),
                 f"  {' '.join(sorted({job.task for job in worker.jobs}))}",
             )  # fmt: skip
         _add_rest(table, lines, len(self._seen.workers), "workers")
@@ -285,6 +287,15 @@ def _grid(*columns: tuple[str, int, str]) -> Table:
     return table
 
 
+def _queue(queue: QueueInfo, width: int) -> Text:
+    """A queue's name, and what must be known of it: rather the name is cut."""
+    paused, lanes = " paused" * queue.paused, " lanes" * queue.collects
+    if width - len(paused) - len(lanes) < LEAST_NAME:
+        lanes = "" if paused else lanes
+    name = clip(queue.name, width - len(paused) - len(lanes)).rstrip()
+    return Text.assemble(name, (lanes, DIM), (paused, "yellow"))
+
+
 def _number(value: int, colour: str) -> Text:
     return Text(str(value), colour) if value else Text("·", "bright_black")
 
@@ -319,9 +330,9 @@ def print_status(seen: Snapshot) -> None:
     queues.add_column("queue", overflow="ellipsis", no_wrap=True)
     for state in STATES:
         queues.add_column(state, justify="right", no_wrap=True)
+    names = max(console.width - sum(len(state) + 2 for state in STATES), 16)
     for queue in seen.queues:
-        name = Text.assemble(queue.name, (" paused", "yellow") if queue.paused else "")
-        queues.add_row(name, *(_number(queue.counts[state], STATE_COLOURS[state]) for state in STATES))
+        queues.add_row(_queue(queue, names), *(_number(queue.counts[state], STATE_COLOURS[state]) for state in STATES))
     queues.add_section()
     queues.add_row(Text("all", HEAD), *(_number(seen.counts[state], STATE_COLOURS[state]) for state in STATES))
     console.print(queues)

@@ -13,6 +13,7 @@ from laneway.cli.command import (
     examples,
     json_option,
     opened,
+    plural,
     question_options,
     said,
 )
@@ -32,7 +33,7 @@ def queues() -> None:
 @app_options
 @json_option
 def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
-    """List the queues with their jobs by state."""
+    """List the queues with their jobs by state; of a collector's its lanes, and its dead payloads."""
     from laneway.cli.table import STATE_COLOURS, Cell, Column, ago, print_table  # noqa: PLC0415 - the help needs none of it
     from laneway.job import STATES  # noqa: PLC0415
 
@@ -42,7 +43,8 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
         echo_json([
             {
                 "name": queue.name, "paused": queue.paused, "paused_by": queue.paused_by or None,
-                "paused_at": queue.paused_at.isoformat() if queue.paused_at else None, "counts": queue.counts,
+                "paused_at": queue.paused_at.isoformat() if queue.paused_at else None, "collects": queue.collects,
+                "counts": queue.counts,
             }
             for queue in found
         ])  # fmt: skip
@@ -54,8 +56,10 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
         numbers = [
             Cell(str(queue.counts[state]), STATE_COLOURS[state] if queue.counts[state] else "bright_black") for state in STATES
         ]
-        rows.append([queue.name, *numbers, paused])
-    columns = [Column("queue"), *(Column(state, right=True, whole=True) for state in STATES), Column("paused")]
+        counted = Cell("lanes", "bright_black") if queue.collects else Cell("jobs", "", " ")
+        rows.append([queue.name, *numbers, counted, paused])
+    numbered = [Column(state, right=True, whole=True) for state in STATES]
+    columns = [Column("queue"), *numbered, Column("counts", whole=True, spare=1), Column("paused")]
     print_table(columns, rows, empty="no queues yet: the first enqueue makes one")
 
 
@@ -92,18 +96,19 @@ def resume(names: tuple[str, ...], app_option: str | None, store: str | None, as
 @json_option
 def clear(name: str, yes: bool, dry_run: bool, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Remove all waiting jobs of a queue. What runs goes on, what is dead stays."""
-    from laneway.cli.known import check_queue  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.known import check_queue, collects  # noqa: PLC0415 - the help needs none of it
 
     with opened(app_option, store) as app:
         check_queue(app, name)
+        noun = "lane" if collects(app, name) else "job"
         counts = {queue.name: queue.counts for queue in app.inspect.queues()}.get(name, {})
         waiting = {state: number for state, number in counts.items() if state not in ("running", "dead") and number}
         number = sum(waiting.values())
         parts = ", ".join(f"{number} {state}" for state, number in waiting.items())
         if number and not dry_run:
-            confirmed(f"Remove {number:,} jobs of queue {name} ({parts})?", yes=yes)
+            confirmed(f"Remove {plural(number, noun)} of queue {name} ({parts})?", yes=yes)
         removed = app.inspect.clear(name) if number and not dry_run else 0
-    text = f"{removed:,} jobs of queue {name} removed"
+    text = f"{plural(removed, noun)} of queue {name} removed"
     if dry_run:
-        text = f"{number:,} jobs of queue {name} would be removed; nothing was changed"
+        text = f"{plural(number, noun)} of queue {name} would be removed; nothing was changed"
     said(text, {"matched": number, "changed": removed, "dry_run": dry_run}, as_json)

@@ -21,12 +21,13 @@ import click
 
 from laneway.context import JobContext
 from laneway.instant import SECOND
-from laneway.outcome import Dead, Outcome, Retrying, Snoozed
+from laneway.outcome import Dead, Each, Outcome, Retrying, Snoozed
 
 __all__ = ["OUTCOME_COLOURS", "JobLines", "clip", "clock", "duration", "short_id", "sparkline", "wants_colour"]
 
 OUTCOME_COLOURS = {"done": "green", "retrying": "yellow", "snoozed": "cyan", "dead": "red", "cancelled": "magenta"}
 LEVEL_COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
+SEVERITY = ("done", "cancelled", "snoozed", "retrying", "dead")
 BLOCKS = "▁▂▃▄▅▆▇█"
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "worker", "")
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
@@ -106,7 +107,7 @@ class JobLines(logging.Handler):
         """Show a record, or leave it."""
         try:
             job: JobContext | None = getattr(record, "laneway_job", None)
-            outcome: Outcome | None = getattr(record, "laneway_outcome", None)
+            outcome: Outcome | Each | None = getattr(record, "laneway_outcome", None)
             if job is not None and record.levelno == logging.DEBUG:
                 if outcome is None:
                     self._started[job.token] = record.created
@@ -120,14 +121,15 @@ class JobLines(logging.Handler):
         except Exception:  # noqa: BLE001 - as every handler: a line that cannot be written must not stop a job
             self.handleError(record)
 
-    def _finished(self, job: JobContext, outcome: Outcome, at: float) -> None:
+    def _finished(self, job: JobContext, meant: Outcome | Each, at: float) -> None:
+        outcome = _worst(meant)
         self.outcomes[outcome.name] += 1
         seconds = at - self._started.pop(job.token, at)
         parts = (
             click.style(clock(at), dim=True),
             clip(job.task, self._task_width),
-            click.style(clip(short_id(job.id), 8), dim=True),
-            clip(job.lane or "-", 12),
+            click.style(clip(short_id(job.id) if len(job.lanes) < 2 else "-", 8), dim=True),
+            clip(job.lane or (f"{len(job.lanes)} lanes" if job.lanes else "-"), 12),
             click.style(clip(outcome.name, 9), fg=OUTCOME_COLOURS[outcome.name]),
             f"{duration(seconds):>8}",
         )
@@ -145,6 +147,13 @@ class JobLines(logging.Handler):
 
     def _write(self, line: str) -> None:
         click.echo(line, file=self._stream, color=self._colour)
+
+
+def _worst(meant: Outcome | Each) -> Outcome:
+    """Return what a run meant; of one that meant something else for each of its lanes what somebody must see first."""
+    if not isinstance(meant, Each):
+        return meant
+    return max(meant.outcomes, key=lambda outcome: SEVERITY.index(outcome.name))
 
 
 def _reason(job: JobContext, outcome: Outcome) -> list[str]:

@@ -46,7 +46,10 @@ def document(seen: Snapshot) -> dict[str, Any]:
     return {
         "store": safe_url(seen.store),
         "counts": seen.counts,
-        "queues": [{"name": queue.name, "paused": queue.paused, "counts": queue.counts} for queue in seen.queues],
+        "queues": [
+            {"name": queue.name, "paused": queue.paused, "collects": queue.collects, "counts": queue.counts}
+            for queue in seen.queues
+        ],
         "totals": seen.totals,
         "workers": [worker_document(worker) for worker in seen.workers],
         "recent": [run_document(run) for run in seen.recent],
@@ -61,11 +64,15 @@ def _lines(seen: Snapshot) -> list[str]:
 
     states = list(seen.counts)
     queues = [
-        [queue.name, "yes" if queue.paused else "no", *(str(queue.counts[state]) for state in states)] for queue in seen.queues
-    ]
+        [
+            queue.name, "yes" if queue.paused else "no", *(str(queue.counts[state]) for state in states),
+            "lanes" if queue.collects else "jobs",
+        ]
+        for queue in seen.queues
+    ]  # fmt: skip
     heads = ["finished", "task", "id", "queue", "lane", "outcome", "took"]
-    busy = sum(len(worker.jobs) for worker in seen.workers)
-    total = ["all", "", *(str(seen.counts[state]) for state in states)]
+    running = sum(worker.busy for worker in seen.workers)
+    total = ["all", "", *(str(seen.counts[state]) for state in states), ""]
     runs = [
         [
             clock(run.finished / SECOND), run.task, run.id, run.queue, run.lane or "-", run.outcome,
@@ -76,11 +83,11 @@ def _lines(seen: Snapshot) -> list[str]:
     return [
         f"store: {seen.store}",
         "",
-        *aligned(["queue", "paused", *states], [*queues, total], [False, False, *(True for _ in states)]),
+        *aligned(["queue", "paused", *states, "counts"], [*queues, total], [False, False, *(True for _ in states), False]),
         "",
         f"totals: {', '.join(f'{name} {number}' for name, number in seen.totals.items())}",
         "",
-        f"workers: {len(seen.workers)}, running {busy} of {sum(worker.slots for worker in seen.workers)} slots",
+        f"workers: {len(seen.workers)}, running {running} of {sum(worker.slots for worker in seen.workers)} slots",
         "",
         *(aligned(heads, runs, [name == "took" for name in heads]) if runs else ["no runs yet"]),
     ]

@@ -30,6 +30,7 @@ STATE_COLOURS = {
     "blocked": "magenta",
     "running": "green",
     "dead": "red",
+    "halted": "red",
     "done": "green",
     "cancelled": "magenta",
 }

@@ -78,7 +78,7 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
     rows: list[list[str | Cell]] = [
         [
             worker.id, worker.host, str(worker.pid or ""), Cell(worker.phase, colours.get(worker.phase, "")),
-            f"{len(worker.jobs)}/{worker.slots}", ",".join(worker.queues) or "all",
+            f"{worker.busy}/{worker.slots}", ",".join(worker.queues) or "all",
             "" if worker.uptime is None else duration(worker.uptime), moment(worker.last_beat),
             f"{worker.rss / (1 << 20):.0f}M" if worker.rss else "", ",".join(sorted({job.task for job in worker.jobs})),
         ]
@@ -117,8 +117,8 @@ def _tell(
     with opened(app_option, store) as app:
         chosen = _chosen(app, names, everyone)
         if len(chosen) > 1:
-            busy = sum(len(worker.jobs) for worker in chosen)
-            confirmed(f"Tell {len(chosen)} workers, which run {busy} jobs, to {'stop' if stop else 'be quiet'}?", yes=yes)
+            running = sum(worker.busy for worker in chosen)
+            confirmed(f"Tell {len(chosen)} workers, which run {running} jobs, to {'stop' if stop else 'be quiet'}?", yes=yes)
         for worker in chosen:
             (app.inspect.stop if stop else app.inspect.quiet)(worker)
     told = ", ".join(worker.id for worker in chosen) or "nobody: no worker runs"

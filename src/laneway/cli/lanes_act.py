@@ -1,0 +1,236 @@
+"""Acting on lanes: `laneway lanes run|drop-oldest|drop|kill|delete`.
+
+What removes more than one payload, or acts on many lanes, asks first.
+
+Enters: a lane, or a collector's queue.  Leaves: what was changed.  Called by: `lanes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from laneway.cli import complete
+from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, plural, question_options, said
+
+if TYPE_CHECKING:
+    from laneway.app import App
+    from laneway.store.inspect import LaneInfo
+
+__all__ = ["ACTIONS", "lane_argument"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ALIVE = ("scheduled", "ready", "retrying", "running")
+
+
+def lane_argument(function: F) -> F:
+    """Add the lane, and the queue it is of."""
+    function = click.option(
+        "--queue", metavar="QUEUE", help="Of this queue, if more than one has such a lane.", shell_complete=complete.queues
+    )(function)  # fmt: skip
+    return click.argument("name", metavar="LANE", shell_complete=complete.lanes)(function)
+
+
+def _check_collector(app: App, queue: str, instead: str) -> None:
+    """Refuse a queue whose lanes are made of jobs."""
+    from laneway.cli.known import check_queue  # noqa: PLC0415 - the help needs none of it
+
+    check_queue(app, queue)
+    if any(found.name == queue and not found.collects for found in app.inspect.queues()):
+        raise click.UsageError(f"queue {queue} is no collector's: act on its jobs with laneway jobs {instead} --queue {queue}")
+
+
+def _parts(counted: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {state}" for state, number in counted.items() if number)
+
+
+# -- run now -----------------------------------------------------------------------------------------------------
+
+
+@click.command(
+    "run", cls=Command,
+    epilog=examples("laneway lanes run order-7", "laneway lanes run --all --queue shop.sync_orders --yes"),
+)  # fmt: skip
+@click.argument("name", metavar="[LANE]", required=False, shell_complete=complete.lanes)
+@click.option("--all", "everything", is_flag=True, help="All lanes of a collector.")
+@click.option("--queue", metavar="QUEUE", help="Of this queue.", shell_complete=complete.queues)
+@question_options
+@app_options
+@json_option
+def run(
+    name: str | None, everything: bool, queue: str | None, yes: bool, dry_run: bool, app_option: str | None, store: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Let lanes run now that wait for their time or their retry."""
+    if (name is None) != everything:
+        how = "laneway lanes run LANE, or with --all --queue QUEUE for all of a collector"
+        raise click.UsageError(f"a lane and --all together: use one of them. {how}" if name else f"say which lane: {how}")
+    with opened(app_option, store) as app:
+        if name is not None:
+            text, document = _run_one(app, name, queue, dry_run)
+        elif queue is None:
+            raise click.UsageError("--all is for the lanes of one collector: name its queue with --queue")
+        else:
+            text, document = _run_all(app, queue, yes=yes, dry_run=dry_run)
+    said(text, {**document, "dry_run": dry_run}, as_json)
+
+
+def _run_one(app: App, name: str, queue: str | None, dry_run: bool) -> tuple[str, dict[str, Any]]:
+    from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.lane_views import label  # noqa: PLC0415
+
+    lane = find_lane(app, name, queue)
+    waits = lane.state == "retrying" or (lane.state == "scheduled" and lane.collects)
+    if not waits or not (dry_run or app.inspect.run_lane(lane.queue, lane.lane)):
+        raise click.ClickException(f"{label(lane)} {_cannot_run(lane)}")
+    text = f"{label(lane)} would be due now; nothing was changed" if dry_run else f"{label(lane)} is due now"
+    return text, {"queue": lane.queue, "lane": lane.lane, "matched": 1, "changed": int(not dry_run)}
+
+
+def _cannot_run(lane: LaneInfo) -> str:
+    """Say why a lane is not made to run now, and what else can be done."""
+    match lane.state:
+        case "dead":
+            return f"is halted by job {lane.head}: replay it with laneway jobs retry {lane.head}, or delete it to go on"
+        case "scheduled":
+            return f"waits for the time of job {lane.head}: change it with laneway jobs reschedule {lane.head} --in 0s"
+        case "running":
+            return "runs already"
+        case _:
+            return "is due already: laneway lanes explain says what it waits for"
+
+
+def _run_all(app: App, queue: str, *, yes: bool, dry_run: bool) -> tuple[str, dict[str, Any]]:
+    _check_collector(app, queue, "retry")
+    counted = {state: app.inspect.count(state, queue=queue) for state in ("retrying", "scheduled")}
+    matching = sum(counted.values())
+    if matching and not dry_run:
+        confirmed(f"Let {plural(matching, 'lane')} of {queue} run now ({_parts(counted)})?", yes=yes)
+    changed = app.inspect.run_lanes(queue) if matching and not dry_run else 0
+    text = f"{plural(changed, 'lane')} of {queue} made due now"
+    if dry_run:
+        text = f"{plural(matching, 'lane')} of {queue} would be made due now; nothing was changed"
+    return text, {"queue": queue, "matched": matching, "changed": changed}
+
+
+# -- drop --------------------------------------------------------------------------------------------------------
+
+
+@click.command(
+    "drop-oldest", cls=Command,
+    epilog=examples("laneway lanes drop-oldest order-7", "laneway lanes drop-oldest order-7 --queue shop.sync_orders"),
+)  # fmt: skip
+@lane_argument
+@app_options
+@json_option
+def drop_oldest(name: str, queue: str | None, app_option: str | None, store: str | None, as_json: bool) -> None:
+    """Remove a lane's oldest payload for good.
+
+    That is the one with the lowest score among those that wait; what runs is left alone.
+    """
+    from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.lane_views import label, payload_text  # noqa: PLC0415
+
+    with opened(app_option, store) as app:
+        lane = find_lane(app, name, queue)
+        if not lane.collects:
+            raise click.UsageError(f"{label(lane)} has jobs, not payloads: remove the first with laneway jobs delete {lane.head}")
+        dropped = app.inspect.drop_oldest(lane.queue, lane.lane)
+        if dropped is None:
+            raise click.ClickException(f"in {label(lane)} nothing waits: what is in it runs")
+    left = lane.size - 1
+    document = {"queue": lane.queue, "lane": lane.lane, "payload": dropped.value, "score": dropped.score, "left": left}
+    said(f"dropped from {label(lane)}, {left:,} left: {payload_text(dropped)}", document, as_json)
+
+
+@click.command(
+    "drop",
+    cls=Command,
+    epilog=examples("laneway lanes drop order-7", "laneway lanes drop order-7 --queue shop.sync_orders --yes"),
+)
+@lane_argument
+@question_options
+@app_options
+@json_option
+def drop(
+    name: str, queue: str | None, yes: bool, dry_run: bool, app_option: str | None, store: str | None, as_json: bool
+) -> None:
+    """Remove a lane with all that is in it, for good.
+
+    What waits goes at once, what runs when its run has ended. A halted lane goes too; what else is dead stays.
+    """
+    from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.lane_views import label, size, state  # noqa: PLC0415
+
+    with opened(app_option, store) as app:
+        lane = find_lane(app, name, queue)
+        what = f"{label(lane)} with {size(lane)}"
+        if not dry_run:
+            confirmed(f"Drop {what} ({state(lane)})?", yes=yes)
+        dropped = 0 if dry_run else app.inspect.drop_lane(lane.queue, lane.lane)
+    text = f"{what} would be dropped; nothing was changed" if dry_run else f"{what} dropped"
+    if dropped and lane.state == "running":
+        text += "; what runs goes when its run has ended"
+    document = {"queue": lane.queue, "lane": lane.lane, "size": lane.size, "matched": 1, "changed": int(dropped > 0)}
+    said(text, {**document, "dry_run": dry_run}, as_json)
+
+
+# -- all that fail -----------------------------------------------------------------------------------------------
+
+
+def _failing_options(function: F) -> F:
+    for option in (
+        json_option,
+        app_options,
+        question_options,
+        click.option("--queue", metavar="QUEUE", help="The collector's queue.", shell_complete=complete.queues),
+        click.option("--failing", is_flag=True, help="All lanes that have failed and wait for their retry, or run again."),
+    ):
+        function = option(function)
+    return function
+
+
+def _act_failing(
+    verb: str, past: str, *, failing: bool, queue: str | None, yes: bool, dry_run: bool,
+    app_option: str | None, store: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    if not failing or queue is None:
+        raise click.UsageError(
+            f"say which lanes: laneway lanes {verb} --failing --queue QUEUE. One lane is removed with laneway lanes drop LANE"
+        )
+    with opened(app_option, store) as app:
+        _check_collector(app, queue, f"{verb} --failing")
+        counted = {state: app.inspect.count(state, queue=queue, failing=True) for state in ALIVE}
+        matching = sum(counted.values())
+        if matching and not dry_run:
+            question = f"{verb.capitalize()} {plural(matching, 'failing lane')} of {queue} with all payloads ({_parts(counted)})?"
+            confirmed(question, yes=yes)
+        act = app.inspect.kill_all if verb == "kill" else app.inspect.delete_all
+        changed = act(queue=queue, failing=True) if matching and not dry_run else 0
+    text = f"{plural(changed, 'failing lane')} of {queue} {past}"
+    if dry_run:
+        text = f"{plural(matching, 'failing lane')} of {queue} would be {past}; nothing was changed"
+    said(text, {"queue": queue, "matched": matching, "changed": changed, "dry_run": dry_run}, as_json)
+
+
+@click.command("kill", cls=Command, epilog=examples("laneway lanes kill --failing --queue shop.sync_orders --dry-run"))
+@_failing_options
+def kill(**options: Any) -> None:
+    """Let failing lanes of a collector die.
+
+    Their payloads are dead then, each by itself: laneway jobs retry --state dead --queue QUEUE puts them back.
+    """
+    _act_failing("kill", "killed", **options)
+
+
+@click.command("delete", cls=Command, epilog=examples("laneway lanes delete --failing --queue shop.sync_orders --dry-run"))
+@_failing_options
+def delete(**options: Any) -> None:
+    """Remove failing lanes of a collector, for good."""
+    _act_failing("delete", "deleted", **options)
+
+
+ACTIONS = (run, drop_oldest, drop, kill, delete)

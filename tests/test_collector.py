@@ -86,6 +86,20 @@ def test_equal_payloads_become_one_with_the_smaller_score(app: App) -> None:
     assert seen == [{"a": [{"x": 1, "y": 2}, "between"]}]
 
 
+def test_payloads_are_compared_as_they_arrive(app: App) -> None:
+    seen: list[Order] = []
+
+    @app.collector(name="collect")
+    def collect(lanes: dict[str, list[Order]]) -> None:
+        seen.extend(lanes["a"])
+
+    collect.enqueue("a", Order(1, 1, 90))
+    collect.enqueue("a", Order(1, 1, 90.0))
+    burst(app)
+
+    assert seen == [Order(1, 1, 90.0)]
+
+
 @pytest.mark.parametrize(("max_lanes", "sizes"), [(1, [1] * 7), (3, [3, 3, 1]), (10, [7])])
 def test_a_run_gets_up_to_max_lanes(app: App, max_lanes: int, sizes: list[int]) -> None:
     collect, seen = collecting(app, max_lanes=max_lanes)
@@ -332,7 +346,11 @@ def test_a_wrong_option_is_refused_where_it_is_written(app: App, options: dict[s
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"max_wait": 5}, "goes with debounce"), ({"debounce": 5, "max_wait": 4}, "cannot be shorter")],
+    [
+        ({"max_wait": 5}, "goes with debounce"),
+        ({"debounce": 5, "max_wait": 4}, "cannot be shorter"),
+        ({"merge": "last", "max_payloads": 3}, "the newest of all"),
+    ],
 )
 def test_options_that_do_not_go_together(app: App, options: dict[str, Any], words: str) -> None:
     with pytest.raises(DeclarationError, match=words):
@@ -511,6 +529,37 @@ def test_when_no_retry_is_left_the_oldest_payload_dies_and_the_rest_begins_anew(
     assert app.inspect.counts() == ALL_DONE
 
 
+def test_where_only_the_newest_is_tried_all_of_the_lane_die_together(app: App) -> None:
+    collect, seen = failing(app, [ValueError("no")] * 3, merge="last")
+
+    collect.enqueue_many([("a", number, number) for number in range(4)])
+    burst(app)
+
+    assert seen == [{"a": [3]}] * 3
+    assert sorted(job.args or [] for job in app.inspect.jobs("dead")) == [[0], [1], [2], [3]]
+    assert app.inspect.retry_all("dead") == 4
+    burst(app)
+    assert seen[3:] == [{"a": [3]}]
+    assert app.inspect.counts() == ALL_DONE
+
+
+def test_a_lane_that_died_and_was_done_later_is_done(app: App) -> None:
+    collect, _ = failing(app, [ValueError("no")], retry=Retry(times=0))
+
+    handle = collect.enqueue("a", 1)
+    burst(app)
+    assert handle.state() == "dead"
+    assert "gave up" in str(handle.explain()) or "dead" in str(handle.explain())
+    collect.enqueue("a", 2)
+    burst(app)
+
+    assert handle.state() == "done"
+    assert "finished" in str(handle.explain())
+    assert LaneHandle(app, "collect", "never").state() == "gone"
+    with pytest.raises(UnknownLane):
+        LaneHandle(app, "collect", "never").explain()
+
+
 def test_collectors_retry_25_times_unless_they_say_otherwise(app: App) -> None:
     collect, _ = collecting(app)
     assert collect.retry.times == 25
@@ -606,6 +655,9 @@ def test_middlewares_see_the_collector_and_its_batch(app: App) -> None:
     @app.client_middleware
     def client(draft: LaneDraft) -> Generator[None]:
         told.append(("client", draft.task, draft.lane, draft.payload, draft.args))
+        assert (draft.id[:2], draft.queue, draft.kwargs, draft.priority, draft.retry, draft.expires) == (
+            "l-", "collect", {}, 0, None, None,
+        )  # fmt: skip
         draft.headers["trace"] = "x"
         if draft.lane == "rename":
             draft.lane = "renamed"
@@ -799,7 +851,9 @@ def test_a_lane_can_be_looked_into_and_its_oldest_dropped(app: App) -> None:
     assert dropped.value == "x"
     burst(app)
     assert seen == [{"a": ["y"]}]
-    assert app.inspect.drop_oldest("collect", "a") is None
+    for act in (app.inspect.drop_oldest, app.inspect.payloads):
+        with pytest.raises(UnknownLane):
+            act("collect", "a")
 
 
 def test_a_lane_can_be_dropped_and_unknown_ones_are_said_to_be(app: App) -> None:

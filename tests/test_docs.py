@@ -20,10 +20,12 @@ from pathlib import Path
 import pytest
 
 import laneway
+from laneway.inspection import Inspection
+from laneway.options import CollectorOptions, JobOptions, TaskOptions
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
-EXAMPLES = {path.name: path for path in sorted((ROOT / "examples").glob("*.py"))}
+EXAMPLES = {str(path.relative_to(ROOT / "examples")): path for path in sorted((ROOT / "examples").rglob("*.py"))}
 
 END = "\x1e"  # printed after each block
 SAID = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
@@ -113,6 +115,14 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     assert run(EXAMPLES[name], tmp_path)
 
 
+def test_the_orders_show_what_goes_wrong_without_a_collector(tmp_path: Path) -> None:
+    naive, careful = (line.split() for line in run(EXAMPLES["orders/app.py"], tmp_path).splitlines()[1:])
+    assert int(naive[3]) == 400
+    assert int(naive[5]) > 0, "no order was overwritten"
+    assert int(careful[2]) == 40
+    assert int(careful[4]) == 0
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_takes_a_store(name: str, tmp_path: Path) -> None:
     run(EXAMPLES[name], tmp_path, LANEWAY_URL="sqlite:///given.db")
@@ -134,6 +144,19 @@ def test_the_readme_leads_to_every_document() -> None:
 @pytest.mark.parametrize("name", laneway.__all__)
 def test_the_reference_has_every_public_name(name: str) -> None:
     assert re.search(rf"\b{name}\b", DOCUMENTS["docs/reference.md"].read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", [name for name in dir(Inspection) if not name.startswith("_")])
+def test_the_reference_has_all_that_can_be_looked_at_and_done(name: str) -> None:
+    assert f"`{name}(" in DOCUMENTS["docs/reference.md"].read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*TaskOptions.__annotations__, *JobOptions.__annotations__, *CollectorOptions.__annotations__})
+)
+def test_the_reference_has_every_option(name: str) -> None:
+    rows = re.findall(r"^\| (.*?) \|", DOCUMENTS["docs/reference.md"].read_text(encoding="utf-8"), re.MULTILINE)
+    assert any(f"`{name}`" in row for row in rows)
 
 
 def test_a_document_becomes_a_program_with_the_same_lines() -> None:

@@ -55,9 +55,16 @@ def test_the_default_wait_is_never_refused_however_many_retries(retries: int) ->
     assert grow(retries) > 0
 
 
-def test_25_retries_take_about_three_weeks() -> None:
-    total = sum(Retry(times=25).delay(retries) for retries in range(25))
-    assert 20 <= total / 86_400 <= 23
+@pytest.mark.parametrize(
+    ("times", "days"),
+    [(14, 1), (16, 2), (18, 3), (19, 5), (20, 6), (21, 8), (22, 10), (23, 13), (24, 16), (25, 20)],
+)
+@pytest.mark.parametrize("chance", [0.0, 0.5, 0.999])
+def test_all_retries_together_take_so_many_full_days(
+    times: int, days: int, chance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.random", lambda: chance)
+    assert sum(Retry(times=times).delay(retries) for retries in range(times)) // 86_400 == days
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ class AnyCollector(Declared, Generic[T, C]):
         """Find mistakes where they are made: at the declaration."""
         if "max_wait" in options and "debounce" not in options:
             raise DeclarationError(f"{self.name}: max_wait= goes with debounce=")
+        if self.last_only and self.max_payloads is not None:
+            raise DeclarationError(f'{self.name}: merge="last" hands over the newest of all, and max_payloads= cuts it off')
         if self._longest < self._quiet:
             raise DeclarationError(f"{self.name}: max_wait= is the most that debounce= may add up to: it cannot be shorter")
         parameters = [*inspect.signature(self.function).parameters.values()]
@@ -310,6 +312,8 @@ class _PayloadType:
             body = self._codec.encode(payload, canonical=True)
             check_size(body)
             there = self.unpack(body)
+            # As it will arrive: 90 and 90.0 are equal where the annotation says float.
+            body = self._codec.encode(there, canonical=True)
         except PayloadTooLarge as error:
             raise PayloadTooLarge(f"{self._name}: {error}") from None
         except (TypeError, ValueError, OverflowError) as error:

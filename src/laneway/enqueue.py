@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from laneway.errors import BadOption, BulkError, LanewayError
 from laneway.instant import micros
@@ -150,9 +150,19 @@ class LaneDraft:
         return self.task
 
     @property
+    def id(self) -> str:
+        """The lane's id."""
+        return lane_id(self.task, check_lane(self.lane))
+
+    @property
     def args(self) -> tuple[object, ...]:
         """The payload, as on a job's draft."""
         return (self.payload,)
+
+    # What else a job's draft has, for middlewares that look: payloads have none of it.
+    priority: ClassVar[int] = 0
+    retry: ClassVar[Retry | None] = None
+    expires: ClassVar[float | None] = None
 
     @property
     def kwargs(self) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob
-from laneway.job import State, lane_id
+from laneway.job import State
 
 if TYPE_CHECKING:
     from laneway.app import App
@@ -111,11 +111,8 @@ class LaneHandle:
         self.lane = lane
 
     def state(self) -> State:
-        """Return where the lane stands now: `dead` if all that is left of it is dead, `gone` if nobody remembers it."""
-        state = self._app.store_inspect.result(lane_id(self.queue, self.lane)).state
-        if state in ("done", "gone") and self._app.inspect.count("dead", queue=self.queue, lane=self.lane):
-            return "dead"
-        return state
+        """Return where the lane stands now: `dead` if its last payload died, `gone` if nobody remembers it."""
+        return self._app.inspect.lane_state(self.queue, self.lane)
 
     def explain(self) -> Explanation:
         """Say why it is where it is."""

@@ -128,7 +128,10 @@ class Inspection(LaneInspection):
     # -- all that match --------------------------------------------------------------------------------------
 
     def retry_all(self, state: str | None = None, **which: Any) -> int:
-        """Replay all dead jobs that match, and make due what waits for its retry; filters as in `jobs`. How many it were."""
+        """Replay all dead jobs that match, and make due what waits for its retry; filters as in `jobs`. How many it were.
+
+        Of a collector all lanes that wait, whatever they wait for: give a state to mean less.
+        """
         return self._store().act_all("retry", _filter(state, **which))
 
     def cancel_all(self, state: str | None = None, **which: Any) -> int:

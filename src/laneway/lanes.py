@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from laneway.errors import ConfigError, UnknownLane, did_you_mean
-from laneway.job import check_lane
+from laneway.job import State, check_lane, lane_id
 from laneway.store.inspect import LANE_ORDERS, Filter, LaneInfo, LanePage, PayloadInfo, PayloadPage
 
 if TYPE_CHECKING:
@@ -50,10 +50,16 @@ class LaneInspection:
     def payloads(self, queue: str, lane: str | int, *, limit: int = 100, after: str | None = None) -> PayloadPage:
         """List the payloads of a collector's lane: first what runs, then what waits, the oldest first by score."""
         _check_limit(limit)
-        return self._store().payloads(queue, check_lane(lane), limit, after)
+        found = self._store().payloads(queue, check_lane(lane), limit, after)
+        if not found and after is None:
+            self.lane(queue, lane)
+        return found
 
     def run_lane(self, queue: str, lane: str | int) -> bool:
-        """Let a lane run now that waits for its time or its retry. False if it is due already, runs or is halted."""
+        """Let a lane run now that waits for its retry, or a collector's whatever it waits for.
+
+        False if it is due already, runs or is halted; or if its next job is to run later: that can be rescheduled.
+        """
         found = self.lane(queue, lane)
         return found.state in ("scheduled", "retrying") and self._store().retry(found.head)
 
@@ -63,7 +69,10 @@ class LaneInspection:
 
     def drop_oldest(self, queue: str, lane: str | int) -> PayloadInfo | None:
         """Remove the payload with the lowest score that waits in a collector's lane, and return it; None if none waits."""
-        return self._store().drop_oldest(queue, check_lane(lane))
+        dropped = self._store().drop_oldest(queue, check_lane(lane))
+        if dropped is None:
+            self.lane(queue, lane)
+        return dropped
 
     def drop_lane(self, queue: str, lane: str | int) -> int:
         """Remove all that is in a lane: what waits at once, what runs when its run has ended. How many jobs or lanes it were.
@@ -76,8 +85,27 @@ class LaneInspection:
         return dropped + (halted and self._store().delete(found.head))
 
     def explain_lane(self, queue: str, lane: str | int) -> Explanation:
-        """Say why a lane is where it is."""
-        return self.explain(self.lane(queue, lane).head)
+        """Say why a lane is where it is; of a collector's that has finished, how."""
+        try:
+            return self.explain(self.lane(queue, lane).head)
+        except UnknownLane:
+            state = self.lane_state(queue, lane)
+            if state == "gone":
+                raise
+            name = check_lane(lane)
+            dead = self._store().jobs(Filter("dead", queue, lane=name), 1, None, newest=True) if state == "dead" else []
+            return self.explain(dead[0].id if dead else lane_id(queue, name))
+
+    def lane_state(self, queue: str, lane: str | int) -> State:
+        """Return where a collector's lane stands: `dead` if its last payload died, `gone` if nobody remembers it."""
+        id_ = lane_id(queue, check_lane(lane))
+        state = self._store().result(id_).state
+        if state == "gone" and self._store().count(Filter("dead", queue, lane=check_lane(lane))):
+            return "dead"
+        if state == "done":
+            last = next((run for run in self._store().recent(1000) if run.id == id_), None)
+            return "dead" if last is not None and last.outcome == "dead" else state
+        return state
 
 
 def _check_limit(limit: int) -> None:

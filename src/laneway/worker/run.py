@@ -373,17 +373,25 @@ class Runner:
         outcomes: list[Outcome] = []
         for lane, cause in zip(job.claim.lanes, batch.causes(job.claim, error), strict=True):
             outcome = _DONE if cause is None else judge(policy, lane.attempt, cause, describe)
+            if isinstance(outcome, Dead) and self._tried_last_only(job):
+                outcome = msgspec.structs.replace(outcome, payloads=tuple([payload.body for payload in lane.payloads]))
             outcomes.append(outcome)
             if isinstance(outcome, Dead) and cause is not None:
                 self._lane_died(job.claim, lane, outcome, cause)
-        failed = [lane for lane, outcome in zip(job.lanes, outcomes, strict=True) if isinstance(outcome, Retrying)]
+        failed = [(lane, meant) for lane, meant in zip(job.lanes, outcomes, strict=True) if isinstance(meant, Retrying)]
         if failed:
-            info = describe(error)
+            info = failed[0][1].error
             log.warning(
-                "%s failed in %d of %d lanes (%s): %s: %s",
-                job.task, len(failed), len(outcomes), _some(failed), info.kind, info.message, extra={"laneway_job": job},
+                "%s failed in %d of %d lanes (%s), the first: %s: %s",
+                job.task, len(failed), len(outcomes), _some([lane for lane, _ in failed]), info.kind, info.message,
+                extra={"laneway_job": job, "laneway_outcome": Each(tuple(outcomes))},
             )  # fmt: skip
         return Each(tuple(outcomes))
+
+    def _tried_last_only(self, job: JobContext) -> bool:
+        """Say whether the newest payload stood for all of its lane: then they die together, since no older one was tried."""
+        task = self._tasks.get(job.task)
+        return is_collector(task) and task.last_only
 
     def _lane_died(self, claim: Claim, lane: LaneClaim, outcome: Dead, error: BaseException) -> None:
         """Tell of payloads of a collector's lane that give up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -10,11 +11,11 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from harness import Table, alternate, percentile, rate
+from harness import ROUNDS, Table, alternate, percentile, rate
 from laneway import App
 from laneway.instant import now_micros
-from laneway.job import Claim, Job, new_id
-from laneway.outcome import Done, Settled
+from laneway.job import Claim, Gather, Job, lane_id, new_id
+from laneway.outcome import Done, Each, Settled
 from laneway.store.contract import Want
 from laneway.store.sqlite import SQLiteStore
 from raw import Raw
@@ -283,4 +284,64 @@ def share(where: Path) -> None:
     app.close()
 
 
-PARTS = {part.__name__: part for part in (push, exchange, lanes, later, latency, wake, share)}
+def payloads(number: int, lanes: int, delay: int = 0, first: int = 0) -> list[Job]:
+    """Make payloads, in turn for each of some lanes."""
+    names = [f"order-{first + n}" for n in range(lanes)]
+    ids = [lane_id("orders", name) for name in names]
+    return [
+        Job(ids[n % lanes], "app.sync", "orders", b'{"id":%d}' % n, names[n % lanes], 0, delay, gather=Gather())
+        for n in range(number)
+    ]
+
+
+def collect_all(store: SQLiteStore, most: int) -> int:
+    """Claim and settle runs of up to so many lanes until nothing is left; return how many payloads that was."""
+    claims: list[Claim] = []
+    number = 0
+    want = [Want("orders", 100, most)]
+    while True:
+        settled = [Settled(claim, Each((DONE,) * len(claim.lanes)), 1, 2) for claim in claims]
+        claims = store.exchange("w", settled, want, 100).claims
+        if not claims:
+            return number
+        number += sum(len(lane.payloads) for claim in claims for lane in claim.lanes)
+
+
+def collect(where: Path) -> None:
+    """A collector's payloads: push them, and claim and settle their lanes, in batches of 100 runs."""
+    table = Table("collectors, payloads per second", "", "push", "exchange")
+    number = 20_000
+    for name, of_lanes, most in (
+        ("20,000 lanes of one, 1 in a run", number, 1), ("20,000 lanes of one, 10 in a run", number, 10),
+        ("1,000 lanes of twenty, 10 in a run", 1_000, 10), ("one lane of 20,000", 1, 1),
+    ):  # fmt: skip
+        store = SQLiteStore(where / f"{of_lanes}-{most}.db")
+        table.row(name, *_push_and_collect(store, payloads(number, of_lanes), most))
+        store.close()
+    waiting = Table("collectors, lanes per second, 10 in a run", "", "push", "exchange", "ratio")
+    small, later, before = (SQLiteStore(where / f"{name}.db") for name in ("small", "later", "before"))
+    for portion in range(0, 100_000, 1000):
+        later.push(payloads(1000, 1000, delay=3600 * 1_000_000, first=1_000_000 + portion))
+        before.push(payloads(1000, 1000, first=1_000_000 + portion))
+    alone = _push_and_collect(small, payloads(number, number), 10)
+    waiting.row("20,000 lanes", *alone, "")
+    behind = _push_and_collect(later, payloads(number, number), 10)
+    waiting.row("20,000 lanes, 100,000 for later", *behind, behind[1] / alone[1])
+    ready = rate(100_000, lambda: collect_all(before, 10))
+    waiting.row("100,000 lanes that are ready", "", ready, ready / alone[1])
+    for store in (small, later, before):
+        store.close()
+
+
+def _push_and_collect(store: SQLiteStore, jobs: list[Job], most: int) -> list[float]:
+    """Return payloads per second, pushed a thousand at a time, and claimed and settled."""
+
+    def round_trip() -> tuple[float, float]:
+        portions = [jobs[start : start + 1000] for start in range(0, len(jobs), 1000)]
+        return rate(len(jobs), lambda: _each(store.push, portions)), rate(len(jobs), lambda: collect_all(store, most))
+
+    rounds = [round_trip() for _ in range(ROUNDS)]
+    return [statistics.median(figures) for figures in zip(*rounds, strict=True)]
+
+
+PARTS = {part.__name__: part for part in (push, exchange, lanes, collect, later, latency, wake, share)}

@@ -93,7 +93,7 @@ class Fleet:
         self.slots = slots
         self.log = log
         self._trial = trial
-        command = [sys.executable, "-m", "laneway", "worker", fleet_jobs.__file__, "-s", str(slots), *options]
+        command = [sys.executable, "-m", "laneway", "worker", trial.program, "-s", str(slots), *options]
         self.since = time.monotonic_ns()
         with log.open("wb") as out:
             self.process = subprocess.Popen(
@@ -240,6 +240,7 @@ class Trial:
 
     folder: Path
     dead_after: float = 15.0
+    program: str = fleet_jobs.__file__  #: the app that its fleets run
 
     def __post_init__(self) -> None:
         self.app = App(url(self.folder))
@@ -394,10 +395,10 @@ class Trial:
 
 
 @contextlib.contextmanager
-def open_trial(folder: Path, dead_after: float = 15.0) -> Generator[Trial]:
+def open_trial(folder: Path, dead_after: float = 15.0, program: str = fleet_jobs.__file__) -> Generator[Trial]:
     """Hold a trial. Meanwhile orphans of its fleets come to this process."""
     _adopt_orphans(True)
-    trial = Trial(folder, dead_after)
+    trial = Trial(folder, dead_after, program)
     try:
         yield trial
     finally:

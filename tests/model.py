@@ -26,6 +26,8 @@ RULES = frozenset({
     "of equal jobs one waits",
     "a key ends at the claim",  # so that a change during the run is not swallowed
     "what has started does not expire",
+    "a dead head halts its lane",  # if it died so: nobody passes it
+    "a halted head keeps its place",  # when it is replayed
 })  # fmt: skip
 
 
@@ -48,6 +50,7 @@ class Job:
     lost: str = ""  # why the claim before was lost: forgotten when a run has come to an end
     claimed: bool = False  # at least once, since it took its place
     started: bool = False  # a run was settled, or lost with its worker
+    halts: bool = False  # it is dead, and its lane is not to go on
 
 
 @dataclass
@@ -157,7 +160,7 @@ class Model:
             self.back(job, self.now + after, failed=outcome == "retrying")
         else:
             self.totals["processed"] += outcome == "done"
-            self.totals["failed"] += outcome == "dead"
+            self.totals["failed"] += outcome in ("dead", "halted")
             self.leave(job, outcome)
         return True
 
@@ -225,11 +228,13 @@ class Model:
 
     def retry(self, job: Job) -> bool:
         if job.where == "dead":
-            if "a replay takes a new place" in self.rules:
+            stays = job.halts and "a halted head keeps its place" in self.rules
+            if not stays and "a replay takes a new place" in self.rules:
                 self.seq += 1
                 job.place = (self.now, self.seq)
             job.due, job.where, job.attempt, job.failed = self.now, "waiting", 0, False
-            job.claimed = job.started = False
+            job.claimed = job.started = job.halts
+            job.halts = False
             return True
         if job.where == "waiting" and job.due > self.now and (job.failed or self.holds(job)):
             job.due, job.failed = self.now, False
@@ -252,11 +257,14 @@ class Model:
     def leave(self, job: Job, why: str) -> None:
         held = self.holds(job)
         self.totals["cancelled"] += why == "cancelled"
-        if why in ("dead", "killed"):
+        if why in ("dead", "halted", "killed"):
             job.where, job.worker, job.token, job.mark, job.failed = "dead", None, None, None, False
-            job.attempt, job.lost = job.attempt + (why == "dead"), ""
+            job.attempt, job.lost = job.attempt + (why != "killed"), ""
             job.due, job.key, job.expires = self.now, None, None
             self.totals["dead"] += 1
+            job.halts = held and why == "halted"
+            if job.halts and "a dead head halts its lane" in self.rules:
+                return
         else:
             del self.jobs[job.id]
             self.gone.append((job.id, why))
@@ -279,7 +287,10 @@ class Model:
     def check_order(self, job: Job) -> None:
         """At a claim: nobody else of the lane runs, and nobody who has joined it stands before."""
         for other in self.jobs.values():
-            if job.lane is None or other is job or (other.queue, other.lane) != (job.queue, job.lane) or other.where == "dead":
+            if job.lane is None or other is job or (other.queue, other.lane) != (job.queue, job.lane):
+                continue
+            assert not other.halts, "passed a halted head"
+            if other.where == "dead":
                 continue
             assert other.where != "running", "two holders"
             joined = other.claimed or other.due <= self.now
@@ -297,7 +308,8 @@ class Model:
             if job.where == "parked":
                 lane = [j for j in self.jobs.values() if (j.queue, j.lane) == (job.queue, job.lane) and j is not job]
                 assert any(
-                    j.where == "running" or (j.where == "waiting" and (self.holds(j) or j.due <= self.now)) for j in lane
+                    j.halts or j.where == "running" or (j.where == "waiting" and (self.holds(j) or j.due <= self.now))
+                    for j in lane
                 ), "stranded"
 
     # -- for comparing ---------------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ def test_flag_before_code_before_environment_before_pyproject_before_default(tmp
         ("dead_days", "0.5", 0.5, "inf"),
         ("dead_max", "5", 5, "2.5"),
         ("dead_after", "20s", 20.0, "0"),
+        ("enqueue_timeout", "500ms", 0.5, "0"),
+        ("connections", "8", 8, "0"),
     ],
 )
 def test_every_setting_is_read_and_a_bad_one_says_where_it_is_written(
@@ -95,7 +97,7 @@ def test_every_setting_is_read_and_a_bad_one_says_where_it_is_written(
 def test_every_setting_is_among_those_that_are_tested() -> None:
     assert list(SETTINGS) == [
         "url", "app", "queues", "slots", "processes", "shutdown_timeout", "beat", "timeout_grace", "max_jobs", "max_memory",
-        "dead_days", "dead_max", "dead_after",
+        "enqueue_timeout", "connections", "dead_days", "dead_max", "dead_after",
     ]  # fmt: skip
 
 
@@ -123,7 +125,9 @@ def test_an_app_takes_what_its_code_does_not_say(desk: Desk, monkeypatch: pytest
     monkeypatch.setenv("LANEWAY_DEAD_MAX", "50")
     app = App(dead_after=20)
     assert app.url == "sqlite:///other.db"
-    assert app.settings == {"dead_days": 7.0, "dead_max": 50, "dead_after": 20}
+    assert app.settings == {
+        "dead_days": 7.0, "dead_max": 50, "dead_after": 20, "enqueue_timeout": 2.0, "connections": None,
+    }  # fmt: skip
     assert app.sources["dead_after"] == "code"
 
 

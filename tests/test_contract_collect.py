@@ -319,14 +319,16 @@ class TestClaims:
         assert gives(claim(store, worker="ann")) == {"a": [1]}
         assert claim(store, worker="bob") == []
 
-    def test_the_attempt_of_a_run_is_the_highest_of_its_lanes(self, store: Store) -> None:
-        store.push([pay("a")])
-        settle(store, claim(store), Retrying(0, ERROR))
+    def test_the_attempt_of_a_run_is_the_highest_of_its_lanes(self, store: Store, clock: Clock) -> None:
         store.push([pay("b")])
+        held = claim(store)
+        store.push([pay("a")])
+        settle(store, held, Retrying(SECOND, ERROR))
+        clock.advance(1)
 
         [both] = claim(store, lanes=2)
 
-        assert (both.attempt, [lane.attempt for lane in both.lanes]) == (2, [2, 1])
+        assert (both.attempt, [(lane.lane, lane.attempt) for lane in both.lanes]) == (2, [("a", 1), ("b", 2)])
 
     def test_lanes_of_different_tasks_do_not_run_together(self, store: Store) -> None:
         store.push([pay("a"), pay("b", task="app.old"), pay("c", task="app.old")])
@@ -348,6 +350,22 @@ class TestClaims:
 
         assert sorted((held.lost, [lane.lane for lane in held.lanes]) for held in found if held.lost) == [("crash", ["b"])]
         assert sorted(lane.lane for held in found for lane in held.lanes if not held.lost) == ["a", "c"]
+
+    @pytest.mark.parametrize("how", ["given back", "recovered"])
+    def test_why_a_claim_was_lost_is_remembered_until_a_run_has_ended(self, store: Store, how: str) -> None:
+        store.push([pay("a"), pay("b")])
+        [held] = claim(store, limit=1)
+        store.recover("w", "killed by signal 11", {held.token: "crash"})
+        claim(store)
+
+        if how == "recovered":
+            store.recover("w", "killed by signal 9")
+        else:
+            store.give_back("w")
+
+        assert sorted((found.lost, [lane.lane for lane in found.lanes]) for found in claim(store, lanes=9)) == [
+            ("", ["b"]), ("crash", ["a"]),
+        ]  # fmt: skip
 
     def test_of_a_run_that_was_lost_every_lane_runs_alone_next(self, store: Store) -> None:
         store.push([pay(lane) for lane in "abc"])
@@ -526,6 +544,19 @@ class TestOutcomes:
         [only] = claim(store)
         assert (gives([only]), only.attempt) == ({"a": [2]}, 1)
 
+    def test_what_gathered_knows_nothing_of_the_run_before(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1)])
+        [held] = claim(store)
+        store.recover("w", "killed by signal 11", {held.token: "crash"})
+        [held] = claim(store)
+        store.note([(held.job.id, held.token, b'{"progress":[1,2],"log":["hi"]}')])
+        store.push([pay("a", 2)])
+
+        settle(store, [held], Done())
+
+        assert (stands(inspect).progress, stands(inspect).log, stands(inspect).errors) == (None, [], [])
+        assert [found.lost for found in claim(store)] == [""]
+
     @pytest.mark.parametrize("more", [[], [pay("a", 2, score=2)], [pay("a", 2, score=2, delay=60)]], ids=["", "more", "later"])
     def test_retrying_is_merged_at_the_failed_ones_time(
         self, store: Store, inspect: Inspect, clock: Clock, more: list[Job]
@@ -545,6 +576,8 @@ class TestOutcomes:
         [only] = claim(store)
         assert (gives([only]), only.attempt) == ({"a": [1, *([2] if more else []), 3]}, 2)
         assert [run.outcome for run in inspect.recent(9)] == ["retrying"]
+        settle(store, [only], Done())  # nothing gathers any more
+        assert (states(inspect), there(inspect)) == ({}, False)
 
     def test_merging_keeps_the_smaller_score_wherever_it_was(self, store: Store) -> None:
         store.push([pay("a", 1, score=1), pay("a", 2, score=5), pay("a", 3, score=3)])
@@ -683,7 +716,7 @@ class TestDeath:
         assert (found.args, found.kwargs, found.attempt, found.due_at) == ([1], {}, 2, as_datetime(clock()))
         assert [(error.kind, error.attempt) for error in found.errors] == [("ValueError", 1), ("OSError", 2)]
         rest = stands(inspect)
-        assert (rest.state, rest.attempt, rest.due_at) == ("ready", 0, as_datetime(clock()))
+        assert (rest.state, rest.attempt, rest.due_at, rest.errors) == ("ready", 0, as_datetime(clock()), [])
         assert states(inspect) == {"ready": 1, "dead": 1}
         assert totals(inspect, "failed", "dead", "retried") == [2, 1, 1]
         assert [run.outcome for run in inspect.recent(9)] == ["dead", "retrying"]
@@ -808,12 +841,14 @@ class TestDeath:
         store.push([pay("a", 3)])
         held = claim(store)
         store.push(more)
+        clock.advance(1)
 
         assert inspect.retry(dead(inspect, 1).id)
 
         assert (states(inspect), totals(inspect, "enqueued")) == ({"running": 1}, [2 + len(more)])
         settle(store, held, Done())
         assert (states(inspect), stands(inspect).due_at) == ({"ready": 1}, as_datetime(clock()))
+        assert stands(inspect).enqueued_at == as_datetime(clock() - SECOND * len(more))
         assert gives(claim(store)) == {"a": [1, *([2] if more else [])]}
 
     def test_a_dead_payload_can_be_deleted_and_nothing_else(self, store: Store, inspect: Inspect) -> None:
@@ -901,6 +936,25 @@ class TestAsking:
         settle(store, held, Retrying(0, ERROR))
 
         assert [(run.outcome, run.started) for run in inspect.recent(9)] == [("dead", 1)]
+
+    def test_what_gathers_has_not_failed_though_its_lane_has(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([pay("a", 1)])
+        settle(store, claim(store), Retrying(0, ERROR))
+        claim(store)
+        clock.advance(1)
+        store.push([pay("a", 2)])
+
+        inspect.kill(lane_id(QUEUE, "a"))
+
+        found = dead(inspect, 2)
+        assert ([error.kind for error in found.errors], found.attempt) == (["killed"], 0)
+        assert found.enqueued_at == as_datetime(clock())
+        store.push([pay("a", 3)])
+        clock.advance(1)
+        inspect.cancel(lane_id(QUEUE, "a"))
+        assert [(run.outcome, run.enqueued, run.started) for run in inspect.recent(1)] == [("cancelled", clock() - SECOND, 0)]
+        store.give_back("w")
+        assert (there(inspect), totals(inspect, "cancelled", "dead")) == (False, [2, 1])
 
     @staticmethod
     def end(store: Store, held: Sequence[Claim], how: str) -> None:
@@ -1248,7 +1302,7 @@ class TestLanes:
         assert names(inspect.lanes("mail", order, 99, None)) == [name for name in names(whole) if name in "hyz"]
 
     def test_pages_by_lag_go_on_though_time_does(self, store: Store, inspect: Inspect, clock: Clock) -> None:
-        store.push([pay(f"l{n}", n, delay=n) for n in range(6)])
+        store.push([pay(f"l{9 - n}", n, delay=n) for n in range(6)])
         clock.advance(2)
         page = inspect.lanes(None, "lag", 2, None)
         found = names(page)
@@ -1257,7 +1311,7 @@ class TestLanes:
             page = inspect.lanes(None, "lag", 2, page.next)
             found += names(page)
 
-        assert found == [f"l{n}" for n in range(6)]
+        assert found == ["l9", "l8", "l4", "l5", "l6", "l7"]  # the last four had no lag when it began
 
     def test_an_order_that_is_none_is_an_error_that_says_so(self, inspect: Inspect) -> None:
         with pytest.raises(ValueError, match="lag"):

@@ -543,3 +543,46 @@ def test_a_worker_that_dies_takes_its_isolated_runs_with_it_and_they_are_no_susp
 
 def _start(yard: Yard) -> Any:
     return yard.start(processes=1, slots=2)
+
+
+# -- threads -----------------------------------------------------------------------------------------------------
+
+#: Each child is a worker whose isolated runs all end for the first time, and at once.
+ALL_AT_ONCE = """
+import os, socket, sys, threading
+import msgspec
+from laneway.fleet.wire import Wire
+from laneway.outcome import Done, Each, ErrorInfo, Retrying
+from laneway.worker.isolate import _Sender, _Talk
+
+sys.setswitchinterval(1e-5)
+outcome = Each((Done(), Retrying(5, ErrorInfo(kind="x", message="y"))))
+
+def hear(barrier, line):
+    talk = _Talk(Wire.pair()[0], line)
+    barrier.wait()
+    assert talk.read_line() == [outcome]
+
+def be_worker():
+    barrier, threads = threading.Barrier(6), []
+    for _ in range(6):
+        ours, theirs = socket.socketpair()
+        _Sender(theirs).send(outcome.name, outcome)
+        threads.append(threading.Thread(target=hear, args=(barrier, ours)))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+for _ in range(60):
+    pid = os.fork()
+    if not pid:
+        be_worker()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, "a worker crashed"
+"""
+
+
+def test_isolated_runs_that_end_at_once_do_not_crash_their_worker() -> None:
+    ended = subprocess.run([sys.executable, "-c", ALL_AT_ONCE], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr

@@ -41,7 +41,7 @@ push = st.tuples(
         min_size=1, max_size=5,
     ),
 )  # fmt: skip
-outcomes = st.sampled_from(["done", "done", "done", "retrying", "snoozed", "dead", "cancelled"])
+outcomes = st.sampled_from(["done", "done", "done", "retrying", "snoozed", "dead", "halted", "cancelled"])
 exchange = st.tuples(
     st.just("exchange"),
     st.sampled_from(WORKERS),
@@ -81,6 +81,7 @@ def outcome_of(name: str, after: int) -> Outcome:
         "retrying": lambda: Retrying(after, ERROR),
         "snoozed": lambda: Snoozed(after),
         "dead": lambda: Dead(ERROR),
+        "halted": lambda: Dead(ERROR, halt=True),
         "cancelled": Cancelled,
     }
     return made[name]()
@@ -271,6 +272,7 @@ class Play:
             self.both(worker, everything, [], 0)
         for queue in sorted(self.model.paused):
             self.switch(queue, paused=False)
+        self.act_all("retry", 0, "dead", None, None)  # those that halt their lanes too
         for _ in range(3 * len(self.model.jobs) + 3):
             self.tick(100_000_000)
             _, claims = self.both("ann", [], [(queue, 3) for queue in QUEUES], 9)

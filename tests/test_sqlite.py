@@ -31,8 +31,8 @@ from laneway.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from laneway.job import Claim, Job, new_id
-from laneway.outcome import Done, ErrorInfo, Retrying, Settled
+from laneway.job import Claim, Gather, Job, lane_id, new_id
+from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Slot, Want, WorkerInfo
 from laneway.store.failures import LONG
 from laneway.store.inspect import Filter
@@ -228,6 +228,75 @@ def test_a_worker_is_judged_by_its_own_row_whatever_id_it_claims_to_have(store: 
     sql(path, "update laneway_worker set info = ? where id = 'bad'", msgspec.json.encode(another))
 
     assert store.dead_workers() == ["bad"]
+
+
+def pay(lane: str, value: int) -> Job:
+    return Job(lane_id("orders", lane), "app.sync", "orders", str(value).encode(), lane, gather=Gather())
+
+
+def test_a_lane_whose_payloads_are_missing_leaves_and_holds_up_nobody(store: SQLiteStore, path: Path) -> None:
+    store.push([pay(lane, n) for lane in "abcd" for n in range(2)])
+    sql(path, "delete from laneway_payload where lane in (select seq from laneway_job where lane in ('a', 'c'))")
+
+    claims = store.exchange("w", [], [Want("orders", 1, lanes=4)], 1).claims
+
+    assert [[lane.lane for lane in held.lanes] for held in claims] == [["b", "d"]]
+    assert claims[0].job.id == lane_id("orders", "b")
+    assert SQLiteInspect(store).counts() == {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 0, "running": 2, "dead": 0}
+    sql(path, "delete from laneway_payload")
+    assert store.give_back("w") == [lane_id("orders", "b"), lane_id("orders", "d")]
+    answer = store.exchange("w", [], [Want("orders", 5)], 5)
+    assert (answer.claims, answer.more, sum(SQLiteInspect(store).counts().values())) == ([], False, 0)
+
+
+@pytest.mark.parametrize("outcome", [Done(), Retrying(0, ErrorInfo("E", "")), Dead(ErrorInfo("E", ""))], ids=lambda o: o.name)
+def test_payloads_that_go_missing_during_a_run_harm_nobody(store: SQLiteStore, path: Path, outcome: Outcome) -> None:
+    store.push([pay("a", 1), pay("b", 1)])
+    claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
+    sql(path, "delete from laneway_payload where lane = (select seq from laneway_job where lane = 'a')")
+
+    answer = store.exchange("w", [Settled(held, Each((outcome,))) for held in claims], [Want("orders", 5)], 5)
+
+    assert answer.refused == []
+    assert [held.job.lane for held in answer.claims] == (["b"] if isinstance(outcome, Retrying) else [])
+
+
+def test_a_lanes_name_that_is_no_text_harms_only_itself(store: SQLiteStore, path: Path) -> None:
+    store.push([pay("a", 1), pay("b", 1)])
+    sql(path, "update laneway_job set lane = cast(x'ff41' as text) where lane = 'a'")
+
+    claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
+
+    assert [held.job.lane for held in claims] == ["\ufffdA", "b"]
+    assert [lane.lane for lane in SQLiteInspect(store).lanes(None, "name", 9, None)] == ["b", "\ufffdA"]
+
+
+@pytest.mark.parametrize(("running", "gathered"), [(1001, 3), (1500, 1200), (3, 1200)])
+def test_large_parts_of_a_lane_are_merged_as_small_ones_are(store: SQLiteStore, path: Path, running: int, gathered: int) -> None:
+    store.push([pay("a", n) for n in range(running)])
+    claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
+    store.push([pay("a", n) for n in range(running - 2, running - 2 + gathered)])
+
+    store.exchange("w", [Settled(claims[0], Each((Snoozed(0),)))], [], 0)
+
+    [again] = store.exchange("w", [], [Want("orders", 5)], 5).claims
+    assert [payload.body for payload in again.lanes[0].payloads] == [str(n).encode() for n in range(running + gathered - 2)]
+    store.exchange("w", [Settled(again, Each((Done(),)))], [], 0)
+    assert sql(path, "select count(*) from laneway_payload") == [(0,)]
+
+
+def test_nothing_is_left_of_lanes_that_have_left(store: SQLiteStore, path: Path) -> None:
+    inspect = SQLiteInspect(store)
+    for act in (inspect.cancel, inspect.delete, inspect.kill):
+        store.push([pay("a", n) for n in range(3)])
+        act(lane_id("orders", "a"))
+    for outcome in (Done(), Cancelled()):
+        store.push([pay(f"l{n}", n) for n in range(20)])
+        claims = store.exchange("w", [], [Want("orders", 20)], 20).claims
+        store.exchange("w", [Settled(held, Each((outcome,))) for held in claims], [], 0)
+
+    assert sql(path, "select count(*) from laneway_payload") == [(0,)]
+    assert sql(path, "select count(*) from laneway_job where state < 4") == [(0,)]
 
 
 def test_books_that_cannot_be_read_are_said_to_be_damaged(store: SQLiteStore, path: Path) -> None:

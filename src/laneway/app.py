@@ -58,13 +58,15 @@ class App:
     `url` names the store; without one it is LANEWAY_URL, else `laneway.db` beside the file that makes the app. `imports` are
     modules that declare tasks; `"shop.tasks.*"` are all of a package. Dead jobs are kept `dead_days` days (30), and at most
     `dead_max` of them (10,000). A worker on another host whose beat has not moved for `dead_after` seconds (15) is taken for
-    dead. What is not given here may be set outside, see `laneway.settings`. `format_error` makes the text that is stored of an
-    exception, in place of its traceback.
+    dead. An enqueue waits at most `enqueue_timeout` seconds (2) for the store. A store on a server has at most `connections`
+    connections of this process (5, and in a worker three more than it has slots). What is not given here may be set outside, see
+    `laneway.settings`. `format_error` makes the text that is stored of an exception, in place of its traceback.
     """
 
     def __init__(
         self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = UNSAID, dead_max: int = UNSAID,
-        dead_after: float = UNSAID, format_error: Callable[[BaseException], str] | None = None,
+        dead_after: float = UNSAID, enqueue_timeout: float = UNSAID, connections: int = UNSAID,
+        format_error: Callable[[BaseException], str] | None = None,
     ) -> None:  # fmt: skip
         if isinstance(imports, str):
             raise ConfigError(f"imports={imports!r}: use a list of modules, imports=[{imports!r}]")
@@ -72,10 +74,15 @@ class App:
         chosen = choose_url(url, sys._getframe(1).f_globals.get("__file__"), around)  # pyright: ignore[reportPrivateUsage] - the caller's file
         self.url: str = chosen.value
         check_written_url(chosen, check_url)  # a mistake surfaces here, not at the first enqueue
-        said = {"dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after}
+        said = {
+            "dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after, "enqueue_timeout": enqueue_timeout,
+            "connections": connections,
+        }  # fmt: skip
         for name, value in said.items():
             if value is not UNSAID and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
                 raise ConfigError(f"{name}={value!r}: use a number greater than 0")
+        if connections is not UNSAID and not isinstance(connections, int):
+            raise ConfigError(f"connections={connections!r}: use a whole number from 1")
         found = {name: around.find(name, code=value) for name, value in said.items()}
         self.sources = {"url": chosen.source, **{name: one.source for name, one in found.items()}}
         self.dead_after = float(found["dead_after"].value)
@@ -120,6 +127,12 @@ class App:
         self.close()
         with self._opening:
             self.url, self._stores = url, None
+
+    def set_connections(self, connections: int) -> None:
+        """Let a store on a server have so many connections of this process, whatever else is set. Before it opens."""
+        self.settings["connections"] = connections
+        with self._opening:
+            self._stores = None
 
     def testing(self, mode: str) -> Testing:
         """Put the app under test: `with app.testing("fake") as jobs`. See `laneway.testing`."""

@@ -8,7 +8,7 @@ Enters: payloads.  Leaves: drafts, and in a worker what the function is called w
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar, Unpack, cast
 import msgspec
 
 from laneway.codec import check_size
-from laneway.declared import Declared
+from laneway.declared import LOOKING, Declared
 from laneway.enqueue import LaneDraft, computed
 from laneway.errors import BadArguments, DeclarationError, PayloadTooLarge
 from laneway.handle import LaneHandle
@@ -63,6 +63,7 @@ class AnyCollector(Declared, Generic[T, C]):
             raise DeclarationError(
                 f"{self.name}: a collector's queue has its name, and {error}. Give it one with name="
             ) from None
+        self._payload: _PayloadType | None = None
         self.lane: Callable[[Any], object] | None = options.get("lane")
         self.score: Callable[[Any], object] | None = options.get("score")
         self.max_lanes: int = options.get("max_lanes", 1)
@@ -94,12 +95,23 @@ class AnyCollector(Declared, Generic[T, C]):
             if not isinstance(error.__cause__, NameError):
                 raise
 
-    @functools.cached_property
+    @property
     def payload(self) -> _PayloadType:
         """How payloads travel."""
+        if self._payload is None:
+            with LOOKING:
+                self._payload = self._payload or self._look()
+        return self._payload
+
+    def _look(self) -> _PayloadType:
         hints = hints_of(self.function, self.name)
         first = next(iter(inspect.signature(self.function).parameters))
         return _PayloadType(self.app, self.name, _payload_hint(self.name, hints.get(first)))
+
+    def prepare(self) -> None:
+        """Look into the annotations."""
+        with contextlib.suppress(DeclarationError):
+            _ = self.payload
 
     def __call__(self, lanes: dict[str, list[T]]) -> C:
         """Run the function here and now."""

@@ -15,9 +15,10 @@ from msgspec import Struct
 from laneway.errors import ConfigError, did_you_mean
 from laneway.settings import UNSAID, Found, Settings
 
-__all__ = ["StoreURL", "check_options", "check_written_url", "choose_url", "number", "parse_url", "safe_url"]
+__all__ = ["REDIS", "StoreURL", "check_options", "check_written_url", "choose_url", "number", "parse_url", "safe_url"]
 
-EXAMPLES = 'use "sqlite:///jobs.db" (a file) or "sqlite://" (in memory, one process)'
+EXAMPLES = 'use "sqlite:///jobs.db" (a file), "sqlite://" (in memory, one process) or "redis://localhost:6379/0"'
+REDIS = ("redis", "rediss", "unix")
 
 
 class StoreURL(Struct, frozen=True):
@@ -64,6 +65,9 @@ def parse_url(url: object) -> StoreURL:
         raise ConfigError(f"{url!r} is no store's URL ({error}): {EXAMPLES}") from None
     if not parts.scheme or "://" not in url:
         raise ConfigError(f"{url!r} is no store's URL: {EXAMPLES}")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if parts.scheme in REDIS:
+        return StoreURL(parts.scheme, f"{parts.netloc}{parts.path}" or "localhost", options)
     if parts.scheme != "sqlite":
         raise ConfigError(f'there is no store "{parts.scheme}" in this version: {EXAMPLES}')
     if parts.netloc:
@@ -72,7 +76,6 @@ def parse_url(url: object) -> StoreURL:
         )
     if parts.fragment:
         raise ConfigError(f"{url!r}: write # as %23")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
     return StoreURL(parts.scheme, unquote(parts.path.removeprefix("/")), options)
 
 

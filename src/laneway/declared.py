@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
     from laneway.app import App
     from laneway.cron import Schedule
 
-__all__ = ["Declared", "function_name", "single_parameters"]
+__all__ = ["LOOKING", "Declared", "function_name", "single_parameters"]
+
+
+#: Held by who looks into annotations: msgspec crashes when two threads look into a type for the first time together.
+LOOKING = threading.RLock()
 
 
 class Declared:
@@ -42,6 +47,9 @@ class Declared:
         self.schedule: Schedule | None = None
         self.is_async = inspect.iscoroutinefunction(function)
         functools.update_wrapper(cast("Callable[..., Any]", self), function, updated=())
+
+    def prepare(self) -> None:
+        """Look into the annotations, while there are no threads yet. What is wrong with them is said where they are used."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

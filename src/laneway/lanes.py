@@ -93,8 +93,8 @@ class LaneInspection:
             if state == "gone":
                 raise
             name = check_lane(lane)
-            dead = self._store().jobs(Filter("dead", queue, lane=name), 1, None, newest=True) if state == "dead" else []
-            return self.explain(dead[0].id if dead else lane_id(queue, name))
+            dead = self._store().jobs(Filter("dead", queue, lane=name), 1, None, newest=True)
+            return self.explain(dead[0].id if dead and state == "dead" else lane_id(queue, name))
 
     def lane_state(self, queue: str, lane: str | int) -> State:
         """Return where a collector's lane stands: `dead` if its last payload died, `gone` if nobody remembers it."""

@@ -159,6 +159,11 @@ SETTINGS = {
         ),
         Setting("max_jobs", _whole(1), None, "N", "Replace a process after so many jobs.", "never"),
         Setting("max_memory", read_size, None, "SIZE", "Replace a process that has more memory, such as 400M.", "never"),
+        Setting("enqueue_timeout", _seconds(0.01), 2.0, "SECONDS", "How long an enqueue may wait for the store."),
+        Setting(
+            "connections", _whole(1, 10_000), None, "N", "Connections to a store on a server, in each process.",
+            "slots + 3, or 5 in a program that only enqueues",
+        ),
         Setting("dead_days", _more_than_nothing, 30.0, "DAYS", "How long dead jobs are kept."),
         Setting("dead_max", _whole(1), 10_000, "N", "How many dead jobs are kept.", "10000"),
         Setting(

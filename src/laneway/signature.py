@@ -50,7 +50,7 @@ class Signature:
         self._variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in self._parameters)
         self._names = [p.name for p in self._parameters if p.kind in _BY_NAME]
         self._decoder = codec.decoder(list[Raw] if self._variadic else self._call_type())
-        self._result = hints.get("return", Any)
+        self._result = _decoder(codec, hints.get("return", Any))
 
     def named(self, name: str) -> Signature:
         """Return the same for a function of another name."""
@@ -229,9 +229,17 @@ class Signature:
     def decode_result(self, data: bytes) -> Any:
         """Return a result as the task's return annotation says, or plain where that cannot travel."""
         try:
-            return self._codec.decoder(self._result).decode(data)
+            return self._result.decode(data)
         except (TypeError, msgspec.MsgspecError):
             return msgspec.json.decode(data)
+
+
+def _decoder(codec: Codec, kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return a decoder for a type, or for anything if values of it cannot travel."""
+    try:
+        return codec.decoder(kind)
+    except TypeError:
+        return msgspec.json.Decoder()
 
 
 def hints_of(function: Callable[..., object], name: str) -> dict[str, Any]:

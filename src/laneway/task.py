@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, Unpack, cast
 
-from laneway.declared import Declared, single_parameters
+from laneway.declared import LOOKING, Declared, single_parameters
 from laneway.enqueue import AnyDraft, Draft
 from laneway.errors import BadArguments, BadOption, DeclarationError
 from laneway.handle import JobHandle
@@ -127,6 +127,7 @@ class Task(Declared, Generic[P, C, R]):
         self.unique: bool | str = options.get("unique", False)
         self.expires: float | None = options.get("expires")
         self.catch_up: str = options.get("catch_up", "one")
+        self._signature: Signature | None = None
         self._using: Using[P, R] = Using(self, {})
         self._check()
         self._check_schedule(options)
@@ -169,10 +170,18 @@ class Task(Declared, Generic[P, C, R]):
                 f"{self.name} has a schedule, and runs without arguments: give all its parameters defaults"
             ) from None
 
-    @functools.cached_property
+    @property
     def signature(self) -> Signature:
         """The task's parameters, ready to pack and unpack calls."""
-        return Signature(self.function, self.app.codecs, self.name)
+        if self._signature is None:
+            with LOOKING:
+                self._signature = self._signature or Signature(self.function, self.app.codecs, self.name)
+        return self._signature
+
+    def prepare(self) -> None:
+        """Look into the annotations."""
+        with contextlib.suppress(DeclarationError):
+            _ = self.signature
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Run the function here and now, as if it were no task."""

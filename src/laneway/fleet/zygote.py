@@ -83,6 +83,8 @@ def _settle_down(app: App) -> None:
     """Keep nothing that a child must not inherit, load what all of them will need, and let the memory rest."""
     app.close()
     open_store(app.url, **app.settings)  # loads the store's code, and opens nothing
+    for declared in app.declared.values():
+        declared.prepare()
     if any(task.is_async for task in app.declared.values()):
         import asyncio  # noqa: PLC0415, F401 # pyright: ignore[reportUnusedImport] - for the children
     for thread in threading.enumerate():

@@ -29,6 +29,8 @@ replay of a dead payload              merged                                    
 
 Merging: equal payloads (same bytes) become one, with the smaller score and, of equal scores, the earlier arrival. A second push
 into a lane that gathers while it runs keeps the first one's due time, as in one that waits. A lane without payloads is gone.
+With Done, Dead and Cancelled a lane's errors are forgotten as well (a dead payload takes them along). With Done and Cancelled
+what gathered waits since it began to gather, in all other cases the lane waits since it did.
 
 Workers import this module, never the inspection side.
 """
@@ -147,8 +149,9 @@ class Store(Protocol):
 
         In a collector's queue a claim is a run of up to `Want.lanes` due lanes, oldest due first; `most` and `limit` count such
         runs, and at most about 1,000 lanes are claimed in one call. With `Want.payloads` only so many of a lane are taken, those
-        with the lowest scores, and the rest gathers, due now. A lane that remembers why a claim was lost runs alone. `Each`
-        settles the lanes one by one; lanes of a claim that are not held any more are refused by their ids, the others settled.
+        with the lowest scores, and the rest gathers, due now, since when the lane waited. A lane that remembers why a claim was
+        lost runs alone. `Each` settles the lanes one by one; lanes of a claim that are not held any more are refused by their
+        ids, the others settled.
 
         A job that is dead with `halt` keeps its lane: the next ones stay parked, until it is replayed (it keeps its place) or
         deleted. It is not forgotten with other dead ones.

@@ -53,7 +53,13 @@ class Apart(Struct, frozen=True):
     killed: bool = False  #: we ended it: its time was up, or it was cancelled
 
 
-_KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Begun, Done, Retrying, Snoozed, Dead, Cancelled, Each)}
+#: Made here, before there are threads: msgspec looks into a type when it first meets it, and other threads that meet it meanwhile
+#: find it half done, and crash the process.
+_SAID = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
+_NOTES = msgspec.msgpack.Decoder(Notes)
+_KINDS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    kind.name: msgspec.msgpack.Decoder(kind) for kind in (Begun, Done, Retrying, Snoozed, Dead, Cancelled, Each)
+}
 
 
 class Isolation:
@@ -214,8 +220,8 @@ class _Talk:
             self._rest += data
         said: list[Notes | Begun | Outcome | Each] = []
         while len(self._rest) >= 4 and len(self._rest) >= 4 + (size := int.from_bytes(self._rest[:4])):
-            name, value = msgspec.msgpack.decode(self._rest[4 : 4 + size], type=tuple[str, msgspec.Raw])
-            said.append(msgspec.msgpack.decode(value, type=_KINDS.get(name, Notes)))
+            name, value = _SAID.decode(self._rest[4 : 4 + size])
+            said.append(_KINDS.get(name, _NOTES).decode(value))
             self._rest = self._rest[4 + size :]
         return said
 

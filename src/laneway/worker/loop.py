@@ -73,6 +73,8 @@ class Loop:
             since=now_micros(), tasks=tuple(sorted(app.declared)),
         )  # fmt: skip
         self._outbox = Outbox(self._store.wake)
+        for declared in app.declared.values():
+            declared.prepare()
         self._batches = batch_sizes(app.declared)
         self._seated = {name for name, task in app.declared.items() if task.is_async and not task.isolate}
         self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))

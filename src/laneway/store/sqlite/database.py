@@ -10,6 +10,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -46,20 +47,21 @@ class Database:
         self.writing = _Writing(self)
         _open_databases.add(self)
 
-    def enter(self) -> sqlite3.Connection:
-        """Take the write lock and begin."""
+    def enter(self, timeout: float | None = None) -> sqlite3.Connection:
+        """Take the write lock and begin; wait for it at most so long, or as long as this store waits."""
         shield.up()
         try:
-            return self._enter()
+            return self._enter(self.timeout if timeout is None else timeout)
         except BaseException:
             shield.down()
             raise
 
-    def _enter(self) -> sqlite3.Connection:
-        if not self._line.acquire(self.timeout):
-            raise StoreBusy(f"{self}: other threads of this process kept writing for {self.timeout:g} s. Nothing was written.")
+    def _enter(self, timeout: float) -> sqlite3.Connection:
+        end = time.monotonic() + timeout
+        if not self._line.acquire(timeout):
+            raise StoreBusy(f"{self}: other threads of this process kept writing for {timeout:g} s. Nothing was written.")
         try:
-            self._lock_file()
+            self._lock_file(max(end - time.monotonic(), 0), timeout)
             try:
                 connection = self._writer or self._open_writer()
                 connection.execute("begin immediate")
@@ -177,7 +179,7 @@ class Database:
                 "or move the file away to start with an empty store."
             )
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return self._busy()
+            return self._busy(self.timeout)
         if code == sqlite3.SQLITE_CANTOPEN:
             return StoreUnavailable(f"{self} cannot be opened ({error}): its folder must exist, and this user may write there.")
         return StoreUnavailable(f"{self} failed: {error}. Nothing was written.")
@@ -187,28 +189,28 @@ class Database:
             f"{self} cannot be written to ({error}). Nothing was written: give this user write access to the file and its folder."
         )
 
-    def _busy(self) -> StoreBusy:
+    def _busy(self, timeout: float) -> StoreBusy:
         pid = None if self._file_lock is None else self._file_lock.holder()
         who = "another process" if pid is None else f"process {pid}"
         return StoreBusy(
-            f"{self} is held by {who} for more than {self.timeout:g} s: it is frozen or in a long transaction. "
+            f"{self} is held by {who} for more than {timeout:g} s: it is frozen or in a long transaction. "
             "Nothing was written: try again, or end that process.",
             pid=pid,
         )
 
-    def _lock_file(self) -> None:
+    def _lock_file(self, left: float, timeout: float) -> None:
         if self._file_lock is None or self.folder is None:
             return
         try:
             if self._writer is None:
                 self.folder.mkdir(exist_ok=True)
-            locked = self._file_lock.acquire(self.timeout)
+            locked = self._file_lock.acquire(left)
         except FileNotFoundError as error:
             raise StoreUnavailable(f"{self} cannot be opened: its folder {self.folder.parent} does not exist.") from error
         except OSError as error:
             raise self._read_only(error) from error
         if not locked:
-            raise self._busy()
+            raise self._busy(timeout)
 
     def _unlock_file(self) -> None:
         if self._file_lock is not None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from laneway.job import lane_id, payload_id
 from laneway.merge import Arrived
 from laneway.outcome import Cancelled, ErrorInfo
@@ -123,11 +125,13 @@ def remember(turn: Turn, row: Row, outcome: str, started: int = 0, finished: int
 def ask(turn: Turn, row: Row, mark: str) -> None:
     """Cancel, delete or kill: at once what waits or gathers; what runs when its run is over."""
     gathers = row.state < 3 or row.next_due is not None
+    # What gathers has neither failed nor waited as long as what runs.
+    mine = row if row.state < 3 else msgspec.structs.replace(row, attempt=0, errors=None, enqueued=row.next_since or turn.now)
     if gathers and mark == "kill":
-        _bury(turn, row, _payloads(turn, row, _side(row)), KILLED, row.attempt)
+        _bury(turn, mine, _payloads(turn, row, _side(row)), KILLED, mine.attempt)
     elif gathers and mark == "cancel":
         turn.books.cancelled += 1
-        remember(turn, row, Cancelled.name)
+        remember(turn, mine, Cancelled.name)
     if row.state < 3:
         _remove(turn, row, _counted(turn, row))
         return

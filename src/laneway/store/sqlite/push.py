@@ -24,30 +24,31 @@ Pushed = tuple[int, str, str, str, str | None, int, int, int, int, bytes]
 def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     """Take jobs and payloads, in order; say for each None, or the id of the job that is there in its stead."""
     payloads = [job for job in jobs if job.gather is not None]
-    plain = [job for job in jobs if job.gather is None] if payloads else jobs
-    of_jobs, of_collectors = {job.queue for job in plain}, {job.queue for job in payloads}
-    _settle_kinds(turn, of_jobs, of_collectors)
     if not payloads:
+        _settle_kind(turn, {job.queue for job in jobs}, collects=False)
         return _push_jobs(turn, jobs)
+    plain = [job for job in jobs if job.gather is None]
+    of_jobs, of_collectors = {job.queue for job in plain}, {job.queue for job in payloads}
+    for queue in of_jobs & of_collectors:
+        raise _wrong(queue, collects=True)
+    _settle_kind(turn, of_jobs, collects=False)
+    _settle_kind(turn, of_collectors, collects=True)
     gather(turn, payloads)
     answers = iter(_push_jobs(turn, plain))
     return [next(answers) if job.gather is None else None for job in jobs]
 
 
-def _settle_kinds(turn: Turn, of_jobs: set[str], of_collectors: set[str]) -> None:
+def _settle_kind(turn: Turn, names: set[str], *, collects: bool) -> None:
     """Each queue has jobs or lanes of a collector, never both; one that is empty may become the other kind."""
-    for names, collects in ((of_jobs, False), (of_collectors, True)):
-        for name in names:
-            queue = turn.queues.get(name)
-            if queue is not None and queue.collects != collects:
-                if any(queue.counts):
-                    raise _wrong(name, collects)
-                queue.collects = collects
-    if both := sorted(of_jobs & of_collectors):
-        raise _wrong(both[0], collects=True)
+    for name in names:
+        queue = turn.queues.get(name)
+        if queue is not None and queue.collects is not collects:
+            if any(queue.counts):
+                raise _wrong(name, collects=collects)
+            queue.collects = collects
 
 
-def _wrong(queue: str, collects: bool) -> WrongQueue:
+def _wrong(queue: str, *, collects: bool) -> WrongQueue:
     if collects:
         what = "has jobs of tasks, and a collector needs one of its own: give it another name, or let the jobs finish"
     else:

@@ -44,13 +44,14 @@ class SQLiteStore:
     """Jobs in an SQLite file; in memory without a path."""
 
     def __init__(
-        self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, dead_days: float = 30,
-        dead_max: int = 10_000, dead_after: float = 15.0, clock: Callable[[], int] = now_micros,
+        self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, enqueue_timeout: float = 2.0,
+        dead_days: float = 30, dead_max: int = 10_000, dead_after: float = 15.0, clock: Callable[[], int] = now_micros,
     ) -> None:  # fmt: skip
         if sqlite3.sqlite_version_info < OLDEST:
             raise ConfigError(f"Laneway needs SQLite 3.37 or newer, and this Python has {sqlite3.sqlite_version}")
         self.dead_days = dead_days
         self.dead_max = dead_max
+        self._enqueue_timeout = min(enqueue_timeout, timeout)
         self._clock = clock
         self._highest = 0
         self.database = Database(path, synchronous=synchronous, timeout=timeout)
@@ -65,15 +66,15 @@ class SQLiteStore:
         self._highest = max(self._highest, self._clock())
         return self._highest
 
-    def turn(self) -> Turn:
-        """Return one atomic step, to be used in a `with`."""
-        return Turn(self.database, self.clock)
+    def turn(self, timeout: float | None = None) -> Turn:
+        """Return one atomic step, to be used in a `with`; it waits at most so long for its turn."""
+        return Turn(self.database, self.clock, timeout)
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
         """Take jobs, in order. See the contract."""
-        with self.turn() as turn:
+        with self.turn(self._enqueue_timeout) as turn:
             if slot is not None and not _fires(turn, slot):
                 return [""] * len(jobs)
             answers = push(turn, jobs)

@@ -56,12 +56,13 @@ class Row(Struct, frozen=True):
 class Turn:
     """`with Turn(database, clock) as turn:` is one atomic step of the store."""
 
-    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+    def __init__(self, database: Database, clock: Callable[[], int], timeout: float | None = None) -> None:
         self._database = database
         self._clock = clock
+        self._timeout = timeout
 
     def __enter__(self) -> Turn:
-        self.connection: sqlite3.Connection = self._database.enter()
+        self.connection: sqlite3.Connection = self._database.enter(self._timeout)
         try:
             self._begin()
         except BaseException as error:

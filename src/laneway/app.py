@@ -129,10 +129,15 @@ class App:
             self.url, self._stores = url, None
 
     def set_connections(self, connections: int) -> None:
-        """Let a store on a server have so many connections of this process, whatever else is set. Before it opens."""
+        """Let a store on a server have so many connections of this process, whatever else is set."""
         self.settings["connections"] = connections
-        with self._opening:
-            self._stores = None
+        if self._stores is not None:
+            self._stores[0].reserve(connections)
+
+    def need_connections(self, connections: int) -> None:
+        """Let a store on a server have so many connections of this process, unless it is set how many."""
+        if self.settings["connections"] is None:
+            self.store.reserve(connections)
 
     def testing(self, mode: str) -> Testing:
         """Put the app under test: `with app.testing("fake") as jobs`. See `laneway.testing`."""

@@ -16,6 +16,7 @@ class Plan(Struct, frozen=True, kw_only=True, tag=True):
     queues: tuple[str, ...] = ()  #: all if empty
     slots: int = 25
     processes: int = 1
+    connections: int | None = None  #: to a store on a server, in each process; None: as the app says
     burst: bool = False
     reload: bool = False
     shutdown_timeout: float = 25.0  #: how long running jobs may take to end after a stop, seconds

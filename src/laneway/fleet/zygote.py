@@ -57,6 +57,8 @@ def main(fd: int) -> None:
     try:
         app = find_app(plan.app, plan.app_option, plan.store)
         load_tasks(app)
+        if plan.connections is not None:
+            app.set_connections(plan.connections)
         worker = Worker(app, plan.slots, plan.queues or None, shutdown_timeout=plan.shutdown_timeout)
         if not check_url(app.url).path:
             raise ConfigError(

@@ -207,6 +207,10 @@ class Store(Protocol):
         """Add to the store's counters what only workers and supervisors can know."""
         ...
 
+    def reserve(self, connections: int) -> None:
+        """Allow so many connections at once. A store that has none does nothing."""
+        ...
+
     def migrate(self) -> None:
         """Bring the store's tables to this version. Does nothing if they are."""
         ...

@@ -64,6 +64,7 @@ class Loop:
         self._app = app
         self._queues = queues
         self._shutdown_timeout = shutdown_timeout
+        app.need_connections(slots + 3)  # each slot may enqueue; beside them the loop, the beat and who takes notes
         self._store: Store = app.store
         self._link = link
         self._board = Board(2 * slots) if link is None else link.board

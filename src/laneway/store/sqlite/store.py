@@ -196,6 +196,9 @@ class SQLiteStore:
         with self.turn() as turn:
             turn.executemany(SQL["count_add"], counts.items())
 
+    def reserve(self, connections: int) -> None:
+        """There are none: a file has one writer at a time."""
+
     def migrate(self) -> None:
         """Bring the tables to this version."""
         if self.database.path is None:

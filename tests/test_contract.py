@@ -1231,12 +1231,12 @@ def before_each_turn(store: Store, monkeypatch: pytest.MonkeyPatch, act: Callabl
     """Let something happen before each turn, but not before its own."""
     turn, inside = store.turn, [False]  # type: ignore[attr-defined]
 
-    def watched() -> object:
+    def watched(*timeout: float) -> object:
         if not inside[0]:
             inside[0] = True
             act()
             inside[0] = False
-        return turn()
+        return turn(*timeout)
 
     monkeypatch.setattr(store, "turn", watched)
 

@@ -81,7 +81,7 @@ def test_a_moment_before_the_epoch_is_now(moment: datetime) -> None:
         (datetime.max.replace(tzinfo=FAR_WEST), "more than ten years"),
         (timedelta.max, "more than ten years"),
         (FAR + 1, "counted in seconds"),
-        (1_700_000_000_000, "counted in seconds"),  # a time stamp in milliseconds
+        (1_700_000_000_000, "a time stamp in milliseconds"),  # a time stamp in milliseconds
         (1_700_000_000, "time stamp.*fromtimestamp"),
         (1_700_000_000.5, "time stamp.*fromtimestamp"),
         (math.inf, "inf"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import redisbench
 from laneway import App
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
@@ -52,18 +53,42 @@ def sqlite_memory(_: Path, clock: Clock) -> Bench:
     return Bench(store, SQLiteInspect(store), clock)
 
 
+def redis(_: Path, clock: Clock) -> Bench:
+    from laneway.store.redis import RedisInspect, RedisStore  # noqa: PLC0415 - its driver may be missing
+
+    store = RedisStore(redisbench.emptied().url, clock=clock, dead_after=0.2)
+    return Bench(store, RedisInspect(store), clock)
+
+
+def redis_by_number(_: Path, clock: Clock) -> Bench:
+    """For models: they count claims over the whole store, and Redis over each queue."""
+    url = redisbench.emptied().url
+    from redisnumbers import NumberedInspect, NumberedStore  # noqa: PLC0415 - the same
+
+    store = NumberedStore(url, clock=clock, dead_after=0.2)
+    return Bench(store, NumberedInspect(store), clock)
+
+
 #: Every store passes the same suite: a new one is one line here.
 STORES: dict[str, Callable[[Path, Clock], Bench]] = {
     "sqlite-file": sqlite_file,
     "sqlite-memory": sqlite_memory,
+    "redis": redis_by_number,
 }
 
 
 @pytest.fixture(params=STORES)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    made = STORES[request.param](tmp_path, Clock())
+    # The contract is for the store as it is.
+    made = (redis if request.param == "redis" else STORES[request.param])(tmp_path, Clock())
     yield made
     made.store.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_server_outlives_the_tests() -> Iterator[None]:
+    yield
+    redisbench.stop_all()
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def open_store(
 
         redis = RedisStore(
             _without(url, OUR_REDIS), connections=connections or int(parsed.options.get("connections", 5)), timeout=timeout,
-            dead_days=dead_days, dead_max=dead_max, dead_after=dead_after,
+            enqueue_timeout=enqueue_timeout, dead_days=dead_days, dead_max=dead_max, dead_after=dead_after,
         )  # fmt: skip
         return redis, RedisInspect(redis)
     from laneway.store.sqlite import SQLiteInspect, SQLiteStore  # noqa: PLC0415 - the same

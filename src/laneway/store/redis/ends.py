@@ -1,0 +1,120 @@
+"""Ends: what runs meant, as the scripts take it.
+
+Successes are many and alike, so they go as one flat list; other ends are a list each. A collector's run has an end for each lane.
+
+Enters: `Settled`.  Leaves: `Ends` for each queue.  Called by: `exchange`, the store (`error_text`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from laneway.errors import GarbageError
+from laneway.job import Claim, LaneClaim, payload_id
+from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.store.failures import add_error
+from laneway.store.inspect import Run
+
+__all__ = ["Ends", "buried", "error_text", "sort_out"]
+
+_to_json = msgspec.json.Encoder().encode
+_to_msgpack = msgspec.msgpack.Encoder().encode
+
+
+class Ends(Struct):
+    """What is to be settled in one queue."""
+
+    done: list[Any] = field(default_factory=list[Any])  #: flat: id, token, lane, run
+    others: list[Any] = field(default_factory=list[Any])  #: a list each, see `_other`
+    results: list[Any] = field(default_factory=list[Any])  #: flat: id, milliseconds, microseconds, value
+    done_at: list[int] = field(default_factory=list[int])  #: which of all that is settled these are
+    others_at: list[int] = field(default_factory=list[int])
+    of_lanes: bool = False  #: they are of a collector's runs
+
+    def packed(self) -> tuple[bytes, bytes, bytes]:
+        """Return the three lists as a script takes them: nothing for an empty one."""
+        return (
+            _to_msgpack(self.done) if self.done else b"",
+            _to_msgpack(self.others) if self.others else b"",
+            _to_msgpack(self.results) if self.results else b"",
+        )
+
+
+def sort_out(settled: Sequence[Settled]) -> tuple[dict[str, Ends], list[str]]:
+    """Sort outcomes by queue; return them, and the ids of all in order."""
+    by_queue: dict[str, Ends] = {}
+    ids: list[str] = []
+    for item in settled:
+        ends = by_queue.get(item.claim.job.queue)
+        if ends is None:
+            ends = by_queue[item.claim.job.queue] = Ends()
+        if item.claim.lanes:
+            ends.of_lanes = True
+            for lane, outcome in _outcomes(item):
+                _add(ends, ids, item, outcome, lane)
+        else:
+            _add(ends, ids, item, item.outcome, None)
+    return by_queue, ids
+
+
+def _outcomes(item: Settled) -> list[tuple[LaneClaim, Outcome]]:
+    """Return a run's lanes, each with its outcome; one outcome alone is meant for all."""
+    given = item.outcome
+    outcomes = given.outcomes if isinstance(given, Each) else (given,) * len(item.claim.lanes)
+    return list(zip(item.claim.lanes, outcomes, strict=True))
+
+
+def _add(ends: Ends, ids: list[str], item: Settled, outcome: Outcome | Each, lane: LaneClaim | None) -> None:
+    claim = item.claim
+    job = claim.job
+    id_, name, enqueued = (job.id, job.lane, claim.enqueued) if lane is None else (lane.id, lane.lane, lane.enqueued)
+    if type(outcome) is Done:
+        run = Run(id_, job.task, job.queue, name, enqueued, item.started, item.finished, "done")
+        ends.done += (id_, str(claim.token), False if name is None else name, _to_json(run).decode())
+        ends.done_at.append(len(ids))
+        if outcome.result is not None and outcome.keep > 0:
+            ends.results += (id_, -(-outcome.keep // 1000), outcome.keep, outcome.result.decode())
+    else:
+        run = Run(id_, job.task, job.queue, name, enqueued, item.started, item.finished, "")
+        ends.others.append(_other(id_, claim, outcome, run, lane))
+        ends.others_at.append(len(ids))
+    ids.append(id_)
+
+
+def _other(id_: str, claim: Claim, outcome: Outcome | Each, run: Run, lane: LaneClaim | None) -> list[Any]:
+    """Return an end that is no success: id, token, outcome, after, error, run up to the outcome, and what death means.
+
+    That is whether it halts a job's lane, or which payloads of a collector's lane die.
+    """
+    attempt = claim.attempt if lane is None else lane.attempt
+    after, error = 0, ""
+    last: bool | list[str] = False if lane is None else []
+    match outcome:
+        case Retrying():
+            after, error = outcome.after, error_text(outcome.error, attempt)
+        case Snoozed():
+            after = outcome.after
+        case Dead():
+            error = error_text(outcome.error, attempt)
+            named = dict.fromkeys(outcome.payloads)
+            last = outcome.halt if lane is None else [payload_id(run.queue, lane.lane, body)[2:] for body in named]
+        case Cancelled():
+            pass
+        case _:
+            raise TypeError(f"a job cannot end so: {outcome!r}")
+    return [id_, str(claim.token), outcome.name, after, error, _to_json(run).decode()[:-3], last]
+
+
+def error_text(error: ErrorInfo, attempt: int) -> str:
+    """Return an error as JSON; the script adds when."""
+    return add_error(None, error, 0, attempt)[1:-1].decode()
+
+
+def buried(id_: bytes, token: int, error: GarbageError) -> list[Any]:
+    """Return the end of something that was claimed and is no job."""
+    text = error_text(ErrorInfo(kind="garbage", message=str(error)), 1)
+    return [id_.decode(errors="replace"), str(token), "garbage", 0, text, "", False]

@@ -1,0 +1,232 @@
+-- _lanes.lua: a collector's lanes, their ways out and ways back. Stands behind _jobs.lua.
+--
+-- A lane is a job of its queue: it waits, runs and is counted as one. Its body says when what gathers during its run is due, and since
+-- when it gathers. Its payloads are on two sides: what waits or gathers (WAITS), and what runs (RUNS). A run that is over leaves what
+-- gathered; one that is to be repeated joins both. A lane without payloads is gone. A dead payload is a job too: its body has its
+-- score, the id of its lane, and the payload.
+
+local F_PAYLOAD = F_HALTS  -- a collector's lane halts nothing
+local KILLED = '{"kind":"killed","message":"killed by hand"}'
+
+-- A lane that is there, or nil.
+local function open_lane(id)
+    local record = call('HGET', JOB, id)
+    local lane = open(id, record)
+    if not lane or not lane.lane or band(lane.flags, F_PAYLOAD) ~= 0 then
+        return nil
+    end
+    lane.next_due, lane.next_since = 0, 0
+    if #record - lane.body_at >= 15 then
+        lane.next_due, lane.next_since = struct.unpack('>I8I8', record, lane.body_at)
+    end
+    return lane
+end
+
+local function set_body(job, body)
+    job.record = job.record:sub(1, job.body_at - 1) .. body
+    write(job)
+end
+
+local function write_lane(lane)
+    set_body(lane, lane.next_due > 0 and struct.pack('>I8I8', lane.next_due, lane.next_since) or '')
+end
+
+local function with_texts(job)
+    job.record = struct.pack('>I2c0', #job.lane, job.lane) .. struct.pack('>I2c0', #job.task, job.task)
+    job.texts_at, job.body_at = 1, #job.record + 1
+    return job
+end
+
+local function new_lane(id, lane, task, due)
+    return with_texts({
+        id = id, lane = lane, task = task, flags = F_LANE, rank = 100, attempt = 0, seq = next_seq(), enqueued = now,
+        place = due, due = due, next_due = 0, next_since = 0,
+    })
+end
+
+local function waits(lane)
+    return call('ZSCORE', due_key(lane.rank), entry(lane)) and true or false
+end
+
+-- -- payloads ----------------------------------------------------------------------------------------------------
+
+-- Equal payloads are one, with the smaller score and then the earlier arrival.
+local function add_payload(index, bodies, digest, score, arrival, body)
+    local known = call('HGET', bodies, digest)
+    if known then
+        local before, had = struct.unpack('>I8d', known)
+        if had < score or had == score and before <= arrival then
+            return
+        end
+        call('ZREM', index, struct.pack('>I7', before) .. digest)
+    end
+    call('ZADD', index, score, struct.pack('>I7', arrival) .. digest)
+    call('HSET', bodies, digest, struct.pack('>I8d', arrival, score) .. body)
+end
+
+-- The payloads of one side, the oldest first: lists of digest, score, arrival, body.
+local function payloads(index, bodies, most)
+    local list = {}
+    local entries = call('ZRANGE', index, 0, most - 1)
+    for first = 1, #entries, 1000 do
+        local digests = {}
+        for n = first, math.min(first + 999, #entries) do
+            digests[#digests + 1] = entries[n]:sub(8)
+        end
+        local found = call('HMGET', bodies, unpack(digests))
+        for n = 1, #digests do
+            if found[n] and #found[n] >= 16 then
+                local arrival, score = struct.unpack('>I8d', found[n])
+                list[#list + 1] = {digests[n], score, arrival, found[n]:sub(17)}
+            end
+        end
+    end
+    return list
+end
+
+local function drop_side(index, bodies)
+    call('UNLINK', index, bodies)
+end
+
+local function drop_payload(index, bodies, payload)
+    call('ZREM', index, struct.pack('>I7', payload[3]) .. payload[1])
+    call('HDEL', bodies, payload[1])
+end
+
+-- Put a run's payloads together with what gathered: the fewer join the others.
+local function join_sides(name)
+    local index, bodies, run_index, run_bodies = WAITS .. name, BODIES .. name, RUNS .. name, RUN_BODIES .. name
+    local gathered, ran = call('ZCARD', index), call('ZCARD', run_index)
+    if ran == 0 then
+        return
+    end
+    if gathered >= ran then
+        for _, payload in ipairs(payloads(run_index, run_bodies, 0)) do
+            add_payload(index, bodies, unpack(payload))
+        end
+        drop_side(run_index, run_bodies)
+    else
+        for _, payload in ipairs(payloads(index, bodies, 0)) do
+            add_payload(run_index, run_bodies, unpack(payload))
+        end
+        call('RENAME', run_index, index)
+        call('RENAME', run_bodies, bodies)
+    end
+end
+
+local function hex(digest)
+    return (digest:gsub('.', function(c) return string.format('%02x', c:byte()) end))
+end
+
+-- Keep payloads as dead ones. Who calls takes them out of the lane.
+local function bury(lane, list, error, attempt)
+    local stored = not lane.anew and call('HGET', ERRORS, lane.id)
+    for _, payload in ipairs(list) do
+        local id = 'p-' .. hex(payload[1])
+        local score, known = payload[2], open(id, call('HGET', JOB, id))
+        local dead = known or with_texts({
+            id = id, lane = lane.lane, task = lane.task, rank = 100, seq = next_seq(), enqueued = lane.enqueued, place = now,
+        })
+        if known and #known.record - known.body_at >= 7 then
+            score = math.min(score, (struct.unpack('>d', known.record, known.body_at)))
+        end
+        dead.flags, dead.attempt, dead.due = F_LANE + F_NO_END + F_PAYLOAD, attempt, now
+        set_body(dead, struct.pack('>d', score) .. struct.pack('>I2c0', #lane.id, lane.id) .. payload[4])
+        call('ZADD', DEAD, now, id)
+        if stored then
+            call('HSET', ERRORS, id, stored)
+        else
+            call('HDEL', ERRORS, id)
+        end
+        add_error(dead, error)
+    end
+    count('dead', #list)
+end
+
+-- -- a run is over -----------------------------------------------------------------------------------------------
+
+local function remove_lane(lane)
+    call('HDEL', JOB, lane.id)
+    forget_sides(lane.id)
+    drop_side(WAITS .. lane.lane, BODIES .. lane.lane)
+    drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
+    changed = true
+end
+
+-- A run's payloads are gone, and what gathered begins to wait.
+local function go_on(lane)
+    if lane.next_due == 0 then
+        remove_lane(lane)
+        return
+    end
+    drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
+    forget_sides(lane.id)
+    lane.flags, lane.attempt = F_LANE, 0
+    lane.place, lane.due, lane.enqueued = lane.next_due, lane.next_due, lane.next_since
+    lane.next_due, lane.next_since = 0, 0
+    write_lane(lane)
+    wait(lane)
+end
+
+-- A run's payloads wait again, with what gathered.
+local function lane_waits_again(lane, due)
+    join_sides(lane.lane)
+    call('HDEL', MARKS, lane.id)
+    lane.due, lane.next_due, lane.next_since = due, 0, 0
+    write_lane(lane)
+    wait(lane)
+end
+
+local function run_ended(lane)
+    lane.flags = bor(band(lane.flags, bnot(F_LOST)), F_RAN)
+    call('HDEL', LOST, lane.id)
+end
+
+-- Of a run the named payloads are dead, or the oldest; the rest begins anew at once, with what gathered.
+local function lane_dies(lane, error, named)
+    local index, bodies, dying = RUNS .. lane.lane, RUN_BODIES .. lane.lane, {}
+    for _, digest in ipairs(named) do
+        local found = call('HGET', bodies, digest)
+        if found then
+            local arrival, score = struct.unpack('>I8d', found)
+            dying[#dying + 1] = {digest, score, arrival, found:sub(17)}
+            drop_payload(index, bodies, dying[#dying])
+        end
+    end
+    if #dying == 0 then
+        dying = payloads(index, bodies, 1)
+        for _, payload in ipairs(dying) do
+            drop_payload(index, bodies, payload)
+        end
+    end
+    bury(lane, dying, error, lane.attempt + 1)
+    if lane.next_due == 0 and call('EXISTS', index) == 0 then
+        remove_lane(lane)
+        return
+    end
+    run_ended(lane)
+    call('HDEL', ERRORS, lane.id)
+    lane.attempt = 0
+    lane_waits_again(lane, now)
+end
+
+local function cancel_run(lane, run)
+    count('cancelled')
+    remember(run or run_of(lane), 'cancelled')
+    go_on(lane)
+end
+
+-- A run is over that was to be ended: its payloads do not come back.
+local function lane_ends_as_asked(lane, mark, run)
+    if mark == 'cancel' then
+        cancel_run(lane, run)
+        return
+    end
+    if mark == 'kill' then
+        bury(lane, payloads(RUNS .. lane.lane, RUN_BODIES .. lane.lane, 0), KILLED, lane.attempt)
+        if run then
+            remember(run, 'dead')
+        end
+    end
+    go_on(lane)
+end

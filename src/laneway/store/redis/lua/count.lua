@@ -1,0 +1,24 @@
+-- count.lua: how many jobs of a queue are in each state, and who paused it. Writes nothing.
+-- uses  clock
+-- KEYS  1 the queue's base
+-- ARGV  1 the time or ''
+-- returns scheduled, ready, retrying, blocked, running, dead, since when it is paused or '', by whom, its kind or ''
+
+local books = call('HMGET', META, 'now', 'ranks', 'paused', 'by', 'blocked', 'kind')
+local now = clock(ARGV[1], books[1])
+local ranks = string.char(100) .. (books[2] or '')
+local ready, waiting, running = 0, 0, 0
+for n = 1, #ranks do
+    local due = DUE .. (ranks:byte(n) - 100)
+    ready = ready + call('ZCOUNT', due, '-inf', now)
+    waiting = waiting + call('ZCARD', due)
+end
+for _, worker in ipairs(call('SMEMBERS', HOLDERS)) do
+    running = running + call('HLEN', RUNNING .. worker)
+end
+local retrying = call('ZCARD', RETRY) - call('ZCOUNT', RETRY, '-inf', now)
+local dead = call('ZCARD', DEAD) + call('ZCARD', HALTED)
+return {
+    waiting - ready - retrying, ready, retrying, tonumber(books[5]) or 0, running, dead,
+    books[3] or '', books[4] or '', books[6] or '',
+}

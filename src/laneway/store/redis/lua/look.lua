@@ -1,0 +1,28 @@
+-- look.lua: how some jobs of a queue stand. Writes nothing.
+-- uses  clock jobs find
+-- KEYS  1 the queue's base
+-- ARGV  1 the time or ''   then ids
+-- returns a list for each that is there: id, record, state, worker, token, mark, errors, notes, whether it holds its lane, whether its
+--         key stands, how many payloads (-1: it is a job, -2: a dead payload)
+
+local list = {}
+for n = 2, #ARGV do
+    local id = ARGV[n]
+    local record = call('HGET', JOB, id)
+    local job = open(id, record)
+    if job then
+        local place, worker, token = where(job)
+        local payloads = -1
+        if books[7] == 'lanes' and job.lane then
+            payloads = place == 'dead' and -2 or call('ZCARD', WAITS .. job.lane) + call('ZCARD', RUNS .. job.lane)
+        end
+        local keyed = job.key and call('HGET', UNIQUE, job.key) == id
+        list[#list + 1] = {
+            id, record, state_of(job, place), worker or '', token or '', mark_of(id) or '', call('HGET', ERRORS, id) or '',
+            call('HGET', NOTES, id) or '', holds(job) and 1 or 0, keyed and 1 or 0, payloads,
+        }
+    elseif record then
+        list[#list + 1] = {id, record, 'garbage', '', '', '', '', '', 0, 0, -1}
+    end
+end
+return list

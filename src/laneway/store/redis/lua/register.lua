@@ -1,0 +1,19 @@
+-- register.lua: give a queue its number, and say that there is a new one.
+-- KEYS  1 the store's base
+-- ARGV  1 queue   2 how many numbers there are
+-- returns its number, -1 if there is none left
+
+local found = redis.call('HGET', QUEUES, ARGV[1])
+if found then
+    return tonumber(found)
+end
+local number = redis.call('HLEN', QUEUES)
+if number >= tonumber(ARGV[2]) then
+    return -1
+end
+redis.call('HSET', QUEUES, ARGV[1], number)
+if redis.call('EXISTS', NEWS) == 0 then
+    redis.call('RPUSH', NEWS, 1)
+    redis.call('PEXPIRE', NEWS, 10000)
+end
+return number

@@ -1,0 +1,39 @@
+-- reindex.lua: let jobs wait that stand in no index, and lanes go on whose holder is gone.
+-- uses  clock jobs find
+-- KEYS  1 the queue's base
+-- ARGV  1 the time or ''   2 jobs or lanes   then ids, or lanes
+-- returns how many there were
+
+local found = 0
+
+local function put_back(id)
+    local job = open(id, call('HGET', JOB, id))
+    if not job or where(job) ~= 'nowhere' then
+        return
+    end
+    found, changed = found + 1, true
+    if band(job.flags, F_NO_END) ~= 0 then
+        -- It was dead, and stays so until it is replayed.
+        call('ZADD', band(job.flags, F_HALTS) ~= 0 and books[7] ~= 'lanes' and HALTED or DEAD, job.due, id)
+    else
+        wait(job)
+    end
+end
+
+local function go_on(lane)
+    local holder = call('HGET', LANES, lane)
+    if not holder or call('HEXISTS', JOB, holder) == 0 then
+        found = found + 1
+        let_out(lane)
+    end
+end
+
+for n = 3, #ARGV do
+    if ARGV[2] == 'jobs' then
+        put_back(ARGV[n])
+    else
+        go_on(ARGV[n])
+    end
+end
+finish(ready())
+return found

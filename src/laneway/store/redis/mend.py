@@ -1,0 +1,100 @@
+"""Mending: keys of a queue that somebody else wrote are set aside, and what stood in them is found again.
+
+A key of another type stops every script that meets it, in the middle. So the keys of the queue are looked through (this is the
+one place that scans, and an error asks for it), those that cannot be ours are renamed, and what can be told from the rest is
+written anew: who holds claims, which priorities are in use, how many are parked. Jobs that stand in no index wait again, and
+lanes whose holder is gone go on.
+
+Called by: the store, when a script says WRONGTYPE.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from laneway.store.redis.keys import QUEUE_KEYS, queue_base, queue_key
+from laneway.store.redis.scripts import script
+from laneway.store.redis.wire import Wire
+
+__all__ = ["mend"]
+
+log = logging.getLogger("laneway")
+
+PORTION = 500
+ASIDE = "garbage:"
+
+_HASHES = ("META", "JOB", "LANES", "RUNNING", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "SLOTS", "BODIES", "RUN_BODIES")
+_ZSETS = ("DUE", "RETRY", "PARKED", "DEAD", "HALTED", "WAITS", "RUNS")
+#: What type each key has, by what it begins with behind the queue's base.
+_TYPES = {
+    **{QUEUE_KEYS[name]: b"hash" for name in _HASHES},
+    **{QUEUE_KEYS[name]: b"zset" for name in _ZSETS},
+    **{QUEUE_KEYS[name]: b"list" for name in ("RECENT", "BELL")},
+    QUEUE_KEYS["HOLDERS"]: b"set",
+    QUEUE_KEYS["RESULT"]: b"string",
+}
+
+
+def mend(wire: Wire, queue: str, number: int) -> list[str]:
+    """Set aside what is not ours, and bring the rest in order. Returns the names of what was set aside, as it is called now."""
+    base = queue_base(queue)
+    names = [key.removeprefix(base.encode()) for key in _keys(wire, base)]
+    types = wire.ask_all([("TYPE", base.encode() + name) for name in names])
+    wrong = [name for name, found in zip(names, types, strict=True) if found not in (b"none", _expected(name))]
+    wire.ask_all([("RENAME", base.encode() + name, base.encode() + ASIDE.encode() + name) for name in wrong])
+    ours = [name.decode(errors="replace") for name in names if name not in wrong]
+    _rebuild(wire, queue, number, ours)
+    aside = [base + ASIDE + name.decode(errors="replace") for name in wrong]
+    if aside:
+        log.error(
+            'queue "%s" had keys that Laneway did not write: they are called %s now, and it goes on', queue, ", ".join(aside)
+        )
+    return aside
+
+
+def _expected(name: bytes) -> bytes:
+    """Return the type a key must have; what was set aside may have any, and what is not known is left alone."""
+    text = name.decode(errors="replace")
+    for start, kind in _TYPES.items():
+        if text == start or (start.endswith(":") and text.startswith(start)):
+            return kind
+    return b"none"
+
+
+def _keys(wire: Wire, base: str) -> Iterator[bytes]:
+    """Walk the keys of a queue that we have a name for."""
+    pattern = base.replace("[", r"\[").replace("?", r"\?").replace("*", r"\*") + "*"
+    cursor: bytes | int = 0
+    while True:
+        cursor, found = wire.ask(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+        yield from (key for key in found if _expected(key[len(base.encode()) :]) != b"none")
+        if int(cursor) == 0:
+            return
+
+
+def _rebuild(wire: Wire, queue: str, number: int, ours: list[str]) -> None:
+    """Write anew what can be told from the other keys, then let jobs wait that stand nowhere."""
+    meta, holders = queue_key(queue, "META"), queue_key(queue, "HOLDERS")
+    workers = [name.removeprefix("running:") for name in ours if name.startswith(QUEUE_KEYS["RUNNING"])]
+    if workers:
+        wire.ask(("SADD", holders, *workers))
+    due = [name.removeprefix("due:") for name in ours if name.startswith(QUEUE_KEYS["DUE"])]
+    ranks = bytes(int(text) + 100 for text in due if text.lstrip("-").isdigit() and text != "0" and -100 <= int(text) <= 100)
+    lanes = [name for name in ours if name.startswith(QUEUE_KEYS["PARKED"])]
+    parked = sum(wire.ask_all([("ZCARD", queue_base(queue) + name) for name in lanes]))
+    wire.ask(("HSET", meta, "number", number, "ranks", ranks, "blocked", parked))
+    if any(name.startswith((QUEUE_KEYS["WAITS"], QUEUE_KEYS["RUNS"])) for name in ours):
+        wire.ask(("HSET", meta, "kind", "lanes"))
+    cursor: bytes | int = 0
+    digest = script("reindex").digest
+    while True:
+        cursor, found = wire.ask(("HSCAN", queue_key(queue, "JOB"), cursor, "COUNT", PORTION))
+        ids = found[::2]
+        for start in range(0, len(ids), PORTION):
+            wire.ask(("EVALSHA", digest, 1, queue_base(queue), "", "jobs", *ids[start : start + PORTION]))
+        if int(cursor) == 0:
+            break
+    held: list[bytes] = wire.ask(("HKEYS", queue_key(queue, "LANES")))
+    for lane in {*held, *(name.removeprefix("parked:").encode() for name in lanes)}:
+        wire.ask(("EVALSHA", digest, 1, queue_base(queue), "", "lanes", lane))

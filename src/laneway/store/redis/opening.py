@@ -1,0 +1,121 @@
+"""Opening: is this a store that we can use, and will it keep what it is given?
+
+An empty database gets our version on first use. A layout of another version is never touched by accident: an older one is brought
+forward by `migrate`, a newer one needs a newer Laneway.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from laneway.errors import SchemaError, StoreError
+from laneway.store.redis.keys import SHARED_KEYS, STORE
+from laneway.store.redis.wire import Complaint, Line
+
+__all__ = ["VERSION", "ensure", "migrate", "warn"]
+
+log = logging.getLogger("laneway")
+
+VERSION = 1
+OLDEST = (6, 2)
+_KEY = STORE + SHARED_KEYS["VERSION"]
+
+#: From version n to n + 1.
+MIGRATIONS: dict[int, Callable[[Line], None]] = {}
+_warned: set[tuple[str, str]] = set()
+
+
+def ensure(line: Line, name: str) -> None:
+    """Write our version if there is none, and raise SchemaError if there is another."""
+    found = _version(line, name)
+    if found is None:
+        line.ask(("SET", _KEY, VERSION, "NX"))
+        found = _version(line, name)
+    if found is not None and found < VERSION:
+        raise SchemaError(
+            f"{name} has a layout of version {found}, and this Laneway uses version {VERSION}. "
+            "Stop all workers, make a backup, then run: laneway migrate",
+            found=found, expected=VERSION,
+        )  # fmt: skip
+    if found is not None and found > VERSION:
+        raise _newer(found, name)
+
+
+def migrate(line: Line, name: str) -> None:
+    """Bring the layout to this version. Each step can be repeated, and its number is written when it is done."""
+    found = _version(line, name)
+    if found is None:
+        ensure(line, name)
+        return
+    if found > VERSION:
+        raise _newer(found, name)
+    for version in range(found, VERSION):
+        if version not in MIGRATIONS:
+            raise SchemaError(f"{name} has a layout of version {version}, and there is no way from there to {VERSION}")
+        MIGRATIONS[version](line)
+        line.ask(("SET", _KEY, version + 1))
+
+
+def _version(line: Line, name: str) -> int | None:
+    try:
+        found = line.ask(("GET", _KEY))
+    except Complaint as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+        raise SchemaError(f"{name} has a key {_KEY} that is not Laneway's: use another database") from error
+    if found is None:
+        return None
+    if not found.isdigit():
+        raise SchemaError(f"{name} has a key {_KEY} that is not Laneway's ({found[:40]!r}): use another database")
+    return int(found)
+
+
+def _newer(found: int, name: str) -> SchemaError:
+    return SchemaError(
+        f"{name} has a layout of version {found}, and this Laneway knows versions up to {VERSION}: upgrade Laneway here",
+        found=found, expected=VERSION,
+    )  # fmt: skip
+
+
+def warn(line: Line, name: str) -> None:
+    """Say, once in a process, what may cost jobs here. A server that does not tell is not asked twice."""
+    try:
+        info = _info(line)
+    except Complaint:
+        return  # INFO is not allowed to everybody
+    version = tuple(int(part) for part in re.findall(r"\d+", info.get("redis_version", "99"))[:2])
+    if version < OLDEST:
+        raise StoreError(f"{name} is Redis {info.get('redis_version')}, and Laneway needs Redis 6.2 or newer, or Valkey")
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        _say(name, f"its maxmemory-policy is {policy}: when its memory is full, it throws jobs away. Set it to noeviction")
+    if info.get("role") not in (None, "master"):
+        _say(name, "it is a replica: it takes no writes, so nothing can be enqueued or run. Use its primary's address")
+    elif info.get("aof_enabled") == "0" and not _saves(line):
+        _say(name, "it keeps nothing on disk (no appendonly, no save): when it stops, all jobs are lost. Set appendonly yes")
+
+
+def _say(name: str, text: str) -> None:
+    if (name, text) not in _warned:
+        _warned.add((name, text))
+        log.warning("%s: %s", name, text)
+
+
+def _info(line: Line) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for section in ("server", "memory", "persistence", "replication"):
+        text: bytes = line.ask(("INFO", section))
+        found |= dict(entry.split(":", 1) for entry in text.decode(errors="replace").splitlines() if ":" in entry)
+    return found
+
+
+def _saves(line: Line) -> bool:
+    """Say whether snapshots are made; if the server does not tell, let us assume so."""
+    try:
+        answer: list[Any] = line.ask(("CONFIG", "GET", "save"))
+    except Complaint:
+        return True
+    return len(answer) < 2 or answer[1] != b""

@@ -1,0 +1,227 @@
+"""Pushing: jobs and payloads arrive, each queue's by a script of its own.
+
+A script sees one queue. Ids that `new_id` made never come twice into different queues, so they need no more than that. Who gives
+an id of its own, or a unique key, is looked for in the other queues first. Two processes that push such a job into two queues in
+the same moment are not kept apart: a store of one server could, a cluster can not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from laneway.errors import WrongQueue
+from laneway.job import Gather, Job, payload_id
+from laneway.store.contract import Slot
+from laneway.store.redis.keys import queue_base, queue_key
+from laneway.store.redis.queues import Queues
+from laneway.store.redis.record import pushed
+from laneway.store.redis.scripts import script
+from laneway.store.redis.wire import Command, Wire
+
+__all__ = ["Push"]
+
+#: What `new_id` makes.
+_made = re.compile(r"[0-9a-hjkmnp-tv-z]{20}").fullmatch
+_encode = msgspec.msgpack.Encoder().encode
+
+UNREGISTERED, FIRED, WRONG_KIND = -1, -2, -3
+Answers = list[str | None]
+
+
+class Push:
+    """Takes jobs."""
+
+    def __init__(self, wire: Wire, queues: Queues, clock: Callable[[], int | str]) -> None:
+        self._wire = wire
+        self._queues = queues
+        self._clock = clock
+        self._digest = script("push").digest
+        self._gather_digest = script("gather").digest
+
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> Answers:
+        """Take jobs, in order; say for each None, or the id of the one that is there in its stead."""
+        if len(jobs) == 1 and jobs[0].unique is None and _made(jobs[0].id):
+            return self._push_one_queue(jobs, slot)
+        payloads = [job for job in jobs if job.gather is not None]
+        if len({job.queue for job in jobs}) > 1 or 0 < len(payloads) < len(jobs):
+            self._check_kinds(jobs, payloads)
+        if not payloads:
+            return self._push_jobs(jobs, slot)
+        if self._gather(payloads, slot):
+            return [""] * len(jobs)
+        plain = iter(self._push_jobs([job for job in jobs if job.gather is None], None))
+        return [next(plain) if job.gather is None else None for job in jobs]
+
+    def _check_kinds(self, jobs: Sequence[Job], payloads: Sequence[Job]) -> None:
+        """Each queue has jobs or lanes of a collector, never both: if one does not fit, nothing is pushed anywhere.
+
+        The scripts look again, each at its own queue.
+        """
+        of_collectors = {job.queue for job in payloads}
+        of_jobs = {job.queue for job in jobs if job.gather is None}
+        if both := sorted(of_jobs & of_collectors):
+            raise _wrong(both[0], collects=True)
+        names = [*of_jobs, *of_collectors]
+        commands: list[Command] = [("HGET", queue_key(name, "META"), "kind") for name in names]
+        found = self._wire.ask_all([*commands, *(("HLEN", queue_key(name, "JOB")) for name in names)])
+        for name, kind, size in zip(names, found, found[len(names) :], strict=False):
+            if size and (kind == b"lanes") != (name in of_collectors):
+                raise _wrong(name, collects=name in of_collectors)
+
+    def _gather(self, payloads: Sequence[Job], slot: Slot | None) -> bool:
+        """Let payloads join their lanes; say whether the slot had fired, and nothing was done."""
+        groups: dict[str, list[Job]] = {}
+        for job in payloads:
+            groups.setdefault(job.queue, []).append(job)
+        for queue, jobs in groups.items():
+            answer = self._wire.ask(self._gathering(queue, jobs, "", slot))
+            if answer == UNREGISTERED:
+                answer = self._wire.ask(self._gathering(queue, jobs, self._queues.number(queue), slot))
+            if answer == FIRED:
+                return True
+            if answer == WRONG_KIND:
+                raise _wrong(queue, collects=True)
+            slot = None
+        return False
+
+    def _gathering(self, queue: str, jobs: Sequence[Job], number: int | str, slot: Slot | None) -> Command:
+        schedule, at = ("", 0) if slot is None else (slot.schedule, slot.at)
+        arguments: list[str | bytes | int] = []
+        for job in jobs:
+            gather = job.gather or Gather()
+            score = "" if gather.score is None else repr(float(gather.score))
+            when = f"{max(job.delay, 0)}@{max(job.at, 0)}" if job.delay or job.at else ""
+            lane = job.lane or ""
+            digest = bytes.fromhex(payload_id(queue, lane, job.body)[2:])
+            arguments += (job.id, lane, job.task, when, score, gather.quiet, gather.longest, digest, job.body)
+        return ("EVALSHA", self._gather_digest, 1, queue_base(queue), self._clock(), number, schedule, at, *arguments)
+
+    def _push_jobs(self, jobs: Sequence[Job], slot: Slot | None) -> Answers:
+        if not jobs:
+            return []
+        names = {job.queue for job in jobs}
+        special = any(job.unique is not None or not _made(job.id) for job in jobs)
+        if not special and len(names) > 1:
+            return self._push_many_queues(jobs, slot)
+        if not special or (len(names | self._queues.numbers.keys()) == 1 and self._is_alone()):
+            return self._push_one_queue(jobs, slot)
+        answers: Answers = []
+        for _, group in groupby(jobs, key=lambda job: job.queue):
+            answers += self._push_special(list(group), len(answers), len(jobs), slot)
+            if slot is not None and answers[:1] == [""]:
+                return [""] * len(jobs)
+            slot = None
+        return answers
+
+    def _is_alone(self) -> bool:
+        """Say whether the queues that we know are all there are."""
+        return bool(self._wire.ask(self._queues.asks) <= len(self._queues.numbers))
+
+    def _push_special(self, jobs: list[Job], before: int, length: int, slot: Slot | None) -> Answers:
+        """Take jobs of one queue whose ids or keys may stand in others: a part of a push."""
+        met_ids, met_keys = self._look(jobs)
+        answers: Answers = []
+        sent: set[str] = set()
+        for job in jobs:
+            if job.id in sent and job.unique in met_keys:
+                break  # whether it meets the one or the other depends on what becomes of those before it
+            answers.append(job.id if job.id in met_ids else met_keys.get(job.unique or ""))
+            if answers[-1] is None:
+                sent.add(job.id)
+        rest = jobs[len(answers) :]
+        new = [n for n, met in enumerate(answers) if met is None]
+        if new:
+            order = _encode([before + n for n in new])
+            found = self._push_one_queue([jobs[n] for n in new], slot, length, order)
+            if found[0] == "":
+                return [""] * len(jobs)
+            _fill(answers, new, found)
+        return answers + self._push_special(rest, before + len(answers), length, None) if rest else answers
+
+    def _look(self, jobs: list[Job]) -> tuple[set[str], dict[str, str]]:
+        """Return which ids of these jobs stand in the store, and which keys, with the ids of who has them."""
+        ids = [job.id for job in jobs]
+        keys = [job.unique for job in jobs if job.unique is not None]
+        names = self._queues.read()
+        commands: list[Command] = [("HMGET", queue_key(name, "JOB"), *ids) for name in names]
+        commands += [("HMGET", queue_key(name, "UNIQUE"), *keys) for name in names if keys]
+        found = self._wire.ask_all(commands)
+        met_ids = {id_ for answer in found[: len(names)] for id_, record in zip(ids, answer, strict=True) if record is not None}
+        met_keys = {
+            key: holder.decode(errors="replace")
+            for answer in found[len(names) :]
+            for key, holder in zip(keys, answer, strict=True)
+            if holder is not None
+        }
+        return met_ids, met_keys
+
+    def _push_many_queues(self, jobs: Sequence[Job], slot: Slot | None) -> Answers:
+        """Take jobs of several queues in one round trip. A slot goes with the first, and must fire before the others come."""
+        groups: dict[str, list[int]] = {}
+        for number, job in enumerate(jobs):
+            groups.setdefault(job.queue, []).append(number)
+        answers: Answers = [None] * len(jobs)
+        if slot is not None:
+            first = groups.pop(jobs[0].queue)
+            found = self._push_one_queue([jobs[n] for n in first], slot)
+            if found and found[0] == "":
+                return [""] * len(jobs)
+            _fill(answers, first, found)
+        commands = {
+            queue: self._command(queue, [jobs[n] for n in numbers], len(jobs), _encode(numbers))
+            for queue, numbers in groups.items()
+        }
+        heard = self._wire.ask_all(list(commands.values()))
+        for at, (queue, numbers) in enumerate(groups.items()):
+            if heard[at] == UNREGISTERED:
+                number = self._queues.number(queue)
+                again = self._command(queue, [jobs[n] for n in numbers], len(jobs), _encode(numbers), number)
+                heard[at] = self._wire.ask(again)
+            _fill(answers, numbers, _answers(queue, len(numbers), heard[at]))
+        return answers
+
+    def _push_one_queue(self, jobs: Sequence[Job], slot: Slot | None, length: int = 0, order: bytes = b"") -> Answers:
+        queue, length = jobs[0].queue, length or len(jobs)
+        answer = self._wire.ask(self._command(queue, jobs, length, order, slot=slot))
+        if answer == UNREGISTERED:
+            answer = self._wire.ask(self._command(queue, jobs, length, order, self._queues.number(queue), slot))
+        return _answers(queue, len(jobs), answer)
+
+    def _command(
+        self, queue: str, jobs: Iterable[Job], length: int, order: bytes = b"", number: int | str = "", slot: Slot | None = None
+    ) -> Command:
+        schedule, at = ("", 0) if slot is None else (slot.schedule, slot.at)
+        head: Command = ("EVALSHA", self._digest, 1, queue_base(queue), self._clock(), number, length, order, schedule, at)
+        arguments: list[str | bytes] = []
+        for job in jobs:
+            when = f"{max(job.delay, 0)}@{max(job.at, 0)}" if job.delay or job.at else ""
+            arguments += (job.id, when, pushed(job))
+        return (*head, *arguments)
+
+
+def _answers(queue: str, number: int, answer: Any) -> Answers:
+    if answer == 0:
+        return [None] * number
+    if answer == FIRED:
+        return [""] * number
+    if answer == WRONG_KIND:
+        raise _wrong(queue, collects=False)
+    return [None if met == 1 else met.decode(errors="replace") for met in answer]
+
+
+def _wrong(queue: str, *, collects: bool) -> WrongQueue:
+    if collects:
+        what = "has jobs of tasks, and a collector needs one of its own: give it another name, or let the jobs finish"
+    else:
+        what = "is a collector's, which has it for itself: use another queue for the task"
+    return WrongQueue(f'queue "{queue}" {what}', queue=queue)
+
+
+def _fill(answers: Answers, numbers: Sequence[int], found: Answers) -> None:
+    for number, answer in zip(numbers, found, strict=True):
+        answers[number] = answer

@@ -1,0 +1,48 @@
+"""The registry of queues: who has ever had a job, or was paused, and its number.
+
+Queues are never forgotten, so their number tells whether a list of them is still complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from laneway.errors import StoreError
+from laneway.store.redis.keys import NUMBERS, SHARED_KEYS, STORE
+from laneway.store.redis.scripts import script
+from laneway.store.redis.wire import Command, Wire
+
+__all__ = ["Queues"]
+
+QUEUES = STORE + SHARED_KEYS["QUEUES"]
+
+
+class Queues:
+    """What this process knows of the registry."""
+
+    #: Asks how many there are: to be sent along with what depends on it.
+    asks: Command = ("HLEN", QUEUES)
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.numbers: dict[str, int] = {}
+
+    def number(self, queue: str) -> int:
+        """Return a queue's number; a new queue gets one."""
+        digest = script("register").digest
+        number = int(self._wire.ask(("EVALSHA", digest, 1, STORE, queue, NUMBERS)))
+        if number < 0:
+            raise StoreError(f'{self._wire} has {NUMBERS:,} queues already, and no room for "{queue}": use lanes inside a queue')
+        self.numbers[queue] = number
+        return number
+
+    def read(self) -> list[str]:
+        """Return all queues, as the registry has them now."""
+        self.learn(self._wire.ask(("HGETALL", QUEUES)))
+        return list(self.numbers)
+
+    def learn(self, answer: Sequence[Any]) -> None:
+        """Take note of the registry. What cannot be a queue is passed over."""
+        pairs = zip(answer[::2], answer[1::2], strict=True)
+        self.numbers = {name.decode(errors="replace"): int(number) for name, number in pairs if number.isdigit()}

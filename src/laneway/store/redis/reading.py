@@ -1,0 +1,109 @@
+"""Reading: what stands in the keys, as values. Whoever wrote it: what cannot be read is said to be so, and harms nothing else.
+
+Enters: answers of the server.  Leaves: `JobInfo`, `QueueInfo`, `Run`.  Called by: `look`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from laneway.errors import GarbageError
+from laneway.instant import as_datetime
+from laneway.job import STATES, State
+from laneway.outcome import ErrorInfo, Notes
+from laneway.store.failures import read_errors
+from laneway.store.inspect import JobInfo, QueueInfo, Run
+from laneway.store.redis.record import NO_END, RAN, Record, read, read_payload
+from laneway.store.redis.workers import Held
+
+__all__ = ["held_job", "job_info", "number", "queue_info", "record_of", "runs_of"]
+
+#: What look.lua says of those that are no lane of a collector.
+NO_LANE, DEAD_PAYLOAD = -1, -2
+
+_notes = msgspec.json.Decoder(Notes)
+_runs = msgspec.json.Decoder(list[Run])
+
+
+def number(raw: bytes | None) -> int:
+    return int(raw) if raw is not None and raw.lstrip(b"-").isdigit() else 0
+
+
+def queue_info(name: str, answer: Sequence[Any]) -> QueueInfo:
+    *counts, paused, by, kind = answer
+    since = as_datetime(number(paused)) if paused else None
+    return QueueInfo(
+        name, bool(paused), dict(zip(STATES, counts, strict=True)), by.decode(errors="replace"), since, collects=kind == b"lanes"
+    )
+
+
+def record_of(raw: bytes) -> Record:
+    """Return a record; what is none is the body of a job that nobody knows."""
+    try:
+        return read(raw)
+    except GarbageError:
+        return Record(0, 100, 0, 0, 0, 0, 0, None, None, None, "", raw)
+
+
+def job_info(queue: str, row: Sequence[Any]) -> JobInfo:
+    id_, raw, state, worker, token, mark, errors, notes, holds, keyed, payloads = row
+    record, told = record_of(raw), notes_of(notes)
+    score, body = None, record.body
+    if payloads == DEAD_PAYLOAD:
+        score, body = read_payload(record.body)
+    if payloads != NO_LANE:
+        body = b"[[%b],{}]" % (body if payloads == DEAD_PAYLOAD else b"")  # a payload as a call with it
+    over = record.expires is None or record.flags & (RAN | NO_END) or state in (b"running", b"dead")
+    return JobInfo(
+        id=id_.decode(errors="replace"), task=record.task, queue=queue, lane=record.lane, priority=record.rank - 100,
+        state=state_of(state), attempt=record.attempt, enqueued_at=as_datetime(record.enqueued),
+        place_at=as_datetime(record.place), due_at=as_datetime(record.due),
+        expires_at=None if over else as_datetime(record.place + (record.expires or 0)), unique=bool(keyed), holds=bool(holds),
+        worker=worker.decode(errors="replace") or None, token=number(token) or None, mark=mark.decode() or None,
+        errors=errors_of(errors), body=body, payloads=payloads if payloads >= 0 else None, score=score,
+        progress=told.progress, log=told.log,
+    )  # fmt: skip
+
+
+def state_of(raw: bytes) -> State:
+    """Return a state; what is nowhere, or no job, waits to be set aside."""
+    text = raw.decode()
+    found: State = "ready"
+    for state in STATES:
+        if state == text:
+            found = state
+    return found
+
+
+def errors_of(stored: bytes) -> list[ErrorInfo]:
+    errors: list[ErrorInfo] = []
+    while stored:
+        length = int.from_bytes(stored[:4])
+        text, stored = stored[4 : 4 + length], stored[4 + length :]
+        errors += read_errors(b"[" + text + b"]" if text and len(text) == length else b"\xff")
+    return errors
+
+
+def notes_of(notes: bytes) -> Notes:
+    try:
+        return _notes.decode(notes) if notes else Notes()
+    except (ValueError, RecursionError):
+        return Notes(log=["(what the run told cannot be read)"])
+
+
+def runs_of(portion: bytes) -> list[Run]:
+    """Return finished runs, the oldest first. What cannot be read is passed over."""
+    at = int.from_bytes(portion[:8])
+    try:
+        runs = _runs.decode(b"[" + portion[12:] + b"]")
+    except (ValueError, RecursionError):
+        return []
+    return [run if run.finished else msgspec.structs.replace(run, finished=at) for run in runs]
+
+
+def held_job(queue: str, id_: bytes, token: bytes, raw: bytes | None) -> Held:
+    record = record_of(raw or b"")
+    return id_.decode(errors="replace"), record.task, queue, record.lane, number(token)

@@ -1,0 +1,149 @@
+"""A job as one value of a hash.
+
+::
+
+    byte  0      flags
+          1      rank: priority + 100
+          2- 9   sequence number: microseconds of its arrival, or one more than the last
+         10-17   enqueued, microseconds
+         18-25   place, microseconds
+         26-33   due; of a dead job: when it died
+         34-35   attempts that counted
+         36-     [how long it may wait for its start, 8 bytes] [lane] [unique key] task, body
+
+Most jobs are due when they come, and have no attempts before their first run: flagged as fresh, their record goes on at byte 18,
+and place and due are when they were enqueued. Texts have their length in front, two bytes; the body is the rest.
+
+Waiting jobs stand in a zset by their due time, and ties go by place. So a job that is due at its place's time stands there as
+byte 255, sequence number (7 bytes), id; one that was put off, and is before those, as byte 0, place (7), sequence number (7), id.
+Parked ones stand by their place, and in the first way. All numbers are big-endian, and sort as bytes.
+
+Enters: `Job`.  Leaves: bytes, and what they say.  Called by: `push`, `exchange`, `look`. The scripts read and write the same.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packed
+from struct import error as PackedError  # noqa: N812 - it is no constant
+
+from msgspec import Struct
+
+from laneway.errors import GarbageError
+from laneway.job import Job
+
+__all__ = [
+    "EXPIRES",
+    "FRESH",
+    "HALTS",
+    "LANE",
+    "LOST",
+    "NO_END",
+    "RAN",
+    "UNIQUE",
+    "Record",
+    "id_of_entry",
+    "parked_entry",
+    "pushed",
+    "read",
+    "read_payload",
+]
+
+LANE, EXPIRES, UNIQUE = 1, 2, 4  # it has one
+RAN = 8  # it has started: a run was settled, or lost with its worker
+LOST = 16  # it is remembered why a claim was lost
+NO_END = 32  # it is never too late to start
+HALTS = 64  # it is dead and keeps its lane
+FRESH = 128  # it came and was due, and nothing has happened to it since
+
+_fresh = Packed(">BBQQ")
+_head = Packed(">BBQQQQH")
+_short = Packed(">H")
+_long = Packed(">Q")
+_double = Packed(">d")
+_first = [[bytes([flags, rank]) for rank in range(201)] for flags in range(8)]
+
+
+class Record(Struct, frozen=True, gc=False):
+    """What a record says."""
+
+    flags: int
+    rank: int
+    attempt: int
+    seq: int
+    enqueued: int
+    place: int
+    due: int
+    expires: int | None
+    lane: str | None
+    unique: str | None
+    task: str
+    body: bytes
+
+
+def pushed(job: Job) -> bytes:
+    """Return a new job's record, without what the store adds: flags and rank, then what comes after the numbers."""
+    task = job.task.encode(errors="replace")
+    if job.lane is None and job.unique is None and not job.expires:
+        return b"".join((_first[0][job.priority + 100], _short.pack(len(task)), task, job.body))
+    flags = 0
+    parts: list[bytes] = []
+    if job.expires:
+        flags |= EXPIRES
+        parts.append(_long.pack(job.expires))
+    for flag, text in ((LANE, job.lane), (UNIQUE, job.unique)):
+        if text is not None:
+            flags |= flag
+            raw = text.encode(errors="replace")
+            parts += (_short.pack(len(raw)), raw)
+    return b"".join((_first[flags][job.priority + 100], *parts, _short.pack(len(task)), task, job.body))
+
+
+def read(raw: bytes) -> Record:
+    """Return what a record says, or raise GarbageError."""
+    try:
+        if raw[0] >= FRESH:
+            flags, rank, seq, enqueued = _fresh.unpack_from(raw)
+            place, due, attempt, at = enqueued, enqueued, 0, 18
+        else:
+            flags, rank, seq, enqueued, place, due, attempt = _head.unpack_from(raw)
+            at = 36
+        expires = lane = unique = None
+        if flags & 7:
+            if flags & EXPIRES:
+                expires = _long.unpack_from(raw, at)[0]
+                at += 8
+            if flags & LANE:
+                lane, at = _text(raw, at)
+            if flags & UNIQUE:
+                unique, at = _text(raw, at)
+        end = at + 2 + ((raw[at] << 8) | raw[at + 1])
+        task = raw[at + 2 : end].decode(errors="replace")
+    except (IndexError, PackedError) as error:
+        raise GarbageError(f"this is no job's record: {error}") from None
+    if end > len(raw) or rank > 200:
+        raise GarbageError("this is no job's record: it ends too early")
+    return Record(flags, rank, attempt, seq, enqueued, place, due, expires, lane, unique, task, raw[end:])
+
+
+def read_payload(body: bytes) -> tuple[float, bytes]:
+    """Return the score and the body of a collector's dead payload: its record has the id of its lane between them."""
+    try:
+        length = _short.unpack_from(body, 8)[0]
+        return _double.unpack_from(body)[0], body[10 + length :]
+    except PackedError:
+        return 0.0, body
+
+
+def parked_entry(record: Record, id_: bytes) -> bytes:
+    """Return how a parked job stands in its lane's index."""
+    return b"\xff" + record.seq.to_bytes(7) + id_
+
+
+def id_of_entry(entry: bytes) -> bytes:
+    """Return the id in an entry of an index."""
+    return entry[8:] if entry[:1] == b"\xff" else entry[15:]
+
+
+def _text(raw: bytes, at: int) -> tuple[str, int]:
+    end = at + 2 + _short.unpack_from(raw, at)[0]
+    return raw[at + 2 : end].decode(errors="replace"), end

@@ -1,0 +1,308 @@
+"""The Redis store: the contract's verbs over scripts.
+
+Each verb is one round trip of one script per queue that it concerns. A script is one atomic step; what spans queues is several,
+and the second of them can be repeated. Time is the server's. What becomes claimable rings the bell in the same step.
+
+Enters: the verbs of `laneway.store.contract`.  Leaves: keys.  Called by: the desk, workers, supervisors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+import msgspec
+
+from laneway.errors import StoreCorrupt, StoreError
+from laneway.job import Job
+from laneway.life import Observer
+from laneway.outcome import ErrorInfo, Settled
+from laneway.store.contract import Exchange, Heard, Schedules, Slot, Want, WorkerInfo
+from laneway.store.redis import opening
+from laneway.store.redis.bell import Bell
+from laneway.store.redis.ends import error_text
+from laneway.store.redis.exchange import Exchanges
+from laneway.store.redis.keys import NUMBERS, SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
+from laneway.store.redis.push import Push
+from laneway.store.redis.queues import Queues
+from laneway.store.redis.scripts import script
+from laneway.store.redis.wire import Command, Line, Wire
+from laneway.store.redis.workers import read_worker
+
+__all__ = ["RedisStore", "Turn"]
+
+DAY = 24 * 3600 * 1_000_000
+#: So many dead jobs at most are forgotten in one turn, so that none is long.
+TRIM_AT_ONCE = 1000
+#: So many notes at most go in one call.
+NOTES_AT_ONCE = 500
+
+_to_msgpack = msgspec.msgpack.Encoder().encode
+
+
+class Turn:
+    """`with store.turn() as turn:` is one step on a queue."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Nothing is held: a script is done when it answers."""
+
+    def call(self, name: str, queue: str, *arguments: str | bytes | int) -> Any:
+        """Run a script on a queue."""
+        return self._store.wire.ask(self._store.command(name, queue, *arguments))
+
+
+class RedisStore:
+    """Jobs in Redis or Valkey."""
+
+    def __init__(
+        self, url: str, *, connections: int = 5, timeout: float = 5.0, enqueue_timeout: float = 2.0, dead_days: float = 30,
+        dead_max: int = 10_000, dead_after: float = 15.0, clock: Callable[[], int] | None = None,
+    ) -> None:  # fmt: skip
+        """Nothing is opened yet. A `clock` is for tests: its time is used in place of the server's."""
+        self.dead_days = dead_days
+        self.dead_max = dead_max
+        self._enqueue_timeout = min(enqueue_timeout, timeout)
+        self._clock = clock
+        self._highest = 0
+        self.wire = Wire(url, connections=connections, timeout=timeout)
+        self.wire.opened = self._opened
+        self.queues = Queues(self.wire)
+        self.bell = Bell(self.wire)
+        self.wire.on_fork = self.bell.after_fork
+        self._push = Push(self.wire, self.queues, self.clock)
+        self._exchanges = Exchanges(self.wire, self.queues, self.clock)
+        self._observer = Observer(dead_after)
+
+    def __str__(self) -> str:
+        return str(self.wire)
+
+    def _opened(self, line: Line) -> None:
+        opening.warn(line, str(self))
+        opening.ensure(line, str(self))
+
+    def clock(self) -> int | str:
+        """Return the time for scripts: '' is the server's. One that was given never goes back."""
+        if self._clock is None:
+            return ""
+        self._highest = max(self._highest, self._clock())
+        return self._highest
+
+    def now(self) -> int:
+        """Return the store's now."""
+        return self.time_of(self.wire.ask(("TIME",)))
+
+    def time_of(self, answer: Sequence[bytes]) -> int:
+        """Return the store's now, by the server's answer."""
+        given = self.clock()
+        return given if isinstance(given, int) else int(answer[0]) * 1_000_000 + int(answer[1])
+
+    def turn(self) -> Turn:
+        """Return one step on a queue, to be used in a `with`."""
+        return Turn(self)
+
+    def command(self, name: str, queue: str, *arguments: str | bytes | int) -> Command:
+        """Return the call of a script on a queue."""
+        return ("EVALSHA", script(name).digest, 1, queue_base(queue), self.clock(), *arguments)
+
+    # -- jobs ------------------------------------------------------------------------------------------------
+
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
+        """Take jobs, in order. See the contract."""
+        self.wire.limit(self._enqueue_timeout)
+        try:
+            if slot is not None and not self._fires(slot, bool(jobs)):
+                return [""] * len(jobs)
+            return self._push.push(jobs, slot) if jobs else []
+        except StoreCorrupt:
+            self.wire.limit(None)
+            # What was half done is made whole. Who pushes again finds what is there by its ids.
+            for queue in {job.queue for job in jobs}:
+                self._exchanges.mend(queue)
+            raise
+        finally:
+            self.wire.limit(None)
+
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+        """Write what runs meant, then claim what may run. See the contract."""
+        if wants or limit:
+            self.bell.listen([want.queue for want in wants])
+        answer = self._exchanges.exchange(worker, settled, wants, limit)
+        if sum(self._exchanges.dead.values()) > self.dead_max:
+            self._exchanges.dead.clear()
+            self._trim_dead()
+        return answer
+
+    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
+        """Return the worker's claims, except those to keep. See the contract."""
+        return self._take_back(worker, keep, "", {})
+
+    def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+        """Give a dead worker's claims back and forget the worker. See the contract."""
+        error = error_text(ErrorInfo(kind="worker lost", message=cause), 0)
+        ids = self._take_back(worker, (), error, lost)
+        self.wire.ask_all([("HDEL", WORKERS + WORKER_KEYS[name], worker) for name in ("INFO", "BEATS", "AT", "COMMANDS")])
+        return ids
+
+    def _take_back(self, worker: str, keep: Collection[int], error: str, lost: Mapping[int, str]) -> list[str]:
+        self.clock()
+        kept = _to_msgpack([str(token) for token in keep])
+        words = _to_msgpack([text for token, word in lost.items() for text in (str(token), word)])
+        names = self.queues.read()
+        commands = [self.command("give_back", name, worker, kept, error, words) for name in names]
+        answers = self.wire.ask_all(commands, patient=True)
+        return [id_.decode(errors="replace") for answer in self.mended(names, commands, answers) for id_ in answer]
+
+    def mended(self, names: Sequence[str], commands: Sequence[Command], answers: list[Any]) -> list[Any]:
+        """Return answers; queues in which a key was not ours are mended and asked again, which must do no harm."""
+        for n, name in enumerate(names):
+            if isinstance(answers[n], StoreCorrupt) and self._exchanges.mend(name):
+                answers[n] = self.wire.ask(commands[n])
+            if isinstance(answers[n], StoreError):
+                raise answers[n]
+        return answers
+
+    # -- schedules -------------------------------------------------------------------------------------------
+
+    def schedules(self) -> Schedules:
+        """Say how the schedules stand. See the contract."""
+        names = self.queues.read()
+        commands: list[Command] = [("TIME",), ("HGETALL", STORE + SHARED_KEYS["PAUSED"])]
+        commands += [("HGETALL", STORE + SHARED_KEYS["SKIPPED"]), *(("HGETALL", queue_key(name, "SLOTS")) for name in names)]
+        time, paused, *slots = self.wire.ask_all(commands)
+        last: dict[str, int] = {}
+        for answer in slots:
+            for schedule, slot in _pairs(answer).items():
+                last[schedule] = max(int(slot), last.get(schedule, 0))
+        return Schedules(self.time_of(time), last, {name: by.decode(errors="replace") for name, by in _pairs(paused).items()})
+
+    def _fires(self, slot: Slot, pushes: bool) -> bool:
+        """Say whether a slot is to fire, as far as can be seen from here. One that does not advances its schedule all the same.
+
+        Whether it really fires is decided where its jobs are pushed, in the same step.
+        """
+        commands: list[Command] = [("HGET", STORE + SHARED_KEYS[name], slot.schedule) for name in ("PAUSED", "SKIPPED")]
+        commands += [("HGET", queue_key(name, "SLOTS"), slot.schedule) for name in self.queues.read()]
+        paused, *slots = self.wire.ask_all(commands)
+        if any(last is not None and int(last) >= slot.at for last in slots):
+            return False
+        if paused is None and pushes:
+            return True
+        self.wire.ask(("EVALSHA", script("skip").digest, 1, STORE, slot.schedule, slot.at))
+        return False
+
+    # -- workers ---------------------------------------------------------------------------------------------
+
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+        """Say that these workers live, and hear what is asked of them. See the contract."""
+        arguments = [part for worker in workers for part in (worker.id, msgspec.json.encode(worker))]
+        names = self.queues.read()
+        beat: Command = ("EVALSHA", script("beat").digest, 1, WORKERS, self.clock(), *arguments)
+        marks: list[Command] = [("HGETALL", queue_key(name, "MARKS")) for name in names]
+        heard, *marked = self.wire.ask_all([beat, *marks])
+        asked: dict[str, dict[str, str]] = {}
+        for answer in marked:
+            for id_, mark in _pairs(answer).items():
+                what, _, worker = mark.decode(errors="replace").partition(" ")
+                asked.setdefault(worker, {})[id_] = what
+        self._trim_dead()
+        return {
+            worker.id: Heard(known=bool(known), marks=asked.get(worker.id, {}), commands=tuple(commands.decode().split()))
+            for worker, known, commands in zip(workers, heard[::2], heard[1::2], strict=True)
+        }
+
+    def dead_workers(self) -> list[str]:
+        """Name the workers that are dead, as far as this observer can tell. See the contract."""
+        names = self.queues.read()
+        # A write comes first: an observer that cannot write judges nobody.
+        commands: list[Command] = [("SET", WORKERS + WORKER_KEYS["LOOKED"], self.clock() or 1)]
+        commands += [("HGETALL", WORKERS + WORKER_KEYS[name]) for name in ("INFO", "BEATS")]
+        commands += [("SMEMBERS", queue_key(name, "HOLDERS")) for name in names]
+        _, info, beats, *holders = self.wire.ask_all(commands)
+        beaten = {id_: int(number) for id_, number in _pairs(beats).items() if number.isdigit()}
+        known = {id_: (read_worker(id_, raw), beaten.get(id_, 0)) for id_, raw in _pairs(info).items()}
+        for members in holders:
+            for member in members:
+                id_ = member.decode(errors="replace")
+                known.setdefault(id_, (WorkerInfo(id_), 0))
+        return self._observer.dead(known.values())
+
+    def _trim_dead(self) -> None:
+        """Forget the oldest dead jobs beyond the limits."""
+        names = self.queues.read()
+        died: list[tuple[int, str]] = []
+        sizes = self.wire.ask_all([("ZCARD", queue_key(name, kind)) for kind in ("DEAD", "HALTED") for name in names])
+        too_many = min(sum(sizes) - self.dead_max, TRIM_AT_ONCE)  # those that halt their lane count, and stay
+        some = [name for name, size in zip(names, sizes, strict=False) if size]
+        if too_many > 0:
+            oldest = self.wire.ask_all([("ZRANGE", queue_key(name, "DEAD"), 0, too_many - 1, "WITHSCORES") for name in some])
+            died = sorted((int(float(at)), name) for name, answer in zip(some, oldest, strict=True) for at in answer[1::2])
+        excess = [name for _, name in died[: max(too_many, 0)]]
+        age = round(self.dead_days * DAY)
+        self.wire.ask_all([self.command("trim", name, age, excess.count(name), TRIM_AT_ONCE) for name in some])
+
+    # -- the rest --------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep until something may have become claimable. See the contract."""
+        return self.bell.wait(timeout)
+
+    def wake(self) -> None:
+        """End a wait of this store."""
+        self.bell.wake()
+
+    def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
+        """Keep what runs tell about themselves."""
+        if not notes:
+            return
+        names = {number: name for name, number in self.queues.numbers.items()}
+        if any(token % NUMBERS not in names for _, token, _ in notes):
+            self.queues.read()
+            names = {number: name for name, number in self.queues.numbers.items()}
+        by_queue: dict[str, list[str | bytes | int]] = {}
+        for id_, token, told in notes:
+            if (name := names.get(token % NUMBERS)) is not None:
+                by_queue.setdefault(name, []).extend((id_, token, told))
+        digest, step = script("note").digest, 3 * NOTES_AT_ONCE
+        self.wire.ask_all([
+            ("EVALSHA", digest, 1, queue_base(name), *parts[start : start + step])
+            for name, parts in by_queue.items()
+            for start in range(0, len(parts), step)
+        ])  # fmt: skip
+
+    def record(self, counts: Mapping[str, int]) -> None:
+        """Add to the store's counters."""
+        self.wire.ask_all([("HINCRBY", STORE + SHARED_KEYS["COUNTERS"], name, by) for name, by in counts.items()])
+
+    def reserve(self, connections: int) -> None:
+        """Allow so many connections at once; the one that waits for jobs comes on top."""
+        self.wire.reserve(connections)
+
+    def migrate(self) -> None:
+        """Bring the layout to this version."""
+
+        def bring_forward(line: Line) -> None:
+            opening.migrate(line, str(self))
+
+        self.wire.close()
+        self.wire.opened = bring_forward
+        try:
+            self.wire.ask(("PING",))
+        finally:
+            self.wire.opened = self._opened
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self.bell.close()
+        self.wire.close()
+
+
+def _pairs(answer: Sequence[bytes]) -> dict[str, bytes]:
+    """Return a hash."""
+    return {name.decode(errors="replace"): value for name, value in zip(answer[::2], answer[1::2], strict=True)}

@@ -1,0 +1,54 @@
+"""Workers: who they are, how they stand, and what they hold.
+
+What a worker says about itself may have been written by anybody: one that cannot be read is known by its id and its claims,
+and harms nobody else.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from laneway.instant import as_datetime
+from laneway.store.contract import WorkerInfo
+from laneway.store.inspect import RunningJob, WorkerStatus
+
+__all__ = ["Held", "read_worker", "status"]
+
+#: id, task, queue, lane, token
+Held = tuple[str, str, str, str | None, int]
+
+_info = msgspec.json.Decoder(WorkerInfo)
+
+
+def read_worker(id_: str, info: bytes | None) -> WorkerInfo:
+    """Return who a worker is: whoever it says it is, it is the one under whose id this stands."""
+    try:
+        return WorkerInfo(id_) if info is None else msgspec.structs.replace(_info.decode(info), id=id_)
+    except (ValueError, RecursionError):  # a ValueError: malformed, of another shape, or no UTF-8
+        return WorkerInfo(id_)
+
+
+def status(worker: WorkerInfo, at: int | None, held: list[Held], now: int) -> WorkerStatus:
+    """Return how a worker stands."""
+    started_at, last_beat = _moment(worker.since), _moment(at)
+    runs = dict(worker.runs)
+    return WorkerStatus(
+        id=worker.id, host=worker.host, pid=worker.pid, fleet=worker.fleet, version=worker.version, queues=worker.queues,
+        tasks=worker.tasks, slots=worker.slots, phase=worker.phase, started_at=started_at, uptime=_age(started_at, now),
+        last_beat=last_beat, beat_age=_age(last_beat, now), rss=worker.rss, pss=worker.pss,
+        jobs=[RunningJob(*claim, started_at=_moment(runs.get(claim[-1]))) for claim in held],
+    )  # fmt: skip
+
+
+def _moment(instant: int | None) -> datetime | None:
+    """Return an instant, if it is known and the calendar has it."""
+    try:
+        return as_datetime(instant) if instant else None
+    except OverflowError:
+        return None
+
+
+def _age(moment: datetime | None, now: int) -> float | None:
+    return None if moment is None else max((as_datetime(now) - moment).total_seconds(), 0.0)

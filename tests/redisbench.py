@@ -1,0 +1,120 @@
+"""A Redis server for tests: on a free port, in a folder of its own, gone at the end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from typing import Any
+
+import pytest
+
+__all__ = ["Server", "emptied", "server", "stop_all", "why_not"]
+
+_all: list[Server] = []
+
+
+class Server:
+    """A server that can be stopped and started again, with what it keeps on disk."""
+
+    def __init__(self, *options: str) -> None:
+        self.folder = tempfile.mkdtemp(prefix="laneway-redis-")
+        self.port = _free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._options = options
+        self._pid = os.getpid()
+        self._process: subprocess.Popen[bytes] | None = None
+        _all.append(self)
+        self.start()
+        atexit.register(self.remove)  # whatever becomes of the tests
+
+    def start(self) -> None:
+        command = [
+            "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", "",
+            "--daemonize", "no", "--logfile", "redis.log", *self._options,
+        ]  # fmt: skip
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 10
+        while True:
+            with contextlib.suppress(Exception):
+                if self.ask("PING") == b"PONG":
+                    return
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(0.01)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it, gently or not."""
+        if self._process is not None and self._pid == os.getpid():
+            (self._process.kill if kill else self._process.terminate)()
+            self._process.wait(10)
+            self._process = None
+
+    def remove(self) -> None:
+        """End it and what it kept."""
+        if self._pid == os.getpid():
+            self.stop(kill=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def ask(self, *command: str | bytes | float) -> Any:
+        """Send one command by redis-py's own client."""
+        import redis  # noqa: PLC0415 - a missing driver skips tests, and breaks no others
+
+        with redis.Redis.from_url(self.url, socket_timeout=10, protocol=2) as client:
+            client.response_callbacks.clear()
+            return client.execute_command(*command)
+
+    def all_keys(self) -> set[str]:
+        """All keys."""
+        return {key.decode() for key in self.ask("KEYS", "*")}
+
+
+def _free_port() -> int:
+    """Return a port that nobody listens on; a cluster's node takes the one 10,000 above too."""
+    while True:
+        port = random.randrange(20_000, 32_000)  # noqa: S311 - below those that systems give out by themselves
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def why_not() -> str:
+    """Say what is missing for tests on Redis; empty: nothing."""
+    if shutil.which("redis-server") is None:
+        return "no redis-server here: apt-get install redis-server"
+    try:
+        import redis  # noqa: F401, PLC0415
+    except ImportError:
+        return "no redis driver here: pip install 'laneway[redis]'"
+    return ""
+
+
+@functools.cache
+def server() -> Server:
+    """Return the server that all tests share; skip if there can be none, fail if there must be one."""
+    missing = why_not()
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+    return Server()
+
+
+def emptied() -> Server:
+    """Return the shared server with nothing on it."""
+    shared = server()
+    shared.ask("FLUSHALL")
+    return shared
+
+
+def stop_all() -> None:
+    """End every server that was started here."""
+    server.cache_clear()
+    while _all:
+        _all.pop().remove()

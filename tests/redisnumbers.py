@@ -1,0 +1,71 @@
+"""The Redis store with tokens as one counter would give them.
+
+A model counts claims over the whole store: 1, 2, 3. Redis has a counter for each queue. So a model sees its claims by their
+numbers; that the real tokens are new each time, and grow within a queue, is checked here on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from laneway.job import Claim
+from laneway.outcome import Settled
+from laneway.store.contract import Exchange, Want
+from laneway.store.inspect import Filter, JobInfo, Page
+from laneway.store.redis import RedisInspect, RedisStore
+
+__all__ = ["NumberedInspect", "NumberedStore"]
+
+UNHEARD = 1  # no store gives this token
+
+
+class NumberedStore(RedisStore):
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+        given = [replace(item, claim=replace(item.claim, token=self.token(item.claim.token))) for item in settled]
+        answer = super().exchange(worker, given, wants, limit)
+        return replace(answer, claims=[self.number(claim) for claim in answer.claims])
+
+    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
+        return super().give_back(worker, [self.token(number) for number in keep])
+
+    def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+        return super().recover(worker, cause, {self.token(number): word for number, word in lost.items()})
+
+    @property
+    def numbers(self) -> dict[int, int]:
+        """Tokens → their numbers."""
+        found: dict[int, int] = self.__dict__.setdefault("_numbers", {})
+        return found
+
+    def token(self, number: int) -> int:
+        return next((token for token, known in self.numbers.items() if known == number), UNHEARD)
+
+    def number(self, claim: Claim) -> Claim:
+        highest: dict[str, int] = self.__dict__.setdefault("_highest_of", {})
+        assert claim.token not in self.numbers
+        assert claim.token > highest.get(claim.job.queue, 0)
+        highest[claim.job.queue] = claim.token
+        self.numbers[claim.token] = len(self.numbers) + 1
+        return replace(claim, token=self.numbers[claim.token])
+
+
+class NumberedInspect(RedisInspect):
+    def __init__(self, store: NumberedStore) -> None:
+        super().__init__(store)
+        self._numbers = store.numbers
+
+    def job(self, id: str) -> JobInfo | None:  # noqa: A002
+        found = super().job(id)
+        return None if found is None else self._numbered(found)
+
+    def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
+        found = super().jobs(which, limit, after, newest)
+        page = Page(map(self._numbered, found))
+        page.next = found.next
+        return page
+
+    def _numbered(self, job: JobInfo) -> JobInfo:
+        return job if job.token is None else replace(job, token=self._numbers[job.token])

@@ -1,0 +1,959 @@
+"""What only the Redis store has: a server, its connections, its scripts and keys, and what can go wrong with them."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import redisbench
+from laneway import App
+from laneway.errors import (
+    ConfigError,
+    SchemaError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from laneway.job import Claim, Gather, Job, lane_id, new_id
+from laneway.outcome import Dead, Done, Each, ErrorInfo, Retrying, Settled, Snoozed
+from laneway.store.contract import Slot, Want, WorkerInfo
+from laneway.store.inspect import Filter
+
+if redisbench.why_not() and os.environ.get("CI") != "true":
+    pytest.skip(redisbench.why_not(), allow_module_level=True)
+
+from laneway.store.redis import RedisInspect, RedisStore, opening, queues
+from laneway.store.redis.keys import QUEUE_KEYS, queue_key
+
+WANT = [Want("default", 100)]
+ERROR = ErrorInfo(kind="E", message="no")
+JOB = queue_key("default", "JOB")
+
+
+def job(id_: str | None = None, lane: str | None = None, queue: str = "default", **more: object) -> Job:
+    return Job(id_ or new_id(), "app.task", queue, b"[[1],{}]", lane, **more)  # type: ignore[arg-type]
+
+
+def pay(lane: str, value: int, queue: str = "orders") -> Job:
+    return Job(lane_id(queue, lane), "app.sync", queue, b"%d" % value, lane, gather=Gather())
+
+
+@pytest.fixture
+def server() -> redisbench.Server:
+    return redisbench.emptied()
+
+
+@pytest.fixture
+def own_server() -> Iterator[Callable[..., redisbench.Server]]:
+    """Servers that a test may kill, configure and fill."""
+    started: list[redisbench.Server] = []
+
+    def start(*options: str) -> redisbench.Server:
+        started.append(redisbench.Server(*options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.remove()
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., RedisStore]]:
+    stores: list[RedisStore] = []
+
+    def open_one(server: redisbench.Server, **options: float) -> RedisStore:
+        stores.append(RedisStore(server.url, **options))  # type: ignore[arg-type]
+        return stores[-1]
+
+    yield open_one
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(server: redisbench.Server, opened: Callable[..., RedisStore]) -> RedisStore:
+    return opened(server)
+
+
+def ids(claims: list[Claim]) -> list[str]:
+    return [claim.job.id for claim in claims]
+
+
+def claim(store: RedisStore, limit: int = 100, worker: str = "w", queue: str = "default") -> list[Claim]:
+    return store.exchange(worker, [], [Want(queue, limit)], limit).claims
+
+
+def settle(store: RedisStore, claims: list[Claim], outcome: object, worker: str = "w") -> list[str]:
+    return store.exchange(worker, [Settled(c, outcome, 1, 2) for c in claims], [], 0).refused  # type: ignore[arg-type]
+
+
+def states(store: RedisStore) -> dict[str, int]:
+    return {state: number for state, number in RedisInspect(store).counts().items() if number}
+
+
+# -- scripts and keys ----------------------------------------------------------------------------------------------
+
+
+def test_scripts_that_the_server_forgot_are_sent_again(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job("a"), job("b", queue="mail"), pay("l", 1)])
+    for _ in range(2):
+        server.ask("SCRIPT", "FLUSH")
+        assert store.push([job()]) == [None]
+        server.ask("SCRIPT", "FLUSH")
+        wants = [Want("default", 5), Want("mail", 5), Want("orders", 5)]
+        held = store.exchange("w", [], wants, 15).claims
+        server.ask("SCRIPT", "FLUSH")
+        assert sorted(store.give_back("w")) == sorted(ids(held))
+    assert len(held) == 5
+
+
+def use_everything(store: RedisStore) -> None:
+    """Do all that a store can, and leave nothing unfinished."""
+    inspect = RedisInspect(store)
+    store.push(
+        [job("a", unique="k", expires=10**9), *(job(f"x{n}", "x") for n in range(3)), job("p", priority=5), job(queue="mail")]
+    )
+    store.push([job("later", delay=10**9), job("cancelled"), job("killed"), pay("l", 1), pay("l", 2), pay("m", 3)])
+    store.push([job("slot")], Slot("nightly", at=100))
+    store.beat([WorkerInfo("w")])
+    inspect.cancel("cancelled")
+    inspect.kill("killed")
+    inspect.reschedule("later", 0, 0)
+    held = store.exchange("w", [], [Want("default", 2), Want("mail", 1)], 9).claims
+    store.note([(c.job.id, c.token, b'{"log":["hi"]}') for c in held])
+    inspect.cancel(held[0].job.id)
+    settle(store, held[1:], Retrying(0, ERROR))
+    store.recover("w", "killed", {held[0].token: "crash"})
+    settle(store, claim(store, 1), Snoozed(0))
+    settle(store, claim(store, 1), Dead(ERROR, halt=True))
+    [run] = store.exchange("w", [], [Want("orders", 1, 9, 1)], 1).claims
+    settle(store, [run], Each((Dead(ERROR), Retrying(0, ERROR))))
+    inspect.act_all("retry", Filter(state="dead"))
+    store.beat([WorkerInfo("w")])
+    while held := store.exchange("w", [], [Want("default", 9), Want("mail", 9), Want("orders", 9, 2)], 9).claims:
+        store.exchange("w", [Settled(c, Done(b"1", keep=1000), 1, 2) for c in held], [], 0)
+    store.recover("w", "over")
+    assert sum(inspect.counts().values()) == 0
+
+
+def lasting(server: redisbench.Server) -> set[str]:
+    """The keys that do not go by themselves."""
+    return {key for key in server.all_keys() if server.ask("TTL", key) == -1}
+
+
+def test_finished_work_leaves_no_keys_behind(store: RedisStore, server: redisbench.Server) -> None:
+    use_everything(store)
+    before = lasting(server)
+
+    for _ in range(3):
+        use_everything(store)
+
+    assert lasting(server) == before
+    assert {key.rpartition(":")[2] for key in before} == {
+        "meta", "recent", "slots", "version", "queues", "looked",
+    } - {"looked"}  # fmt: skip
+
+
+def test_every_key_carries_one_hash_tag_and_results_fade(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job("a"), pay("l", 1)])
+    settle(store, claim(store), Done(b"42", keep=60_000_000))
+    store.push([job("b", "x"), job("c", "x")])
+    claim(store)
+
+    assert all(re.fullmatch(r"laneway:\{[^{}]+\}:[^{}]+", key) for key in server.all_keys())
+    assert 0 < server.ask("PTTL", queue_key("default", "RESULT", "a")) <= 60_000
+
+
+def test_on_a_cluster_every_script_stays_in_one_slot(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore]
+) -> None:
+    node = own_server("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf")
+    node.ask("CLUSTER", "ADDSLOTS", *range(16384))
+    deadline = time.monotonic() + 10
+    while b"cluster_state:ok" not in node.ask("CLUSTER", "INFO"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+    use_everything(opened(node))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (Path(opening.__file__).parent / "lua").glob("[!_]*.lua")))
+def test_every_script_says_what_it_takes(name: str) -> None:
+    text = (Path(opening.__file__).parent / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+
+    assert text.startswith(f"-- {name}.lua: ")
+    assert re.search(r"^-- KEYS  1 the (queue's|store's|workers') base$", text, re.MULTILINE)
+    assert re.search(r"^-- ARGV  ", text, re.MULTILINE)
+    assert not re.search(r"'(KEYS|SCAN)'", text)
+
+
+def test_a_waiting_job_takes_at_most_270_bytes(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore]
+) -> None:
+    own = own_server()
+    store = opened(own)
+    store.push([job()])
+    before = used(own)
+
+    for _ in range(100):
+        store.push([Job(new_id(), "shop.mail.send_email", "default", b"[[%d],{}]" % n) for n in range(1000)])
+
+    assert (used(own) - before) / 100_000 <= 270
+
+
+def used(server: redisbench.Server) -> int:
+    found = re.search(rb"used_memory:(\d+)", server.ask("INFO", "memory"))
+    assert found is not None
+    return int(found[1])
+
+
+def test_tokens_are_new_over_all_queues_and_grow_for_a_worker(store: RedisStore) -> None:
+    store.push([job(queue=queue) for queue in "abc" for _ in range(20)])
+    seen: list[int] = []
+    for queue in "aabcbcaabbcc":
+        tokens = [c.token for c in claim(store, 3, queue=queue)]
+        assert min(tokens) > max(seen, default=0)
+        seen += tokens
+    assert len(set(seen)) == len(seen)
+    assert max(seen) < 2**53
+
+
+def test_there_is_an_end_to_queues(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "NUMBERS", 2)
+    store.push([job(queue="a")])
+    store.push([job(queue="b")])
+
+    with pytest.raises(StoreError, match='no room for "c": use lanes'):
+        store.push([job(queue="c")])
+    assert store.push([job(queue="a")]) == [None]
+
+
+def test_a_store_that_was_emptied_begins_anew(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job()])
+    claim(store)
+    server.ask("FLUSHALL")
+
+    assert store.push([job("a")]) == [None]
+
+    assert [queue.name for queue in RedisInspect(store).queues()] == ["default"]
+    assert ids(claim(store)) == ["a"]
+
+
+# -- time ----------------------------------------------------------------------------------------------------------
+
+
+def test_time_is_the_servers_and_does_not_go_back(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job("a", "x")])
+    seconds, _ = server.ask("TIME")
+    ahead = (int(seconds) + 3600) * 1_000_000
+    server.ask("HSET", queue_key("default", "META"), "now", ahead)  # it was an hour later a moment ago
+
+    store.push([job("b", "x"), job("c")])
+
+    found = RedisInspect(store).job("c")
+    assert found is not None
+    assert round(found.place_at.timestamp() * 1_000_000) == ahead
+    first = claim(store)
+    assert ids(first) == ["a", "c"]
+    settle(store, first, Done())
+    assert ids(claim(store)) == ["b"]
+
+
+def test_a_worker_hears_the_time_of_the_server(store: RedisStore) -> None:
+    assert abs(store.schedules().now / 1_000_000 - time.time()) < 60
+
+
+# -- connections ---------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_was_cut_while_it_lay_idle_is_replaced(store: RedisStore, server: redisbench.Server) -> None:
+    for n in range(3):
+        assert store.push([job()]) == [None]
+        assert len(claim(store)) == 1
+        server.ask("CLIENT", "KILL", "TYPE", "normal")
+        assert RedisInspect(store).counts()["running"] == n + 1
+
+
+def test_connections_can_be_lost_any_number_of_times(store: RedisStore) -> None:
+    for _ in range(300):
+        line = store.wire._take()
+        store.wire._drop(line)
+    assert store.push([job()]) == [None]
+
+
+def test_a_server_that_is_away_is_one_clear_error_and_it_goes_on_when_it_is_back(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore]
+) -> None:
+    own = own_server("--appendonly", "yes", "--appendfsync", "always")
+    store = opened(own)
+    store.push([job("a"), job("x0", "x"), job("x1", "x"), pay("l", 1)])
+    held = claim(store)
+    own.stop(kill=True)
+
+    for act in (lambda: store.push([job()]), lambda: claim(store), lambda: RedisInspect(store).counts(), store.dead_workers):
+        with pytest.raises(StoreUnavailable, match=r"cannot be reached.*is it running") as caught:
+            act()
+        assert "\n" not in str(caught.value)
+    own.start()
+
+    assert settle(store, held, Done()) == []
+    assert ids(claim(store)) == ["x1"]
+    assert states(store) == {"ready": 1, "running": 1}
+
+
+def test_a_server_that_does_not_answer_holds_up_nobody_for_long(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore]
+) -> None:
+    own = own_server("--enable-debug-command", "yes")
+    store = opened(own, timeout=5, enqueue_timeout=0.2)
+    store.push([job("a")])
+    sleeper = threading.Thread(target=lambda: own.ask("DEBUG", "SLEEP", "1"))
+    sleeper.start()
+    time.sleep(0.1)
+    before = time.monotonic()
+
+    with pytest.raises(StoreUnavailable, match="did not answer in time"):
+        store.push([job("b")])
+
+    assert time.monotonic() - before < 0.8
+    sleeper.join()
+    assert store.push([job("c")]) == [None]
+    assert ids(claim(store)) in (["a", "b", "c"], ["a", "c"])  # who asked cannot know
+
+
+def test_nobody_listens_there(opened: Callable[..., RedisStore], server: redisbench.Server) -> None:
+    store = RedisStore("redis://127.0.0.1:1/0", timeout=1)
+
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/0 cannot be reached"):
+        store.push([job()])
+
+
+def test_threads_share_few_connections_and_one_that_waits_too_long_is_told(
+    store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
+) -> None:
+    shared = opened(server, connections=2)
+    threads = [threading.Thread(target=lambda: [shared.push([job()]) for _ in range(50)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert states(store) == {"ready": 400}
+    assert len(shared.wire._idle) <= 2
+
+    narrow = opened(server, connections=1, timeout=0.1)
+    line = narrow.wire._take()
+    with pytest.raises(StoreUnavailable, match=r"all 1 connections.*allow more \(connections=\)"):
+        narrow.push([job()])
+    narrow.reserve(2)
+    assert narrow.push([job()]) == [None]
+    narrow.wire._give(line)
+    assert narrow.push([job()]) == [None]
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """Run something in a forked child and return what it returned, as text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, str(work()).encode())
+        except BaseException as error:  # noqa: BLE001 - the child must tell and end, whatever it is
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    return text
+
+
+def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
+    store.push([job("parent")])
+    store.wait(0.01)
+    line = store.wire._take()  # in use while we fork
+
+    assert in_child(lambda: (store.push([job("child")]), store.wait(0.01))) in ("([None], True)", "([None], False)")
+
+    store.wire._give(line)
+    assert store.push([job("again")]) == [None]
+    assert ids(claim(store)) == ["parent", "child", "again"]
+    store.wait(0.01)
+    assert not store.wait(0.01)
+
+
+def test_a_closed_store_opens_again(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job("a")])
+    store.wait(0.01)
+    store.close()
+    deadline = time.monotonic() + 5
+    while (others := int(re.findall(rb"connected_clients:(\d+)", server.ask("INFO", "clients"))[0])) > 1:
+        assert time.monotonic() < deadline, others
+        time.sleep(0.01)
+
+    assert ids(claim(store)) == ["a"]
+
+
+# -- how it is reached ---------------------------------------------------------------------------------------------
+
+
+def test_a_socket_a_password_and_a_database_in_the_url(own_server: Callable[..., redisbench.Server], tmp_path: Path) -> None:
+    own = own_server("--unixsocket", str(tmp_path / "s"))
+    own.ask("CONFIG", "SET", "requirepass", "open sesame")
+    for url in (
+        f"unix://:open%20sesame@{tmp_path}/s?db=3&connections=2",
+        f"redis://:open%20sesame@127.0.0.1:{own.port}/3?timeout=2",
+    ):
+        app = App(url)
+        app.enqueue("app.task", 1)
+        assert app.inspect.counts()["ready"] >= 1
+        app.close()
+    own.url = f"redis://:open%20sesame@127.0.0.1:{own.port}/3"
+    assert int(own.ask("HLEN", JOB)) == 2
+
+    app = App(f"redis://:wrong@127.0.0.1:{own.port}/3")
+    with pytest.raises(StoreUnavailable, match=r"does not let us in.*check the user and the password") as caught:
+        app.enqueue("app.task", 1)
+    assert "wrong@" not in str(caught.value)
+
+
+def test_a_push_of_many_steps_waits_no_longer_than_it_may(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store._enqueue_timeout = 0.2
+    seen: list[float] = []
+
+    def note(_: object, seconds: float) -> None:
+        seen.append(seconds)
+        time.sleep(0.03)
+
+    monkeypatch.setattr("laneway.store.redis.wire.Line.be_patient", note)
+
+    store.push([job("a", unique="k"), job("b", queue="mail", unique="l"), job("c")])
+
+    assert len(seen) > 3
+    assert seen == sorted(seen, reverse=True)
+    assert 0.15 < seen[0] <= 0.2
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make a certificate with")
+def test_over_tls(own_server: Callable[..., redisbench.Server], tmp_path: Path) -> None:
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    options = ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-keyout", str(key), "-out", str(cert), *options]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    plain = own_server()
+    port = plain.port + 1
+    for setting, value in (("tls-cert-file", cert), ("tls-key-file", key), ("tls-auth-clients", "no"), ("tls-port", port)):
+        plain.ask("CONFIG", "SET", setting, str(value))
+    store = RedisStore(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={cert}")
+
+    for _ in range(20):
+        assert store.push([job()]) == [None]
+    held = claim(store)
+    assert settle(store, held, Done()) == []
+    lines = store.wire._lent
+    assert (len(held), lines) == (20, 1)
+    waiter = Waiter(store)
+    store.push([job()])
+    assert waiter.woken(10)
+    store.close()
+
+    stranger = RedisStore(f"rediss://127.0.0.1:{port}/0")
+    with pytest.raises(StoreUnavailable, match="certificate"):
+        stranger.push([job()])
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis://localhost/0?conections=5", 'no option "conections". Did you mean "connections"?'),
+        ("redis://localhost/0?connections=0", "connections=0: use a whole number"),
+        ("redis://localhost/0?timeout=soon", "timeout=soon: use a positive number"),
+        ("unix://", "name the socket"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_where_the_app_is_made(url: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        App(url)
+    assert words in str(caught.value)
+
+
+def test_without_the_driver_it_is_said_what_to_install() -> None:
+    code = """
+        import sys
+        sys.modules["hiredis"] = None
+        import importlib.util
+        find = importlib.util.find_spec
+        importlib.util.find_spec = lambda name: None if name == "hiredis" else find(name)
+        from laneway import App
+        try:
+            App("redis://localhost")
+        except Exception as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == 'redis://localhost needs a driver that is not installed here: pip install "laneway[redis]"\n', (
+        done.stderr
+    )
+
+
+def test_an_app_of_another_store_loads_no_driver() -> None:
+    code = "import sys; from laneway import App; App('sqlite://').enqueue('t'); print({'redis', 'hiredis'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "set()\n", done.stderr
+
+
+# -- what the server says ------------------------------------------------------------------------------------------
+
+
+def test_a_server_without_memory_is_one_clear_error(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore]
+) -> None:
+    own = own_server()
+    store = opened(own)
+    store.push([job("a", "x"), pay("l", 1)])
+    own.ask("CONFIG", "SET", "maxmemory", "1")
+
+    with pytest.raises(StoreFull, match=r"no memory left.*raise its maxmemory"):
+        store.push([job("b")])
+
+    [held] = claim(store)  # what is there gets out: that makes room
+    assert settle(store, [held], Done()) == []
+    [run] = claim(store, queue="orders")
+    assert settle(store, [run], Done()) == []
+    assert states(store) == {}
+
+
+def test_a_replica_is_said_to_be_one(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    primary = own_server()
+    store = opened(primary)
+    store.push([job("a")])
+    replica = own_server("--replicaof", f"127.0.0.1 {primary.port}")
+    deadline = time.monotonic() + 20
+    while b"master_link_status:up" not in replica.ask("INFO", "replication"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    looking = opened(replica)
+
+    assert RedisInspect(looking).counts()["ready"] == 1
+    with pytest.raises(StoreReadOnly, match="primary's address"):
+        looking.push([job("b")])
+    with pytest.raises(StoreReadOnly):
+        looking.dead_workers()  # who cannot write judges nobody
+    assert [record.message for record in caplog.records if "it is a replica" in record.message]
+
+
+def test_what_may_cost_jobs_is_said_once(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    own = own_server("--maxmemory-policy", "allkeys-lru")
+    with caplog.at_level(logging.WARNING, "laneway"):
+        for _ in range(2):
+            opened(own).push([job()])
+
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "allkeys-lru" in said[0]
+    assert "throws jobs away" in said[0]
+    assert "all jobs are lost" in said[1]
+
+
+@pytest.mark.parametrize("options", [("--appendonly", "yes"), ("--save", "60 1000")])
+def test_where_all_is_well_nothing_is_said(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore], caplog: pytest.LogCaptureFixture,
+    options: tuple[str, ...],
+) -> None:  # fmt: skip
+    opened(own_server(*options)).push([job()])
+    assert caplog.records == []
+
+
+# -- versions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_newer_version_needs_a_newer_laneway(
+    store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
+) -> None:
+    store.push([job()])
+    server.ask("SET", "laneway:{store}:version", "99")
+
+    for act in (lambda: opened(server).push([job()]), lambda: opened(server).migrate()):
+        with pytest.raises(SchemaError, match=r"version 99.*upgrade Laneway"):
+            act()
+    assert server.ask("GET", "laneway:{store}:version") == b"99"
+
+
+def test_an_older_version_waits_for_migrate(
+    store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.push([job("a")])
+    monkeypatch.setattr(opening, "VERSION", 2)
+    monkeypatch.setitem(opening.MIGRATIONS, 1, lambda line: line.ask(("SET", "laneway:{store}:new", 1)))
+    newer = opened(server)
+
+    with pytest.raises(SchemaError, match="migrate"):
+        newer.push([job("b")])
+    newer.migrate()
+
+    assert newer.push([job("b")]) == [None]
+    assert server.ask("GET", "laneway:{store}:new") == b"1"
+    newer.migrate()  # once more does nothing
+
+
+@pytest.mark.parametrize("value", [("SET", "mine"), ("RPUSH", "mine")])
+def test_somebody_elses_key_of_our_name_is_not_touched(
+    store: RedisStore, server: redisbench.Server, value: tuple[str, str]
+) -> None:
+    server.ask(value[0], "laneway:{store}:version", value[1])
+
+    with pytest.raises(SchemaError, match="another database"):
+        store.push([job()])
+
+
+# -- garbage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"\xff\x00garbage", b"null", b"\x80" * 30, b"\x07" * 40, b"\x81\x64" + b"\xff" * 60, b"x" * 1000],
+    ids=lambda raw: repr(raw[:12]),
+)
+def test_a_record_that_is_none_comes_out_as_a_dead_job(store: RedisStore, server: redisbench.Server, garbage: bytes) -> None:
+    store.push([job("before"), job("bad"), job("after")])
+    server.ask("HSET", JOB, "bad", garbage)
+    assert RedisInspect(store).job("bad") is not None
+    assert len(RedisInspect(store).jobs(Filter(), 10, None)) == 3
+
+    assert ids(claim(store)) == ["before", "after"]
+
+    dead = RedisInspect(store).job("bad")
+    assert dead is not None
+    assert (dead.state, dead.args, dead.errors[-1].kind) == ("dead", None, "garbage")
+    assert garbage in dead.body or dead.body in garbage
+    assert states(store) == {"running": 2, "dead": 1}
+    assert RedisInspect(store).delete("bad")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b"[1,{}]", b"[[],{},{}", b"[" * 100_000, b'[["\xff"],{}]'], ids=lambda raw: repr(raw[:12])
+)
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_body_that_is_none_does_not_stop_its_lane(
+    store: RedisStore, server: redisbench.Server, body: bytes, holds: bool
+) -> None:
+    store.push([job(f"x{n}", "x") for n in range(3)])
+    if holds:
+        settle(store, claim(store, 1), Retrying(0, ERROR))
+    record = server.ask("HGET", JOB, "x0")
+    server.ask("HSET", JOB, "x0", record.removesuffix(b"[[1],{}]") + body)
+
+    assert ids(claim(store)) == ["x1"]
+
+    dead = RedisInspect(store).job("x0")
+    assert dead is not None
+    assert (dead.state, dead.body, dead.args, dead.errors[-1].kind) == ("dead", body, None, "garbage")
+    assert states(store) == {"blocked": 1, "running": 1, "dead": 1}
+
+
+def test_a_record_of_a_lanes_holder_that_is_none_does_not_stop_the_lane(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job(f"x{n}", "x") for n in range(3)])
+    settle(store, claim(store), Retrying(0, ERROR))
+    claim(store, 5, worker="other")
+    store.give_back("other")
+    server.ask("HSET", JOB, "x0", b"garbage")
+
+    assert ids(claim(store)) == ["x1"]
+
+
+def test_an_entry_without_a_record_is_passed_over(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job("a"), job("b")])
+    server.ask("HDEL", JOB, "a")
+    server.ask("ZADD", queue_key("default", "DUE", "0"), 5, "nonsense", 6, b"\xff\xfe", 7, "")
+
+    assert ids(claim(store)) == ["b"]
+    assert states(store) == {"running": 1}
+
+
+@pytest.mark.parametrize("garbage", [b"\xff", b"7", b"\x91\x07", b"\x91\xa1\xff", msgspec.msgpack.encode(["{}", "[", "7"])])
+def test_errors_and_notes_that_cannot_be_read_are_no_reason_to_fail(
+    store: RedisStore, server: redisbench.Server, garbage: bytes
+) -> None:
+    store.push([job("a")])
+    server.ask("HSET", queue_key("default", "ERRORS"), "a", garbage)
+    server.ask("HSET", queue_key("default", "NOTES"), "a", garbage)
+
+    found = RedisInspect(store).job("a")
+
+    assert found is not None
+    assert found.errors[0].kind == "garbage"
+    assert found.log == ["(what the run told cannot be read)"]
+    assert RedisInspect(store).act_all("kill", Filter(error="E")) == 0
+    assert settle(store, claim(store), Retrying(0, ERROR)) == []
+    assert RedisInspect(store).count(Filter(error="E")) == 1
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"\xff", b"null", b"[]", b'{"id":7}', b'{"id":"bad","x":' + b"[" * 100_000, b'{"id":"good"}']
+)
+def test_a_worker_that_cannot_be_read_harms_nobody(store: RedisStore, server: redisbench.Server, garbage: bytes) -> None:
+    store.push([job("a")])
+    store.beat([WorkerInfo("good", slots=5), WorkerInfo("bad", slots=5)])
+    claim(store, worker="bad")
+    server.ask("HSET", "laneway:{workers}:info", "bad", garbage)
+    server.ask("HSET", "laneway:{workers}:at", "bad", garbage)
+    server.ask("HSET", "laneway:{workers}:beats", "bad", garbage)
+
+    bad, good = RedisInspect(store).workers()
+
+    assert (bad.id, [held.id for held in bad.jobs]) == ("bad", ["a"])
+    assert (good.id, good.slots) == ("good", 5)
+    assert store.dead_workers() == []
+
+
+#: What a key that is continued goes on with, in the tests below.
+MORE = {"DUE": "0", "PARKED": "x", "RUNNING": "w", "RESULT": "a", "WAITS": "x", "RUNS": "x", "BODIES": "x", "RUN_BODIES": "x"}
+
+
+@pytest.mark.parametrize("name", sorted(QUEUE_KEYS))
+def test_a_key_of_another_type_is_reported_and_the_other_queues_go_on(
+    store: RedisStore, server: redisbench.Server, name: str
+) -> None:
+    store.push([job("good", queue="good")])
+    server.ask("SADD" if name != "HOLDERS" else "RPUSH", queue_key("default", name, MORE.get(name, "")), "garbage")
+    store.queues.number("default")
+
+    for act in (
+        lambda: store.push([job("a", "x"), job("b", "x")]),
+        lambda: claim(store),
+        lambda: RedisInspect(store).jobs(Filter(), 10, None),
+        lambda: store.beat([WorkerInfo("w")]),
+    ):
+        try:
+            act()
+        except StoreCorrupt as error:
+            assert "\n" not in str(error)  # noqa: PT017 - whether it meets the key is its own affair
+
+    both = store.exchange("w", [], [Want("default", 5), Want("good", 5)], 5)
+    assert "good" in ids(both.claims)
+    [good] = [c for c in both.claims if c.job.id == "good"]
+    assert settle(store, [good], Done()) == []
+
+
+@pytest.mark.parametrize("name", sorted(QUEUE_KEYS.keys() - {"JOB", "WAITS", "RUNS", "BODIES", "RUN_BODIES", "RESULT", "SLOTS"}))
+def test_a_key_of_another_type_is_set_aside_and_all_jobs_are_done(
+    store: RedisStore, server: redisbench.Server, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    store.push([job("a"), *(job(f"x{n}", "x") for n in range(3)), job("u", unique="k"), job("p", priority=7), job("r"), job("d")])
+    held = claim(store, 8)
+    settle(store, [c for c in held if c.job.id == "r"], Retrying(0, ERROR))
+    settle(store, [c for c in held if c.job.id == "d"], Dead(ERROR))
+    store.give_back("w")
+    claim(store, 3)  # some run
+    key = queue_key("default", name, MORE.get(name, ""))
+    server.ask("DEL", key)
+    server.ask("SADD" if name != "HOLDERS" else "RPUSH", key, "garbage")
+
+    done: list[str] = []
+    deadline = time.monotonic() + 10
+    while set(done) != {"a", "x0", "x1", "x2", "u", "p", "r"}:
+        assert time.monotonic() < deadline, (name, done, states(store))
+        try:
+            store.give_back("w")  # what it never heard of
+            answer = store.exchange("w", [], WANT, 9)
+            done += ids(answer.claims)
+            settle(store, answer.claims, Done())
+        except StoreCorrupt:
+            assert "Laneway did not write" in caplog.text
+    assert done.index("x0") < done.index("x1") < done.index("x2") or name in ("LANES", "PARKED")
+    if name not in ("BELL", "RECENT", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "HALTED", "RETRY", "DEAD"):
+        assert "Laneway did not write" in caplog.text
+    assert RedisInspect(store).counts()["ready"] == 0
+
+
+# -- waiting -------------------------------------------------------------------------------------------------------
+
+
+class Waiter:
+    """A store that waits in a thread, when what has rung so far has faded."""
+
+    def __init__(self, store: RedisStore, timeout: float = 30) -> None:
+        self.store = store
+        self.heard: bool | None = None
+        self.quiet = threading.Event()
+        self.thread = threading.Thread(target=self._wait, args=(timeout,))
+        self.thread.start()
+        assert self.quiet.wait(10)
+
+    def _wait(self, timeout: float) -> None:
+        self.store.exchange("w", [], WANT, 0)
+        while self.store.wait(0.01):
+            pass
+        self.quiet.set()
+        self.heard = self.store.wait(timeout)
+
+    def woken(self, within: float) -> bool:
+        self.thread.join(within)
+        return not self.thread.is_alive()
+
+
+@pytest.fixture
+def no_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what rings is heard."""
+    monkeypatch.setattr("laneway.store.redis.bell.LOOK_EVERY", 60)
+
+
+def blocked(server: redisbench.Server, number: int) -> None:
+    """Wait until so many clients are at the bell."""
+    deadline = time.monotonic() + 10
+    while b"blocked_clients:%d\r" % number not in server.ask("INFO", "clients"):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.usefixtures("no_looking")
+def test_one_job_wakes_one_and_what_it_leaves_wakes_another(
+    store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
+) -> None:
+    store.push([job()])  # a new queue rings for itself
+    claim(store)
+    waiters = [Waiter(opened(server)) for _ in range(3)]
+    blocked(server, 3)
+
+    store.push([job(), job()])
+    deadline = time.monotonic() + 10
+    while not any(waiter.woken(0.001) for waiter in waiters):
+        assert time.monotonic() < deadline
+    blocked(server, 2)
+
+    assert len(claim(store, 1)) == 1  # one is left: the next one hears of it
+    blocked(server, 1)
+    for waiter in waiters:
+        waiter.store.wake()
+        assert waiter.woken(10)
+
+
+@pytest.mark.usefixtures("no_looking")
+def test_who_has_stopped_waiting_takes_no_ring(
+    store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
+) -> None:
+    gone = Waiter(opened(server))
+    blocked(server, 1)
+    gone.store.wake()
+    assert gone.woken(10)
+    blocked(server, 0)
+    waiter = Waiter(opened(server))
+    blocked(server, 1)
+
+    store.push([job()])
+
+    assert waiter.woken(10)
+
+
+def test_a_lost_ring_is_found_by_looking(store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]) -> None:
+    waiter = Waiter(opened(server))
+    blocked(server, 1)
+    before = time.monotonic()
+
+    assert waiter.woken(10)
+
+    assert waiter.heard
+    assert 0.5 < time.monotonic() - before < 3
+
+
+@pytest.mark.usefixtures("no_looking")
+def test_a_wait_whose_connection_is_cut_ends_and_the_next_one_hears_again(
+    store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
+) -> None:
+    waiter = Waiter(opened(server))
+    blocked(server, 1)
+    server.ask("CLIENT", "KILL", "TYPE", "normal")
+    assert waiter.woken(10)
+    assert waiter.heard
+
+    again = Waiter(waiter.store)
+    blocked(server, 1)
+    store.push([job()])
+    assert again.woken(10)
+
+
+@pytest.mark.usefixtures("no_looking")
+def test_who_waits_for_all_queues_hears_of_a_new_one(
+    store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
+) -> None:
+    other = opened(server)
+    assert other.exchange("w", [], [], 5).loads == {}
+    waiter = threading.Thread(target=lambda: other.wait(30))
+    waiter.start()
+    blocked(server, 1)
+
+    store.push([job(queue="brand-new")])
+
+    waiter.join(10)
+    assert not waiter.is_alive()
+    assert other.exchange("w", [], [], 5).loads == {"brand-new": 1}
+
+
+# -- processes -----------------------------------------------------------------------------------------------------
+
+
+def _exchange_all(url: str, name: str, start: threading.Barrier, done: multiprocessing.Queue[tuple[str, list[str]]]) -> None:
+    store = RedisStore(url)
+    mine: list[str] = []
+    claims: list[Claim] = []
+    start.wait()
+    while True:
+        settled = [Settled(held, Done()) for held in claims]
+        claims = store.exchange(name, settled, [Want("default", 10), Want("mail", 10)], 15).claims
+        if not claims:
+            break
+        mine += ids(claims)
+    store.close()
+    done.put((name, mine))
+
+
+def test_two_processes_share_the_work_and_nothing_is_lost_or_doubled(store: RedisStore, server: redisbench.Server) -> None:
+    pushed = [job(lane=f"lane-{n}" if n % 3 == 0 else None, queue="mail" if n % 5 == 0 else "default") for n in range(10_000)]
+    store.push(pushed)
+    context = multiprocessing.get_context("spawn")
+    start, done = context.Barrier(2), context.Queue()
+    workers = [context.Process(target=_exchange_all, args=(server.url, name, start, done)) for name in ("ann", "bob")]
+    for worker in workers:
+        worker.start()
+    shares = dict([done.get(timeout=60), done.get(timeout=60)])
+    for worker in workers:
+        worker.join(10)
+
+    assert Counter(shares["ann"] + shares["bob"]) == Counter(found.id for found in pushed)
+    assert states(store) == {}
+
+
+def test_threads_that_push_equal_jobs_into_one_queue_push_each_once(store: RedisStore) -> None:
+    answers: list[list[str | None]] = []
+
+    def push() -> None:
+        answers.append([store.push([job(unique=f"k{n}")])[0] for n in range(100)])
+
+    threads = [threading.Thread(target=push) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [[row[n] for row in answers].count(None) for n in range(100)] == [1] * 100
+    assert states(store) == {"ready": 100}

@@ -106,10 +106,16 @@ def clock(bench: Bench) -> Clock:
     return bench.clock
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a module that says EVERY_STORE run on every kind of store."""
+    if "app" in metafunc.fixturenames and getattr(metafunc.module, "EVERY_STORE", False):
+        metafunc.parametrize("app", ["sqlite", "redis"], indirect=True)
+
+
 @pytest.fixture
-def app() -> Iterator[App]:
-    """An app on a store in memory."""
-    made = App("sqlite://")
+def app(request: pytest.FixtureRequest) -> Iterator[App]:
+    """An app on a store in memory; or on Redis, where a module asks for every store."""
+    made = App("sqlite://" if getattr(request, "param", "sqlite") == "sqlite" else redisbench.emptied().url)
     yield made
     made.close()
 

@@ -21,6 +21,8 @@ from laneway.errors import BadArguments, BadOption, BulkError, DeclarationError,
 from laneway.store.inspect import LaneInfo
 from workbench import ALL_DONE, Running, burst, until, url, wait
 
+EVERY_STORE = True
+
 Seen = list[dict[str, list[Any]]]
 
 

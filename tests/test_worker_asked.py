@@ -14,6 +14,8 @@ from laneway import App, Cancel, Retry, Worker, current_job
 from laneway.context import JobContext
 from workbench import DEADLINE, Running, burst, until, url, wait, worker_ids, working
 
+EVERY_STORE = True
+
 # -- what is asked of a worker -----------------------------------------------------------------------------------
 
 

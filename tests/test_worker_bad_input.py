@@ -25,6 +25,8 @@ from laneway.job import Job, new_id
 from laneway.store.inspect import JobInfo
 from laneway.worker import run as running
 
+EVERY_STORE = True
+
 DEADLINE = 20.0
 NEIGHBOURS = 40
 

@@ -11,6 +11,8 @@ from laneway.context import JobContext
 from laneway.errors import DeclarationError
 from workbench import ALL_DONE, burst, faulty, info
 
+EVERY_STORE = True
+
 # -- middlewares and hooks ---------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,8 @@ from laneway.enqueue import Draft
 from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout
 from workbench import DEADLINE, burst, info, until, url, wait, working
 
+EVERY_STORE = True
+
 # -- the current job ---------------------------------------------------------------------------------------------
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="clean")

@@ -15,6 +15,8 @@ import pytest
 from laneway import App, Retry, Worker, current_job
 from workbench import ALL_DONE, DEADLINE, Running, burst, until, url, wait, working
 
+EVERY_STORE = True
+
 # -- burst -------------------------------------------------------------------------------------------------------
 
 

@@ -179,10 +179,11 @@ def _pick(module: ModuleType, attribute: str, origin: str) -> App:
 
 def check_store(app: App, *, to_write: bool) -> None:
     """Raise a StoreError if the app's store cannot be used. Who only looks does not make one."""
-    path = check_url(app.url).path
+    url = check_url(app.url)
+    path = url.path
     if not to_write and not path:
         raise ConfigError(f"{app.url} is a store in the memory of one process: no other can look at it")
-    if not to_write and not Path(path).exists():
+    if not to_write and url.scheme == "sqlite" and not Path(path).exists():
         raise StoreUnavailable(f"there is no store {Path(path).resolve()} yet: the first enqueue makes it, or a worker")
     app.inspect.counts()
     if to_write:

@@ -51,17 +51,18 @@ def _versions(app: App) -> tuple[int | None, int]:
     """Return the version a store has and the one it is to have; None for a store that is not there."""
     from laneway.errors import SchemaError, StoreUnavailable  # noqa: PLC0415 - the help needs none of it
     from laneway.locate import check_store  # noqa: PLC0415
-    from laneway.store.sqlite.schema import VERSION  # noqa: PLC0415
+    from laneway.store import version_of  # noqa: PLC0415
 
+    expected = version_of(app.url)
     try:
         check_store(app, to_write=False)
     except SchemaError as error:
         found: int | None = getattr(error, "found", None)
-        if found is None or found > VERSION:
+        if found is None or found > expected:
             raise
-        return found, VERSION
+        return found, expected
     except StoreUnavailable as error:
         if "there is no store" not in str(error):
             raise
-        return None, VERSION
-    return VERSION, VERSION
+        return None, expected
+    return expected, expected

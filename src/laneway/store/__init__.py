@@ -11,7 +11,7 @@ from laneway.errors import ConfigError
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
 
-__all__ = ["check_url", "open_store"]
+__all__ = ["check_url", "open_store", "version_of"]
 
 #: Options of a Redis URL that are ours, and those that go on to its driver.
 OUR_REDIS = ("connections", "timeout")
@@ -67,6 +67,15 @@ def open_store(
         timeout=timeout, enqueue_timeout=enqueue_timeout, dead_days=dead_days, dead_max=dead_max, dead_after=dead_after,
     )  # fmt: skip
     return store, SQLiteInspect(store)
+
+
+def version_of(url: str) -> int:
+    """Return the version of the tables or keys that this Laneway uses in the store a URL names."""
+    if check_url(url).scheme in REDIS:
+        from laneway.store.redis.opening import VERSION  # noqa: PLC0415 - only who uses it loads it
+    else:
+        from laneway.store.sqlite.schema import VERSION  # noqa: PLC0415 - the same
+    return VERSION
 
 
 def _without(url: str, names: tuple[str, ...]) -> str:

@@ -119,6 +119,17 @@ def test_places_are_dealt(
     assert deal(queues, loads, capacity, turn) == [Want(queue, most) for queue, most in dealt]
 
 
+def test_where_jobs_are_short_few_queues_have_large_shares() -> None:
+    queues = [f"q{number}" for number in range(8)]
+    loads = dict.fromkeys(queues, 100)
+
+    wants = deal(queues, loads, 60, turn=3, least=25)
+
+    assert [(want.queue, want.most) for want in wants[:3]] == [("q3", 25), ("q4", 25), ("q5", 25)]
+    assert [want.queue for want in wants[3:]] == ["q3", "q4", "q5", "q6", "q7", "q0", "q1", "q2"]
+    assert +taken(wants, loads, 60) == {"q3": 25, "q4": 25, "q5": 10}
+
+
 def taken(wants: list[Want], loads: dict[str, int], limit: int) -> Counter[str]:
     """Claim as a store does: steps in order, at most `limit` in all."""
     got: Counter[str] = Counter()

@@ -17,6 +17,8 @@ __all__ = ["SHORT", "Batches", "Pace", "deal"]
 WAITING = 0.05
 #: Never more than so many, however short they are.
 MOST_WAITING = 200
+#: So many short jobs of one queue are claimed at a time, if there are.
+SHARE = 50
 #: Jobs shorter than this are settled while the next ones run already.
 SHORT = 0.001
 
@@ -43,6 +45,11 @@ class Pace:
         return self._slots * 2 if self.mean < SHORT else self._slots
 
     @property
+    def share(self) -> int:
+        """How many jobs of a queue are worth asking for."""
+        return SHARE if self.mean < SHORT else 1
+
+    @property
     def ahead(self) -> int:
         """How many claims may wait beyond that."""
         return min(int(WAITING / max(self.mean, 1e-6)), MOST_WAITING)
@@ -53,15 +60,18 @@ Batches = Mapping[str, tuple[int, int]]
 
 
 def deal(
-    queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int, batches: Batches = MappingProxyType({})
-) -> list[Want]:
+    queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int, batches: Batches = MappingProxyType({}),
+    least: int = 1,
+) -> list[Want]:  # fmt: skip
     """Deal a claim's places to queues: equal shares to those that have work, then the rest to whoever has more.
 
-    `turn` moves the one who is first, so that with fewer places than queues all get their turn. `batches` are the collectors'.
+    `turn` moves the one who is first, so that with fewer places than queues all get their turn. A share is `least` places or
+    more: where jobs are short, a few of each of many queues would cost more than they take. `batches` are the collectors'.
     """
     first = turn % len(queues) if queues else 0
     ordered = [*queues[first:], *queues[:first]]
     busy = [queue for queue in ordered if loads.get(queue)]
-    share = -(-capacity // len(busy)) if busy else 0
-    shares = [Want(queue, share, *batches.get(queue, ())) for queue in busy] if len(busy) > 1 else []
+    share = max(-(-capacity // len(busy)), least) if busy else 0
+    enough = -(-capacity // share) if least > 1 and busy else len(busy)  # queues, until all places are dealt
+    shares = [Want(queue, share, *batches.get(queue, ())) for queue in busy[:enough]] if len(busy) > 1 else []
     return [*shares, *(Want(queue, capacity, *batches.get(queue, ())) for queue in ordered)]

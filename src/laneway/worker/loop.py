@@ -217,7 +217,7 @@ class Loop:
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
         queues = self._queues or tuple(self._loads)
-        wants = deal(queues, self._loads, limit, self._turn, self._batches) if limit else []
+        wants = deal(queues, self._loads, limit, self._turn, self._batches, self._pace.share) if limit else []
         self._turn += 1
         unsure = self._trouble > 0
         self._board.set_idle(False)

@@ -10,6 +10,7 @@ Enters: `Settled`, `Want`.  Leaves: `Exchange`.  Called by: the store.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,9 @@ from laneway.store.redis.wire import Command, Wire
 __all__ = ["Exchanges"]
 
 WRONG_KIND = -3
+#: Who gets all that it has room for hears of other queues as they stood so long ago, seconds: with many queues, asking each of
+#: them every time would be most of the work.
+LATELY = 0.05
 
 log = logging.getLogger("laneway")
 
@@ -52,10 +56,20 @@ class Exchanges:
         self.collectors: set[str] = set()  # queues that were a collector's when we last looked
         self.complained: set[str] = set()  # queues that cannot be worked on, and it was said
         self.dead: dict[str, int] = {}  # how many were dead when we last had one
+        self.stood: dict[str, tuple[int, int, int]] = {}  # how queues stood when we last asked
+        self._asked = 0.0  # when we last asked those that nothing was wanted of
 
     def mend(self, queue: str) -> bool:
         """Set aside what somebody else wrote; say whether there was anything."""
         return bool(mend(self.wire, queue, self.queues.number(queue)))
+
+    def remembers(self, names: Sequence[str]) -> bool:
+        """Say whether it is so lately that we asked how these queues stand that a busy worker need not know better."""
+        now = time.monotonic()
+        if self.clock() == "" and now - self._asked < LATELY and all(name in self.stood for name in names):
+            return True
+        self._asked = now
+        return False
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         """Settle, then claim."""
@@ -111,15 +125,26 @@ class _Call:
         """Ask the queues that are concerned, and how the others stand."""
         house, shares = self._house, self._shares()
         rest = [name for name in known if name not in shares and name not in ends]
-        loads: list[Command] = [("EVALSHA", house.load, 1, queue_base(name), self._now) for name in rest]
+        remembered = house.remembers(rest)
+        loads = [] if remembered else self._loading(rest)
         *answers, number = self._round(ends, shares, [*loads, house.queues.asks])
-        for name, answer in zip(rest, answers, strict=True):
-            if not self._is_trouble(name, answer, needed=False):
-                self._stands(name, *answer)
         if isinstance(number, StoreError):
             raise number
+        if remembered and self._claimed < self._limit:
+            answers = house.wire.ask_all(self._loading(rest), patient=True)  # who has room must know
+        elif remembered:
+            answers = [house.stood[name] for name in rest]
+        self._hear_loads(rest, answers)
         if number != len(house.queues.numbers):
             house.queues.read()
+
+    def _loading(self, names: Sequence[str]) -> list[Command]:
+        return [("EVALSHA", self._house.load, 1, queue_base(name), self._now) for name in names]
+
+    def _hear_loads(self, names: Sequence[str], answers: Sequence[Any]) -> None:
+        for name, answer in zip(names, answers, strict=True):
+            if not self._is_trouble(name, answer, needed=False):
+                self._stands(name, *answer)
 
     def _round(self, ends: dict[str, Ends], shares: dict[str, int], more: list[Command]) -> list[Any]:
         """Settle and claim; return the answers to what was asked more."""
@@ -197,6 +222,7 @@ class _Call:
 
     def _stands(self, queue: str, ready: int, paused: int, due_in: int) -> None:
         self._next_due[queue] = due_in
+        self._house.stood[queue] = (ready, paused, due_in)
         if paused:
             self._paused.add(queue)
             self._loads.pop(queue, None)

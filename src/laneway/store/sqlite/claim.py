@@ -39,6 +39,8 @@ def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Cl
     """Claim up to `limit` jobs, or runs of collectors, step by step."""
     walk, collecting = _Walk(turn, worker), Collecting(turn, worker)
     for want in wants:
+        if len(walk.claims) >= limit:
+            break
         queue = turn.queues.get(want.queue)
         most = min(want.most, limit - len(walk.claims))
         if queue is None or queue.paused or not queue.counts[READY] or most <= 0:

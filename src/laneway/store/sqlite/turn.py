@@ -12,7 +12,7 @@ from msgspec import Struct
 from laneway.outcome import ErrorInfo
 from laneway.store.failures import KILLED, add_error
 from laneway.store.inspect import Run
-from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Queue, decode, encode, ripen
+from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Queue, decode, encode, ripen
 from laneway.store.sqlite.database import Database
 from laneway.store.sqlite.sql import SQL
 
@@ -81,7 +81,10 @@ class Turn:
         self.changed = False  # the books changed, though no row did
         self._busy = {queue.name for queue in self.books.queues if queue.counts[READY]}
         for queue in self.books.queues:
-            if ripen(self.execute, queue, self.now):
+            # Most queues have nothing that could have become due.
+            if not queue.counts[SCHEDULED] and not queue.counts[RETRYING]:
+                queue.ripe = self.now
+            elif ripen(self.execute, queue, self.now):
                 self.changed = True
         self.runs: list[Run] = []
         self._later: dict[tuple[str, int], int] = {}  # the earliest that is due later, by queue and rank

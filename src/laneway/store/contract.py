@@ -65,7 +65,7 @@ class Exchange(Struct, frozen=True):
     claims: list[Claim]  #: what the worker may run now, in order
     more: bool  #: due jobs of the wanted queues were left: ask again as soon as there is room
     next_due: int | None  #: microseconds from now until the next job of the wanted queues is due, if none is left now
-    #: how many jobs are ready in each queue that is not paused; if all places were filled, of other queues perhaps a moment ago
+    #: how many jobs are ready in each queue that is not paused; if there are claims, in others than theirs perhaps a moment ago
     loads: dict[str, int]
 
 

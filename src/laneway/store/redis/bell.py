@@ -47,6 +47,7 @@ class Bell:
     def _reset(self) -> None:
         self._news = threading.Condition()
         self._generation = 0  # how often it rang
+        self.rung = False  # since somebody looked here
         self._attended = False  # a thread waits at the socket
         self._mine = threading.local()  # what each thread has heard of
         self._client = 0
@@ -85,6 +86,7 @@ class Bell:
     def rang(self) -> bool:
         """Say whether it rang since this thread last heard of it, without waiting."""
         if any(answer is not None for answer in self._wire.ask_all([("LPOP", key) for key in self._keys()])):
+            self.rung = True
             self._tell()
         with self._news:
             return self._is_news()
@@ -134,6 +136,7 @@ class Bell:
             with self._news:
                 self._attended = False
                 self._generation += rung
+                self.rung = self.rung or rung
                 self._news.notify_all()  # of the ring, or that the place at the socket is free
             shield.down()
 

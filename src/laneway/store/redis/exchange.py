@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,8 +34,8 @@ from laneway.store.redis.wire import Command, Wire
 __all__ = ["Exchanges"]
 
 WRONG_KIND = -3
-#: Who gets all that it has room for hears of other queues as they stood so long ago, seconds: with many queues, asking each of
-#: them every time would be most of the work.
+#: Who gets something to do hears of other queues as they stood so long ago, seconds: with many queues, asking each of them every
+#: time would be most of the work. Who gets nothing asks, and whoever heard the bell.
 LATELY = 0.05
 
 log = logging.getLogger("laneway")
@@ -56,20 +57,32 @@ class Exchanges:
         self.collectors: set[str] = set()  # queues that were a collector's when we last looked
         self.complained: set[str] = set()  # queues that cannot be worked on, and it was said
         self.dead: dict[str, int] = {}  # how many were dead when we last had one
-        self.stood: dict[str, tuple[int, int, int]] = {}  # how queues stood when we last asked
-        self._asked = 0.0  # when we last asked those that nothing was wanted of
+        self.stood: dict[str, tuple[int, int, int]] = {}  # how queues stood when we last asked: ready, paused, due in
+        self._asked = 0.0  # when we last asked all of them
+        self._soonest = 0.0  # and when the first of those that had nothing ready is due
 
     def mend(self, queue: str) -> bool:
         """Set aside what somebody else wrote; say whether there was anything."""
         return bool(mend(self.wire, queue, self.queues.number(queue)))
 
-    def remembers(self, names: Sequence[str]) -> bool:
+    def remembers(self, names: Iterable[str]) -> bool:
         """Say whether it is so lately that we asked how these queues stand that a busy worker need not know better."""
         now = time.monotonic()
-        if self.clock() == "" and now - self._asked < LATELY and all(name in self.stood for name in names):
+        lately = now - self._asked < LATELY and now < self._soonest
+        if lately and self.clock() == "" and all(name in self.stood for name in names):
             return True
-        self._asked = now
+        self._asked, self._soonest = now, float("inf")
         return False
+
+    def stand(self, queue: str, ready: int, paused: int, due_in: int) -> None:
+        """Remember how a queue stands."""
+        self.stood[queue] = (ready, paused, due_in)
+        if due_in >= 0:
+            self._soonest = min(self._soonest, time.monotonic() + due_in / 1_000_000)
+
+    def forget(self) -> None:
+        """Something has changed: ask all queues."""
+        self._asked = 0.0
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         """Settle, then claim."""
@@ -123,15 +136,17 @@ class _Call:
 
     def _first_round(self, ends: dict[str, Ends], known: set[str]) -> None:
         """Ask the queues that are concerned, and how the others stand."""
-        house, shares = self._house, self._shares()
+        house = self._house
+        remembered = house.remembers(known)
+        # Where nothing was ready nothing is asked for, unless something is settled there: its lane may go on.
+        shares = self._shares({name: house.stood[name][0] for name in known if name not in ends} if remembered else {})
         rest = [name for name in known if name not in shares and name not in ends]
-        remembered = house.remembers(rest)
         loads = [] if remembered else self._loading(rest)
         *answers, number = self._round(ends, shares, [*loads, house.queues.asks])
         if isinstance(number, StoreError):
             raise number
-        if remembered and self._claimed < self._limit:
-            answers = house.wire.ask_all(self._loading(rest), patient=True)  # who has room must know
+        if remembered and self._limit and not self._claimed:
+            answers = house.wire.ask_all(self._loading(rest), patient=True)  # who goes to sleep must know
         elif remembered:
             answers = [house.stood[name] for name in rest]
         self._hear_loads(rest, answers)
@@ -168,10 +183,10 @@ class _Call:
                 self._hear(name, ends.get(name), shares.get(name, 0), kind, answer)
         return answers[len(names) :]
 
-    def _shares(self) -> dict[str, int]:
+    def _shares(self, guessed: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
         """Deal the places that are left, in the order of the steps, to those who may have something."""
         places = self._limit - self._claimed
-        known, there = self._house.queues.numbers, dict(self._loads)
+        known, there = self._house.queues.numbers, {**guessed, **self._loads}
         shares: dict[str, int] = {}
         for step in self._steps:
             name = step.queue
@@ -222,7 +237,7 @@ class _Call:
 
     def _stands(self, queue: str, ready: int, paused: int, due_in: int) -> None:
         self._next_due[queue] = due_in
-        self._house.stood[queue] = (ready, paused, due_in)
+        self._house.stand(queue, ready, paused, due_in)
         if paused:
             self._paused.add(queue)
             self._loads.pop(queue, None)

@@ -251,7 +251,11 @@ class RedisStore:
 
     def wait(self, timeout: float) -> bool:
         """Sleep until something may have become claimable. See the contract."""
-        return self.bell.wait(timeout)
+        rang = self.bell.wait(timeout)
+        if self.bell.rung:
+            self.bell.rung = False
+            self._exchanges.forget()
+        return rang
 
     def wake(self) -> None:
         """End a wait of this store."""

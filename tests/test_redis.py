@@ -15,12 +15,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import redisbench
 from laneway import App
+from laneway.config import safe_url
 from laneway.errors import (
     ConfigError,
     SchemaError,
@@ -957,3 +959,45 @@ def test_threads_that_push_equal_jobs_into_one_queue_push_each_once(store: Redis
 
     assert [[row[n] for row in answers].count(None) for n in range(100)] == [1] * 100
     assert states(store) == {"ready": 100}
+
+
+# -- what URLs say -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis://host/abc", "a database's number"),
+        ("redis://host/0/5", "a database's number"),
+        ("redis://:sec/ret@host/0", "as %2F"),
+        ("redis://host/0?ssl_ca_certs=x", "write rediss://"),
+        ("redis://host/0#x", "%23"),
+        ("unix://", "name the socket"),
+    ],
+)
+def test_a_url_that_would_mean_something_else_is_refused_without_its_password(url: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        App(url)
+    assert "ret@" not in str(caught.value)
+
+
+def test_passwords_are_not_shown() -> None:
+    assert safe_url("redis://ada:s3/c@ret@store/0?password=more&db=1") == "redis://ada:***@store/0?password=***&db=1"
+
+
+def test_what_a_url_says_of_connections_counts_in_a_worker_too() -> None:
+    app = App(f"{redisbench.emptied().url}?connections=2")
+    app.need_connections(9)
+    store: Any = app.store
+    assert store.wire.connections == 2
+    other = App(redisbench.emptied().url)
+    other.need_connections(9)
+    store = other.store
+    assert store.wire.connections == 9
+
+
+def test_a_socket_needs_no_password(own_server: Callable[..., redisbench.Server], tmp_path: Path) -> None:
+    own_server("--unixsocket", str(tmp_path / "redis.sock"))
+    app = App(f"unix://{tmp_path / 'redis.sock'}?db=1&connections=3")
+    assert app.inspect.counts()["ready"] == 0
+    app.close()

@@ -136,7 +136,7 @@ class App:
 
     def need_connections(self, connections: int) -> None:
         """Let a store on a server have so many connections of this process, unless it is set how many."""
-        if self.settings["connections"] is None:
+        if self.settings["connections"] is None and "connections" not in check_url(self.url).options:
             self.store.reserve(connections)
 
     def testing(self, mode: str) -> Testing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -52,7 +52,8 @@ def safe_url(url: str) -> str:
     >>> safe_url("redis://ada:secret@store:6379/0")
     'redis://ada:***@store:6379/0'
     """
-    return re.sub(r"(://[^/@]*:)[^/@]+@", r"\1***@", url)
+    hidden = re.sub(r"(://[^/@:]*:).*@", r"\1***@", url)
+    return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", hidden)
 
 
 def parse_url(url: object) -> StoreURL:
@@ -67,6 +68,7 @@ def parse_url(url: object) -> StoreURL:
         raise ConfigError(f"{url!r} is no store's URL: {EXAMPLES}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.scheme in REDIS:
+        _check_redis_address(url, parts)
         return StoreURL(parts.scheme, f"{parts.netloc}{parts.path}" or "localhost", options)
     if parts.scheme != "sqlite":
         raise ConfigError(f'there is no store "{parts.scheme}" in this version: {EXAMPLES}')
@@ -77,6 +79,18 @@ def parse_url(url: object) -> StoreURL:
     if parts.fragment:
         raise ConfigError(f"{url!r}: write # as %23")
     return StoreURL(parts.scheme, unquote(parts.path.removeprefix("/")), options)
+
+
+def _check_redis_address(url: str, parts: SplitResult) -> None:
+    """Refuse what the driver would take for something else."""
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ConfigError(f"{safe_url(url)!r}: this is no port; in a password write / as %2F, @ as %40 and : as %3A") from None
+    if parts.scheme != "unix" and parts.path.strip("/") and not re.fullmatch(r"/\d{1,5}", parts.path):
+        raise ConfigError(f"{safe_url(url)!r}: the path is a database's number, as in redis://localhost:6379/0")
+    if parts.fragment:
+        raise ConfigError(f"{safe_url(url)!r}: write # as %23")
 
 
 def number(options: dict[str, str], name: str, default: float) -> float:

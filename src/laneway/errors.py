@@ -29,7 +29,7 @@
         ├── GarbageError          bytes in the store that are no job
         ├── SchemaError           tables of another version
         ├── StoreCorrupt
-        └── StoreUnavailable      nothing was written; the same call may work later
+        └── StoreUnavailable      the same call may work later; a job with the same id is never taken twice
             ├── StoreBusy
             ├── StoreFull
             └── StoreReadOnly
@@ -196,7 +196,7 @@ class StoreCorrupt(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached. Nothing was written."""
+    """The store cannot be reached. If it is on a server and only its answer got lost, it may have taken what was sent."""
 
 
 class StoreBusy(StoreUnavailable):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from laneway.config import REDIS, StoreURL, check_options, number, parse_url, safe_url
 from laneway.errors import ConfigError
@@ -37,6 +37,8 @@ def check_url(url: str) -> StoreURL:
 
 def _check_redis(url: str, parsed: StoreURL) -> None:
     check_options(parsed, (*OUR_REDIS, *DRIVERS_REDIS))
+    if parsed.scheme != "rediss" and (tls := [name for name in parsed.options if name.startswith("ssl_")]):
+        raise ConfigError(f"{safe_url(url)!r}: {tls[0]} is for TLS: write rediss:// in place of {parsed.scheme}://")
     connections = parsed.options.get("connections", "5")
     if not connections.isdecimal() or not 0 < int(connections) <= 10_000:
         raise ConfigError(f"connections={connections}: use a whole number from 1 to 10000")
@@ -80,6 +82,6 @@ def version_of(url: str) -> int:
 
 def _without(url: str, names: tuple[str, ...]) -> str:
     """Return a URL without some of its options."""
-    parts = urlsplit(url)
-    options = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name not in names]
-    return urlunsplit(parts._replace(query=urlencode(options)))
+    address, _, query = url.partition("?")
+    options = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in names]
+    return f"{address}?{urlencode(options)}" if options else address

@@ -264,6 +264,7 @@ class RedisStore:
     def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
         """Keep what runs tell about themselves."""
         if not notes:
+            self.wire.ask(("HDEL", WORKERS + WORKER_KEYS["COMMANDS"], ""))  # a write that writes nothing: can we?
             return
         names = {number: name for name, number in self.queues.numbers.items()}
         if any(token % NUMBERS not in names for _, token, _ in notes):

@@ -126,6 +126,15 @@ class WrongQueue(EnqueueError, ValueError):
 
     queue: str
 
+    @classmethod
+    def of(cls, queue: str, *, collects: bool) -> WrongQueue:
+        """Say it of a queue into which a collector (or a task) wants."""
+        if collects:
+            what = "has jobs of tasks, and a collector needs one of its own: give it another name, or let the jobs finish"
+        else:
+            what = "is a collector's, which has it for itself: use another queue for the task"
+        return cls(f'queue "{queue}" {what}', queue=queue)
+
 
 class NotFound(LanewayError, LookupError):
     """There is no such thing in the store."""

@@ -31,7 +31,7 @@ from laneway.store.redis.reading import held_job, job_info, number, queue_info, 
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.store import RedisStore
 from laneway.store.redis.wire import Command
-from laneway.store.redis.workers import Held, read_worker, status
+from laneway.store.workers import Held, read_worker, status
 
 __all__ = ["Found", "Looking"]
 

@@ -16,6 +16,7 @@ import msgspec
 from laneway.errors import ConfigError, NotFound, did_you_mean
 from laneway.instant import SECOND, as_datetime
 from laneway.store.inspect import LANE_ORDERS, JobInfo, LaneInfo, LanePage, PayloadInfo, PayloadPage
+from laneway.store.paging import read_place, write_place
 from laneway.store.redis.keys import queue_key
 from laneway.store.redis.wire import Command, Wire
 
@@ -39,7 +40,7 @@ def list_lanes(jobs: Callable[[], Iterable[JobInfo]], now: int, order: str, limi
     by = order.removeprefix("-")
     if by not in LANE_ORDERS:
         raise ConfigError(f'"{order}" is no order for lanes.{did_you_mean(by, LANE_ORDERS)} There are {", ".join(LANE_ORDERS)}')
-    place = None if after is None else _read_place(after, _lane_places)
+    place = None if after is None else read_place(after, _lane_places)
     since = now if place is None else place[3]
     value, down = _ORDERS[by]
     down = down if by == order else not down
@@ -51,7 +52,7 @@ def list_lanes(jobs: Callable[[], Iterable[JobInfo]], now: int, order: str, limi
     page = LanePage(lanes[:limit])
     if len(lanes) > limit > 0:
         last = lanes[limit - 1]
-        page.next = _write_place((value(last, since), last.queue, last.lane, since))
+        page.next = write_place((value(last, since), last.queue, last.lane, since))
     return page
 
 
@@ -99,7 +100,7 @@ def _lane(queue: str, lane: str, jobs: list[JobInfo], now: int) -> LaneInfo:
 
 def list_payloads(wire: Wire, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
     """Return some payloads of a collector's lane, from a place on: first what runs."""
-    place = None if after is None else _read_place(after, _payload_places)
+    place = None if after is None else read_place(after, _payload_places)
     found: list[tuple[bool, float, int, bytes]] = []
     sides = [(True, "RUNS", "RUN_BODIES"), (False, "WAITS", "BODIES")]
     for running, index, bodies in sides:
@@ -110,7 +111,7 @@ def list_payloads(wire: Wire, queue: str, lane: str, limit: int, after: str | No
         found += [(running, *row) for row in rows]
     page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, score, _, body in found[:limit])
     if len(found) > limit > 0:
-        page.next = _write_place(found[limit - 1][:3])
+        page.next = write_place(found[limit - 1][:3])
     return page
 
 
@@ -124,14 +125,3 @@ def _read_side(wire: Wire, index: str, bodies: str, most: int, ended: tuple[floa
     rows = [row for row in rows if ended is None or row[:2] > ended][:most]
     found: list[bytes | None] = wire.ask(("HMGET", bodies, *(digest for _, _, digest in rows))) if rows else []
     return [(score, arrival, body[16:]) for (score, arrival, _), body in zip(rows, found, strict=True) if body is not None]
-
-
-def _write_place(place: _LanePlace | _PayloadPlace) -> str:
-    return msgspec.json.encode(place).decode()
-
-
-def _read_place(after: str, places: msgspec.json.Decoder[_Place]) -> _Place:
-    try:
-        return places.decode(after)
-    except (ValueError, RecursionError):
-        raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after) from None

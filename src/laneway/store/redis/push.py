@@ -65,13 +65,13 @@ class Push:
         of_collectors = {job.queue for job in payloads}
         of_jobs = {job.queue for job in jobs if job.gather is None}
         if both := sorted(of_jobs & of_collectors):
-            raise _wrong(both[0], collects=True)
+            raise WrongQueue.of(both[0], collects=True)
         names = [*of_jobs, *of_collectors]
         commands: list[Command] = [("HGET", queue_key(name, "META"), "kind") for name in names]
         found = self._wire.ask_all([*commands, *(("HLEN", queue_key(name, "JOB")) for name in names)])
         for name, kind, size in zip(names, found, found[len(names) :], strict=False):
             if size and (kind == b"lanes") != (name in of_collectors):
-                raise _wrong(name, collects=name in of_collectors)
+                raise WrongQueue.of(name, collects=name in of_collectors)
 
     def _gather(self, payloads: Sequence[Job], slot: Slot | None) -> bool:
         """Let payloads join their lanes; say whether the slot had fired, and nothing was done."""
@@ -85,7 +85,7 @@ class Push:
             if answer == FIRED:
                 return True
             if answer == WRONG_KIND:
-                raise _wrong(queue, collects=True)
+                raise WrongQueue.of(queue, collects=True)
             slot = None
         return False
 
@@ -210,16 +210,8 @@ def _answers(queue: str, number: int, answer: Any) -> Answers:
     if answer == FIRED:
         return [""] * number
     if answer == WRONG_KIND:
-        raise _wrong(queue, collects=False)
+        raise WrongQueue.of(queue, collects=False)
     return [None if met == 1 else met.decode(errors="replace") for met in answer]
-
-
-def _wrong(queue: str, *, collects: bool) -> WrongQueue:
-    if collects:
-        what = "has jobs of tasks, and a collector needs one of its own: give it another name, or let the jobs finish"
-    else:
-        what = "is a collector's, which has it for itself: use another queue for the task"
-    return WrongQueue(f'queue "{queue}" {what}', queue=queue)
 
 
 def _fill(answers: Answers, numbers: Sequence[int], found: Answers) -> None:

@@ -17,7 +17,7 @@ from laneway.outcome import ErrorInfo, Notes
 from laneway.store.failures import read_errors
 from laneway.store.inspect import JobInfo, QueueInfo, Run
 from laneway.store.redis.record import NO_END, RAN, Record, read, read_payload
-from laneway.store.redis.workers import Held
+from laneway.store.workers import Held
 
 __all__ = ["held_job", "job_info", "number", "queue_info", "record_of", "runs_of"]
 

@@ -28,7 +28,7 @@ from laneway.store.redis.push import Push
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Command, Line, Wire
-from laneway.store.redis.workers import read_worker
+from laneway.store.workers import read_worker
 
 __all__ = ["RedisStore", "Turn"]
 

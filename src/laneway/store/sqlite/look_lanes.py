@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from laneway.errors import ConfigError, NotFound, did_you_mean
+from laneway.errors import ConfigError, did_you_mean
 from laneway.instant import as_datetime
 from laneway.job import State, lane_id
 from laneway.store.failures import read_errors
 from laneway.store.inspect import LANE_ORDERS, LaneInfo, LanePage, PayloadInfo, PayloadPage
+from laneway.store.paging import read_place, write_place
 from laneway.store.sqlite.sql import SQL
 
 __all__ = ["list_lanes", "list_payloads"]
@@ -54,7 +55,7 @@ def list_lanes(
         raise ConfigError(f'"{order}" is no order for lanes.{did_you_mean(by, LANE_ORDERS)} There are {", ".join(LANE_ORDERS)}')
     column, direction = _ORDERS[by]
     direction = direction if by == order else _OTHER[direction]
-    place = None if after is None else _read_place(after, _lane_places)
+    place = None if after is None else read_place(after, _lane_places)
     terms = "true" if queue is None else "queue = :queue"
     terms += "" if name is None else " and lane = :name"
     further = "true"
@@ -71,7 +72,7 @@ def list_lanes(
     page = LanePage(_lane(row, now) for row in rows[:limit])
     if len(rows) > limit > 0:
         last = rows[limit - 1]
-        page.next = _write_place((last[-1], last[1], last[2], since))
+        page.next = write_place((last[-1], last[1], last[2], since))
     return page
 
 
@@ -92,7 +93,7 @@ def _state(state: int, due: int, now: int) -> State:
 
 def list_payloads(connection: sqlite3.Connection, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
     """Return some payloads of a collector's lane, from a place on: first what runs."""
-    place = None if after is None else _read_place(after, _payload_places)
+    place = None if after is None else read_place(after, _payload_places)
     row = connection.execute(SQL["lane_find"], (lane_id(queue, lane),)).fetchone()
     found: list[tuple[bool, Any]] = []
     if row is not None:
@@ -108,16 +109,5 @@ def list_payloads(connection: sqlite3.Connection, queue: str, lane: str, limit: 
     page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, (body, score, _) in found[:limit])
     if len(found) > limit > 0:
         running, (_, score, arrival) = found[limit - 1]
-        page.next = _write_place((running, score, arrival))
+        page.next = write_place((running, score, arrival))
     return page
-
-
-def _write_place(place: _LanePlace | _PayloadPlace) -> str:
-    return msgspec.json.encode(place).decode()
-
-
-def _read_place(after: str, places: msgspec.json.Decoder[_Place]) -> _Place:
-    try:
-        return places.decode(after)
-    except (ValueError, RecursionError):
-        raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after) from None

@@ -30,7 +30,7 @@ def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     plain = [job for job in jobs if job.gather is None]
     of_jobs, of_collectors = {job.queue for job in plain}, {job.queue for job in payloads}
     for queue in of_jobs & of_collectors:
-        raise _wrong(queue, collects=True)
+        raise WrongQueue.of(queue, collects=True)
     _settle_kind(turn, of_jobs, collects=False)
     _settle_kind(turn, of_collectors, collects=True)
     gather(turn, payloads)
@@ -44,16 +44,8 @@ def _settle_kind(turn: Turn, names: set[str], *, collects: bool) -> None:
         queue = turn.queues.get(name)
         if queue is not None and queue.collects is not collects:
             if any(queue.counts):
-                raise _wrong(name, collects=collects)
+                raise WrongQueue.of(name, collects=collects)
             queue.collects = collects
-
-
-def _wrong(queue: str, *, collects: bool) -> WrongQueue:
-    if collects:
-        what = "has jobs of tasks, and a collector needs one of its own: give it another name, or let the jobs finish"
-    else:
-        what = "is a collector's, which has it for itself: use another queue for the task"
-    return WrongQueue(f'queue "{queue}" {what}', queue=queue)
 
 
 def _push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:

@@ -29,7 +29,7 @@ from laneway.store.sqlite.push import push
 from laneway.store.sqlite.settle import settle
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Row, Turn
-from laneway.store.sqlite.workers import read_worker
+from laneway.store.workers import read_worker
 
 __all__ = ["SQLiteStore"]
 

@@ -1,68 +1,22 @@
-"""Workers as rows: who they are, how they stand, and what they hold.
-
-What a worker says about itself may have been written by anybody: one that cannot be read is known by its row and its claims,
-and harms nobody else.
-
-Enters: rows.  Leaves: `WorkerInfo`, `WorkerStatus`.  Called by: the store (who is dead?), its inspection side.
-"""
+"""Workers as rows."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from datetime import datetime
 
-import msgspec
-
-from laneway.instant import as_datetime
-from laneway.store.contract import WorkerInfo
-from laneway.store.inspect import RunningJob, WorkerStatus
+from laneway.store.inspect import WorkerStatus
 from laneway.store.sqlite.sql import SQL
+from laneway.store.workers import Held, read_worker, status
 
-__all__ = ["list_workers", "read_worker"]
-
-#: id, task, queue, lane, token
-ClaimRow = tuple[str, str, str, str | None, int]
-
-_info = msgspec.json.Decoder(WorkerInfo)
-
-
-def read_worker(id_: str, info: bytes | None) -> WorkerInfo:
-    """Return who a worker is: whoever it says it is, it is the one whose row this is."""
-    try:
-        return WorkerInfo(id_) if info is None else msgspec.structs.replace(_info.decode(info), id=id_)
-    except (ValueError, RecursionError):  # a ValueError: malformed, of another shape, or no UTF-8
-        return WorkerInfo(id_)
+__all__ = ["list_workers"]
 
 
 def list_workers(connection: sqlite3.Connection, now: int) -> list[WorkerStatus]:
     """Return all workers that beat or hold claims, by host, pid and id."""
-    held: defaultdict[str, list[ClaimRow]] = defaultdict(list)
+    held: defaultdict[str, list[Held]] = defaultdict(list)
     for worker, *claim in connection.execute(SQL["claims"]):
         held[worker].append(tuple(claim))
     rows = connection.execute(SQL["workers"]).fetchall()
-    workers = [_status(read_worker(id_, info), at, held[id_], now) for id_, _, at, info in rows]
+    workers = [status(read_worker(id_, info), at, held[id_], now) for id_, _, at, info in rows]
     return sorted(workers, key=lambda worker: (worker.host, worker.pid, worker.id))
-
-
-def _status(worker: WorkerInfo, at: int | None, held: list[ClaimRow], now: int) -> WorkerStatus:
-    started_at, last_beat = _moment(worker.since), _moment(at)
-    runs = dict(worker.runs)
-    return WorkerStatus(
-        id=worker.id, host=worker.host, pid=worker.pid, fleet=worker.fleet, version=worker.version, queues=worker.queues,
-        tasks=worker.tasks, slots=worker.slots, phase=worker.phase, started_at=started_at, uptime=_age(started_at, now),
-        last_beat=last_beat, beat_age=_age(last_beat, now), rss=worker.rss, pss=worker.pss,
-        jobs=[RunningJob(*claim, started_at=_moment(runs.get(claim[-1]))) for claim in held],
-    )  # fmt: skip
-
-
-def _moment(instant: int | None) -> datetime | None:
-    """Return an instant, if it is known and the calendar has it."""
-    try:
-        return as_datetime(instant) if instant else None
-    except OverflowError:
-        return None
-
-
-def _age(moment: datetime | None, now: int) -> float | None:
-    return None if moment is None else max((as_datetime(now) - moment).total_seconds(), 0.0)

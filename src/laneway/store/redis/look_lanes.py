@@ -9,7 +9,7 @@ Enters: `JobInfo`, payloads.  Leaves: `LanePage`, `PayloadPage`.  Called by: `lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -22,7 +22,6 @@ from laneway.store.redis.wire import Command, Wire
 
 __all__ = ["list_lanes", "list_payloads"]
 
-_Place = TypeVar("_Place")
 
 #: Where a page of lanes ended: the value it is ordered by, queue, lane, and the time that counts for all pages.
 _LanePlace = tuple[float | str, str, str, int]

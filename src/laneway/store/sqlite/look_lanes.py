@@ -9,7 +9,7 @@ Enters: rows.  Leaves: `LanePage`, `PayloadPage`.  Called by: `look`.
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,6 @@ from laneway.store.sqlite.sql import SQL
 
 __all__ = ["list_lanes", "list_payloads"]
 
-_Place = TypeVar("_Place")
 
 #: By what lanes are ordered, as columns of lanes.sql, each with its usual direction. Who is due later has no lag.
 _ORDERS = {

@@ -21,6 +21,7 @@ demo: setup  ## watch a small shop at work for half a minute; ARGS="--seconds 60
 	$(BIN)/laneway demo $(ARGS)
 
 test: setup  ## run the tests (under ten minutes); ARGS="-k lanes" narrows them
+	@scripts/servers
 	$(BIN)/python -m pytest $(ARGS)
 
 check: setup  ## ruff, mypy --strict and pyright
@@ -33,6 +34,7 @@ bench: setup  ## measure store and worker against a raw sqlite3 loop; ARGS="push
 	$(BIN)/python bench/run.py $(ARGS)
 
 soak: setup  ## long runs of the random tests
+	@scripts/servers
 	LANEWAY_SOAK=1 $(BIN)/python -m pytest -m "soak or model" --timeout 3600 $(ARGS)
 
 pins: setup  ## pin the development set anew (needs uv)

@@ -12,17 +12,24 @@ import sys
 
 import collectors
 import fleet
+import raw_redis
+import redis_store
+import redis_worker
 import store
 import worker
 from harness import folder
 
-PARTS = store.PARTS | worker.PARTS | collectors.PARTS | fleet.PARTS
+ON_REDIS = redis_store.PARTS | redis_worker.PARTS
+PARTS = store.PARTS | worker.PARTS | collectors.PARTS | fleet.PARTS | ON_REDIS
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or list(PARTS)
     if unknown := [name for name in wanted if name not in PARTS]:
         sys.exit(f"no such part: {', '.join(unknown)}. There are: {', '.join(PARTS)}")
     print(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.machine()}")
+    if (lacking := raw_redis.missing()) and any(name in ON_REDIS for name in wanted):
+        print(lacking)
+        wanted = [name for name in wanted if name not in ON_REDIS]
     for part_name in wanted:
         with folder() as part_folder:
             PARTS[part_name](part_folder)

@@ -1,0 +1,68 @@
+"""Sidekiq beside us, from Debian's packages: ruby-sidekiq and ruby-hiredis. Its programs are in bench/sidekiq."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from harness import Table, alternate
+from raw_redis import Server
+
+__all__ = ["Sidekiq", "compare", "sidekiq_missing"]
+
+FOLDER = Path(__file__).with_name("sidekiq")
+
+
+def sidekiq_missing() -> str:
+    """Say what Sidekiq lacks here; empty: nothing."""
+    if shutil.which("sidekiq") and shutil.which("ruby"):
+        return ""
+    return "no Sidekiq here, its rows are left out: apt-get install ruby-sidekiq ruby-hiredis"
+
+
+class Sidekiq:
+    """Sidekiq on a server: database 1, so that both may use one."""
+
+    def __init__(self, server: Server, where: Path) -> None:
+        self._where = where
+        self._ran = where / "ran"
+        self._environment = {**os.environ, "REDIS_URL": server.url.removesuffix("0") + "1", "SIDEKIQ_RAN": str(self._ran)}
+
+    def push(self, how: str, jobs: int) -> float:
+        """Enqueue `one` by one or in `bulk`; return how many per second."""
+        command = ["ruby", str(FOLDER / "push.rb"), how, str(jobs)]
+        return float(subprocess.run(command, env=self._environment, check=True, capture_output=True, text=True).stdout)
+
+    def work(self, jobs: int, slots: int, *, quiet: bool) -> float:
+        """Fill the queue, run all, and return how many per second from the first to the last. As it comes, it is not quiet."""
+        self._ran.write_text("")
+        self.push("bulk", jobs)
+        command = ["sidekiq", "-r", str(FOLDER / "worker.rb"), "-c", str(slots)]
+        environment = {**self._environment, "SIDEKIQ_JOBS": str(jobs), **({"SIDEKIQ_QUIET": "1"} if quiet else {})}
+        with (self._where / "sidekiq.log").open("w") as log:
+            process = subprocess.Popen(command, env=environment, cwd=self._where, stdout=log, stderr=log)
+            try:
+                while len(self._ran.read_text().splitlines()) < 2:
+                    assert process.poll() is None, (self._where / "sidekiq.log").read_text()
+                    time.sleep(0.05)
+            finally:
+                process.terminate()
+                process.wait(30)
+        first, last = map(float, self._ran.read_text().split())
+        return jobs / (last - first)
+
+
+def compare(title: str, rows: Mapping[str, Callable[[], float]]) -> None:
+    """Let rows take turns; show each beside the first, which is raw, and the last: Sidekiq at its best, if it is there."""
+    lacking = sidekiq_missing()
+    names = [name for name in rows if not (lacking and name.startswith("Sidekiq"))]
+    figures = alternate(*(rows[name] for name in names))
+    table = Table(title, "", "per second", "of raw", "of Sidekiq")
+    for name, figure in zip(names, figures, strict=True):
+        table.row(name, figure, figure / figures[0], "" if lacking else figure / figures[-1])
+    if lacking:
+        print(f"    {lacking}")

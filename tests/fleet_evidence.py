@@ -93,6 +93,10 @@ class Fault:
         """Say whether a run was in the middle when its process was frozen."""
         return self.what == "freeze" and self.hit(run) and (run.end is None or run.end.at >= self.over)
 
+    def excuses(self, other: Run, run: Run) -> bool:
+        """Say whether this is why a run could begin in its lane while another one went on."""
+        return self.froze(other) and self.since <= run.start.at <= self.over
+
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
@@ -261,7 +265,7 @@ def _overlaps(lane: Sequence[Run], ends: Mapping[Run, int], faults: Sequence[Fau
     for run in lane:
         going = [other for other in going if ends[other] > run.start.at]
         for other in going:
-            if not any(fault.froze(other) and fault.since <= run.start.at <= fault.over for fault in faults):
+            if not any(fault.excuses(other, run) for fault in faults):
                 yield f"{run} began while {other} ran, {(ends[other] - run.start.at) / 1e6:.3f} ms before its end"
         going.append(run)
 

@@ -89,18 +89,27 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 class Fleet:
     """What one `laneway worker` command started."""
 
-    def __init__(self, trial: Trial, log: Path, options: Collection[str], slots: int) -> None:
+    def __init__(
+        self, trial: Trial, log: Path, options: Collection[str], slots: int, *, inside: Collection[str] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Start it, by a command that starts commands elsewhere (`inside`) if there is one."""
         self.slots = slots
         self.log = log
         self._trial = trial
-        command = [sys.executable, "-m", "laneway", "worker", trial.program, "-s", str(slots), *options]
+        command = [*inside, sys.executable, "-m", "laneway", "worker", trial.program, "-s", str(slots), *options]
         self.since = time.monotonic_ns()
         with log.open("wb") as out:
             self.process = subprocess.Popen(
-                command, cwd=trial.folder, env=trial.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                start_new_session=True,
+                command, cwd=trial.folder, env={**trial.environment, **(environment or {})}, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         self.pid = self.process.pid
+        self.session = self.pid  #: as its own runs know it
+
+    def known_as(self, pids: Iterable[int]) -> dict[int, int]:
+        """Return pids with what these processes call themselves: not the same where they live in a namespace of their own."""
+        return {pid: pid for pid in pids}
 
     def members(self) -> list[Process]:
         """Return its living processes, the supervisor first."""
@@ -137,6 +146,7 @@ class Fleet:
         hit = list(targets or ([p.pid for p in members] if role == "fleet" else self.of_role(role)))
         assert hit, f"there is no {role} to kill: {members}"
         doomed = {p.pid for p in members if role in ("supervisor", "fleet") or not {p.pid, p.parent}.isdisjoint(hit)}
+        names = self.known_as(doomed.union(hit))
         since = time.monotonic_ns()
         signal_all(hit, signal.SIGKILL)
         if self.pid in hit:
@@ -145,7 +155,7 @@ class Fleet:
         else:
             # Dead and buried: who lives on in the fleet leaves no zombie.
             until(lambda: doomed.isdisjoint(p.pid for p in self.remains()), f"the end of {doomed}, killed with {role} {hit},")
-        fault = Fault("kill", role, frozenset(doomed.union(hit)), since, time.monotonic_ns())
+        fault = Fault("kill", role, frozenset(names.values()), since, time.monotonic_ns())
         self._trial.faults.append(fault)
         return fault
 
@@ -162,7 +172,8 @@ class Fleet:
             signal_all(awake, signal.SIGSTOP)
             pids.update(awake)
         done = time.monotonic_ns()
-        fault = Fault("freeze", "fleet", frozenset(pids), since, done, 2**63) if self._trial.can_write() else None
+        names = frozenset(self.known_as(pids).values())
+        fault = Fault("freeze", "fleet", names, since, done, 2**63) if self._trial.can_write() else None
         try:
             yield fault
         finally:
@@ -241,9 +252,10 @@ class Trial:
     folder: Path
     dead_after: float = 15.0
     program: str = fleet_jobs.__file__  #: the app that its fleets run
+    store: str = ""  #: its URL; empty: a file in the folder
 
     def __post_init__(self) -> None:
-        self.app = App(url(self.folder))
+        self.app = App(self.store or url(self.folder))
         self.tasks = fleet_jobs.declare(self.app)
         self.tail = Tail(self.folder / "evidence")
         self.jobs: dict[str, Job] = {}
@@ -270,14 +282,15 @@ class Trial:
 
     def enqueue(self, lanes: Iterable[str], seconds: float = 0.005) -> list[str]:
         """Enqueue a job of some length in each of these lanes, in one step; return the ids."""
-        return self._push(lanes, lambda id_, lane, seq: self.tasks.step.using(id=id_).bind(lane, seq, seconds))
+        return self.push(lanes, lambda id_, lane, seq: self.tasks.step.using(id=id_).bind(lane, seq, seconds))
 
     def enqueue_held(self, lanes: Iterable[str], gate: Path, *, hog: bool = False) -> list[str]:
         """Enqueue jobs that go on when there is a file `gate`; those that hog hold the interpreter until then."""
         task = self.tasks.hog if hog else self.tasks.hold
-        return self._push(lanes, lambda id_, lane, seq: task.using(id=id_).bind(lane, seq, str(gate)))
+        return self.push(lanes, lambda id_, lane, seq: task.using(id=id_).bind(lane, seq, str(gate)))
 
-    def _push(self, lanes: Iterable[str], bind: Callable[[str, str, int], Bound]) -> list[str]:
+    def push(self, lanes: Iterable[str], bind: Callable[[str, str, int], Bound]) -> list[str]:
+        """Enqueue a job in each of these lanes, made from its id, lane and number there; return the ids."""
         new: dict[str, Job] = {}
         for lane in lanes:
             new[f"j{len(self.jobs) + len(new)}"] = Job(lane, self._in_lane[lane])
@@ -319,7 +332,7 @@ class Trial:
 
         def at_work() -> bool:
             self.tail.look()
-            return fleet.pid in self.tail.fleets
+            return fleet.session in self.tail.fleets
 
         until(at_work, "the first job of a fleet")
 
@@ -328,6 +341,8 @@ class Trial:
 
     def can_write(self) -> bool:
         """Say whether the store's write lock can be had: who is in line, or writes, and is well lets go within moments."""
+        if self.store:
+            return True  # a server has no such lock
         deadline = time.monotonic() + 1.0
         with contextlib.ExitStack() as files:
             for name in ("turn", "write"):
@@ -395,10 +410,10 @@ class Trial:
 
 
 @contextlib.contextmanager
-def open_trial(folder: Path, dead_after: float = 15.0, program: str = fleet_jobs.__file__) -> Generator[Trial]:
-    """Hold a trial. Meanwhile orphans of its fleets come to this process."""
+def open_trial(folder: Path, dead_after: float = 15.0, program: str = fleet_jobs.__file__, store: str = "") -> Generator[Trial]:
+    """Hold a trial, on a store in its folder unless another one's URL is given. Meanwhile orphans of its fleets come to us."""
     _adopt_orphans(True)
-    trial = Trial(folder, dead_after, program)
+    trial = Trial(folder, dead_after, program, store)
     try:
         yield trial
     finally:

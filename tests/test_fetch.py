@@ -270,15 +270,15 @@ PLACE = 1_000_000 * SECOND
     [(-50.0, 1.0), (0.0, 1.0), (0.5, 1.0), (2.0, 2.0), (100.0, 100.0), (299.0, 299.0), (301.0, 300.0), (3600.0, 300.0)],
 )
 def test_an_unknown_task_is_put_back_for_longer_each_time(age: float, wait: float) -> None:
-    claim = Claim(Job("a", "mail", "default", b""), 1, 1, 0, 0, PLACE)
+    claim = Claim(Job("a", "mail", "default", b""), 1, 1, 0, PLACE + round(age * SECOND), PLACE)
 
-    assert unknown(claim, PLACE + round(age * SECOND)) == Snoozed(round(wait * SECOND))
+    assert unknown(claim) == Snoozed(round(wait * SECOND))
 
 
 def test_an_unknown_task_is_dead_after_an_hour() -> None:
-    claim = Claim(Job("a", "mail", "default", b""), 1, 1, 0, 0, PLACE)
+    claim = Claim(Job("a", "mail", "default", b""), 1, 1, 0, PLACE + UNKNOWN_FOR + 1, PLACE)
 
-    found = unknown(claim, PLACE + UNKNOWN_FOR + 1)
+    found = unknown(claim)
 
     assert isinstance(found, Dead)
     assert found.error.kind == "unknown task"

@@ -89,7 +89,7 @@ def check_seconds(name: str, seconds: float) -> float:
 class JobContext:
     """The job that runs here."""
 
-    __slots__ = ("_notes", "args", "cancelled", "claim", "headers", "kwargs", "notes_changed", "row", "started")
+    __slots__ = ("_notes", "args", "cancelled", "claim", "headers", "kwargs", "lost", "notes_changed", "row", "started")
 
     def __init__(
         self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0
@@ -104,6 +104,7 @@ class JobContext:
         self.headers = headers
         #: True once somebody asked to cancel it: a long task looks now and then, and raises Cancel.
         self.cancelled = False
+        self.lost = False  #: its claim may have been given to others: unless it succeeds, this run is not to count
 
     @property
     def id(self) -> str:

@@ -91,7 +91,6 @@ class Member:
         self.gone_at: float | None = None  #: since when we know that it has ended, monotonic
         self.isolated: dict[int, Process] = {}  #: its isolated runs, by pid
         self.rss = 0
-        self.beats = 0  #: how often the store has heard of it from us
         self.loop_warned = 0  #: at which tick of its event loop it was last said that the loop stands
         self._plan = plan
         self._version = version

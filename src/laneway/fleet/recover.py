@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from laneway.board import ISOLATED
 from laneway.errors import StoreError, StoreUnavailable
@@ -154,8 +155,10 @@ class Keeper:
                 used = memory(info.pid)
                 member.rss = used[0]
                 infos.append(described(info, member.board, used))
+        # Who has not said yet that it is there may be unknown, and was not taken for dead. Its answer may come when it has.
+        there = {member.id for member in members if member.board.phase != "starting"}
         for id_, heard in self._store.beat(infos).items():
-            self.heard.append((id_, heard))
+            self.heard.append((id_, heard if id_ in there else replace(heard, known=True)))
         self._wake()
         recover_strangers(self._store, lambda id_: id_ in self._ours and id_ not in stopped)
 

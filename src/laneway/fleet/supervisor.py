@@ -453,9 +453,7 @@ class Supervisor:
             member = self._members.get(id_)
             if member is None:
                 continue
-            member.beats += 1
-            # What the first beat brings is no sign of a death: the worker may not have said yet that it is there.
-            lost = not heard.known and (member.beats > 1 or member.board.phase != "starting") and not member.told
+            lost = not heard.known and not member.told
             if lost:
                 log.warning("worker %d was taken for dead and its jobs were given to others", member.number)
             if lost or heard.marks or heard.commands:

@@ -102,6 +102,9 @@ class Loop:
         self._due = float("inf")  # or there will be, at this monotonic time
         self._turn = 0
         self._trouble = 0  # exchanges that failed in a row
+        self._awake = clock()  # when the loop last went to sleep
+        self._frozen = False  # it slept for longer than it ever does, and the store was not spoken with since
+        self._returned = float("-inf")  # when this worker last made itself known again, after it was silent for long
         self._failure: BaseException | None = None
         self._deadline = float("inf")
 
@@ -173,6 +176,7 @@ class Loop:
         if len(self._outbox.waiting) + self._long_ones >= self._in_flight and not self._mutex.locked():
             return False  # all have ended, and whoever was last found us holding the mutex
         before = (self._turn, self._slots.waiting)
+        self._is_awake()
         self._outbox.doze(SOON)
         since = now_micros() - micros(SOON)
         self._long_ones = sum([job.started < since for job in list(self._runner.running.values())])
@@ -222,9 +226,12 @@ class Loop:
         unsure = self._trouble > 0
         self._board.set_idle(False)
         now = clock()
-        if now - self._runner.alive > self._runner.fresh_for:
+        silent = now - self._runner.alive > self._runner.fresh_for
+        if silent:
             self._distrust()
         try:
+            if silent and self._beat.known and (unsure or self._frozen or now - self._awake > self._runner.fresh_for):
+                self._return()
             if unsure:
                 # The last answer got lost: what was claimed in it goes back, since nobody here has heard of it.
                 self._store.give_back(self._info.id, keep=self._known.keys())
@@ -234,6 +241,7 @@ class Loop:
             self._away(error)
             return
         self._runner.alive = now
+        self._frozen = False
         if unsure:
             log.warning("the store is back")
             self._trouble = 0
@@ -280,6 +288,24 @@ class Loop:
         self._runner.fence = max(self._known, default=self._runner.fence)
         self._give_back()
 
+    def _is_awake(self) -> None:
+        """The loop is about to sleep: note whether it was frozen before."""
+        now = clock()
+        self._frozen = self._frozen or now - self._awake > self._runner.fresh_for
+        self._awake = now
+
+    def _return(self) -> None:
+        """We were cut off or frozen, and may have been taken for dead: hear of it, and be known again, before we claim anything.
+
+        Else our supervisor would hear of it, moments later, and what we claimed meanwhile would be told to stop.
+        """
+        self._returned = clock()
+        heard = self._store.beat([life.described(self._info, self._board, (0, 0))])[self._info.id]
+        if not heard.known:
+            log.warning("this worker was taken for dead and its jobs were given to others: what it runs will be refused")
+        self._tell_runs(heard)
+        self._obey(heard)
+
     def _hand_over(self) -> None:
         if self.stopping or not self._hand:
             return
@@ -318,6 +344,7 @@ class Loop:
 
     def _sleep(self, limit: int) -> None:
         now = time.monotonic()
+        self._is_awake()
         timeout = min(self._due, self._deadline, now + 60) - now
         stuck = self._hand or self._slots.waiting
         if limit and not stuck:
@@ -431,14 +458,23 @@ class Loop:
     def _heard(self, heard: Heard) -> None:
         if not heard.known:
             with self._mutex:
-                self._distrust()
-        for job in list(self._runner.running.values()):
-            # A collector's run goes on for the other lanes: only if all are marked it is to end.
-            if not job.cancelled and (not heard.known or all(id_ in heard.marks for id_ in job.ids)):
-                job.cancelled = True
-                self._seats.cancel(job.token)
+                # Nobody can have taken us for dead again within the limit after our return: it is the death we heard of then.
+                if clock() - self._returned > 2 * self._runner.fresh_for:
+                    self._distrust()
+        self._tell_runs(heard)
         if not self._turn:
             self._outbox.wake()  # it may have waited to be known
+        self._obey(heard)
+
+    def _tell_runs(self, heard: Heard) -> None:
+        for job in list(self._runner.running.values()):
+            job.lost = job.lost or (not heard.known and job.token <= self._runner.fence)
+            # A collector's run goes on for the other lanes: only if all are marked it is to end.
+            if not job.cancelled and (job.lost or all(id_ in heard.marks for id_ in job.ids)):
+                job.cancelled = True
+                self._seats.cancel(job.token)
+
+    def _obey(self, heard: Heard) -> None:
         if "quiet" in heard.commands and not self._quiet:
             self._quiet = True
             self._board.set_phase("quiet")

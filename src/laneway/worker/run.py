@@ -26,7 +26,7 @@ from laneway.context import Cancel, JobContext, RetryIn, Snooze, check_seconds, 
 from laneway.declared import Declared
 from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout, UnknownTask
 from laneway.hooks import Hooks
-from laneway.instant import SECOND, micros, now_micros
+from laneway.instant import SECOND, micros
 from laneway.job import Claim, LaneClaim
 from laneway.kernel import cause_of_death
 from laneway.middleware import aaround, around
@@ -88,9 +88,12 @@ def judge(
         return Dead(ErrorInfo.of(trouble))
 
 
-def unknown(claim: Claim, now: int) -> Outcome:
-    """Decide what to do with a job of a task that is not known here: put it back, for longer each time, for an hour."""
-    age = max(now - claim.place, 0)
+def unknown(claim: Claim) -> Outcome:
+    """Decide what to do with a job of a task that is not known here: put it back, for longer each time, for an hour.
+
+    It came at its place and was last put back until its due: both are the store's times, and this machine's clock may be wrong.
+    """
+    age = max(claim.due - claim.place, 0)
     if age > UNKNOWN_FOR:
         return Dead(ErrorInfo(kind="unknown task", message=f'no worker here knew a task named "{claim.job.task}" for an hour'))
     return Snoozed(min(max(age, SECOND), 300 * SECOND))
@@ -165,7 +168,7 @@ class Runner:
         task = self._tasks.get(claim.job.task)
         if task is None:
             log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
-            return self._stillborn(claim, unknown(claim, now_micros()))
+            return self._stillborn(claim, unknown(claim))
         if claim.lanes or not is_task(task):
             return self._prepare_batch(claim, task, started, place)
         try:
@@ -418,6 +421,9 @@ class Runner:
         self._leave_child()
         finished = time.time_ns() // 1000
         job = self.running.pop(claim.token, None)
+        if job is not None and job.lost and not isinstance(outcome, Done):
+            # It was told to stop, and may have: if the claim is ours after all, the job is still to be done.
+            outcome = _GO_BACK
         if job is not None:
             self._board.leave(job.row)
             if job.notes_changed and not isinstance(outcome, Done):

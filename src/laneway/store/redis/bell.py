@@ -149,7 +149,10 @@ class Bell:
         if self._poll(line, left):
             return self._rang(line.read())
         # Nobody rang. Leave the line, and hear whether somebody rang just now. What we sent may not even have arrived.
+        deadline = time.monotonic() + self._wire.timeout
         while not self._wire.ask(("CLIENT", "UNBLOCK", self._client)) and line.is_quiet():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the server knows nothing of this connection, and nobody said that it has ended")
             time.sleep(0.0002)
         return self._rang(line.read())
 

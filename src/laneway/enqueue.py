@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from laneway.errors import BadOption, BulkError, LanewayError
+from laneway.errors import BadOption, BulkError, LanewayError, StoreUnavailable
 from laneway.instant import micros
 from laneway.job import Gather, Job, check_lane, check_score, lane_id, new_id
 from laneway.middleware import Middleware, around
@@ -250,7 +250,9 @@ class Desk:
                 if self.pushed is not None:
                     self.pushed()
         except LanewayError as error:
-            message = f"{error} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again)"
+            unsure = isinstance(error, StoreUnavailable) and "nothing was written" not in str(error).lower()
+            more = ". Those on their way may have been accepted too: only with ids they are harmless to repeat" if unsure else ""
+            message = f"{error} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again{more})"
             raise BulkError(message, accepted=accepted) from error
         return accepted
 

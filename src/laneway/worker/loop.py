@@ -377,8 +377,8 @@ class Loop:
             log.warning("%s The worker keeps trying; nothing is lost.", error)
 
     def _wait_out(self) -> None:
-        """Wait before the next try, a little longer each time, up to two seconds."""
-        pause = min(0.05 * 2 ** min(self._trouble, 10), 2.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter is no secret
+        """Wait before the next try, a little longer each time, up to a second."""
+        pause = min(0.05 * 2 ** min(self._trouble, 10), 1.0) * (0.5 + random.random() / 2)  # noqa: S311 - jitter is no secret
         time.sleep(min(pause, max(self._deadline - time.monotonic(), 0)))
 
     def _give_back(self) -> None:

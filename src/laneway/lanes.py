@@ -24,9 +24,9 @@ class LaneInspection:
 
     _store: Callable[[], Inspect]
 
-    def explain(self, id: str) -> Explanation:  # noqa: A002 - the glossary's word
-        """Say why a job is where it is."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def explain(self, id: str) -> Explanation: ...  # noqa: A002 - the glossary's word
 
     def lanes(self, queue: str | None = None, *, order: str = "lag", limit: int = 100, after: str | None = None) -> LanePage:
         """List lanes that have something to do: by lag, size, attempts (the largest first), due (the soonest) or name.

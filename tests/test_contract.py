@@ -630,6 +630,37 @@ class TestClaims:
         assert (answer.claims, answer.more) == ([], True)
 
 
+class TestBegun:
+    def test_what_was_begun_is_answered_when_it_is_heard(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b"), job("c")])
+        held = claim(store, 2)
+
+        answer = store.begin("w", [Settled(one, Done(), 1, 2) for one in held], [Want("default", 5)], 5)()
+
+        assert (answer.refused, ids(answer.claims), answer.more) == ([], ["c"], False)
+        assert states(inspect) == {"running": 1}
+
+    def test_two_are_done_in_the_order_in_which_they_were_begun(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a", lane="l"), job("b", lane="l"), job("c")])
+        [head, plain] = claim(store)
+
+        first = store.begin("w", [Settled(head, Done(), 1, 2)], [], 0)
+        second = store.begin("w", [Settled(plain, Done(), 1, 2)], [Want("default", 5)], 5)
+        answers = [first(), second()]
+
+        assert [ids(answer.claims) for answer in answers] == [[], ["b"]]
+        assert [answer.refused for answer in answers] == [[], []]
+        assert states(inspect) == {"running": 1}
+
+    def test_what_is_settled_by_both_is_refused_by_the_second(self, store: Store) -> None:
+        store.push([job("a"), job("b")])
+        held = [Settled(one, Done(), 1, 2) for one in claim(store)]
+
+        answers = [hear() for hear in (store.begin("w", held, [], 0), store.begin("w", held[1:], [], 0))]
+
+        assert [answer.refused for answer in answers] == [[], ["b"]]
+
+
 class TestFailures:
     def test_errors_are_kept_with_the_job(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a")])

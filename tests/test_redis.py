@@ -109,6 +109,76 @@ def states(store: RedisStore) -> dict[str, int]:
     return {state: number for state, number in RedisInspect(store).counts().items() if number}
 
 
+# -- settling as usual ---------------------------------------------------------------------------------------------
+
+
+def scripts_run(server: redisbench.Server) -> int:
+    found = re.search(rb"cmdstat_evalsha:calls=(\d+)", bytes(server.ask("INFO", "commandstats")))
+    return int(found[1]) if found else 0
+
+
+def test_successes_alone_are_settled_by_one_short_script(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job(f"j{n}") for n in range(40)])
+    held = claim(store, 30)
+    settle(store, held[:10], Done())  # the server may not have known the script
+    server.ask("CONFIG", "RESETSTAT")
+
+    assert settle(store, held[10:20], Done()) == []
+
+    assert scripts_run(server) == 1
+    assert states(store) == {"ready": 10, "running": 10}
+    assert RedisInspect(store).totals()["processed"] == 20
+    assert len(RedisInspect(store).recent(100)) == 20
+
+
+@pytest.mark.parametrize("spoil", ["lost", "twice", "lane", "dead", "result"])
+def test_what_is_not_so_simple_is_settled_as_well(store: RedisStore, spoil: str) -> None:
+    store.push([job(f"j{n}", lane="l" if spoil == "lane" and n < 2 else None) for n in range(6)])
+    held = claim(store)
+    settled = [Settled(one, Done(), 1, 2) for one in held]
+    expected: list[str] = []
+    if spoil == "lost":
+        store.give_back("w", keep=[one.token for one in held[1:]])
+        expected = ["j0"]
+    elif spoil == "twice":
+        settled.append(settled[0])
+        expected = ["j0"]
+    elif spoil == "dead":
+        settled[0] = Settled(held[0], Dead(ErrorInfo(kind="E", message="no")), 1, 2)
+    elif spoil == "result":
+        settled[0] = Settled(held[0], Done(b"7", 60_000_000), 1, 2)
+
+    assert store.exchange("w", settled, [], 0).refused == expected
+
+    left = {"lost": {"ready": 1}, "lane": {"ready": 1}, "dead": {"dead": 1}}
+    assert states(store) == left.get(spoil, {})
+
+
+def test_what_a_run_left_behind_goes_with_a_success(store: RedisStore, server: redisbench.Server) -> None:
+    before = set(server.ask("KEYS", "*"))
+    store.push([job("a"), job("b")])
+    first = claim(store)
+    store.exchange("w", [Settled(one, Retrying(0, ErrorInfo(kind="E", message="no")), 1, 2) for one in first], [], 0)
+    held = claim(store)
+    store.note([(one.job.id, one.token, b'{"log":[]}') for one in held])
+
+    assert settle(store, held, Done()) == []
+
+    left = {key.rsplit(b":", 1)[1] for key in set(server.ask("KEYS", "*")) - before}
+    assert left <= {b"meta", b"recent", b"version", b"queues", b"bell"}
+
+
+def test_no_more_runs_are_remembered_than_should_be(store: RedisStore) -> None:
+    for _ in range(3):
+        store.push([job() for _ in range(700)])
+        held = claim(store, 700)
+        for start in range(0, 700, 10):
+            assert settle(store, held[start : start + 10], Done()) == []
+
+    assert 1000 <= len(RedisInspect(store).recent(5000)) <= 1500
+    assert RedisInspect(store).totals()["processed"] == 2100
+
+
 # -- scripts and keys ----------------------------------------------------------------------------------------------
 
 

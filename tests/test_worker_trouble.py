@@ -17,6 +17,8 @@ from laneway import App, Retry, Worker
 from laneway.errors import StoreUnavailable
 from workbench import ALL_DONE, Running, burst, faulty, url, wait, working
 
+EVERY_STORE = True
+
 # -- store trouble -----------------------------------------------------------------------------------------------
 
 
@@ -25,20 +27,20 @@ def away(message: str = "The store is away.") -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_lost_requests_and_answers_lose_nothing_and_repeat_nothing(file_app: App, seed: int) -> None:
+def test_lost_requests_and_answers_lose_nothing_and_repeat_nothing(app: App, seed: int) -> None:
     ran: Counter[int] = Counter()
     chance = random.Random(seed)  # noqa: S311
     left = 8
 
-    @file_app.task(lane="lane", retry=Retry(times=3, backoff=0))
+    @app.task(lane="lane", retry=Retry(times=3, backoff=0))
     def laned(lane: str, n: int) -> None:
         ran[n] += 1
 
-    @file_app.task
+    @app.task
     async def on_loop(n: int) -> None:
         ran[n] += 1
 
-    @file_app.task
+    @app.task
     def slow(n: int) -> None:
         ran[n] += 1
         time.sleep(0.005)
@@ -49,20 +51,56 @@ def test_lost_requests_and_answers_lose_nothing_and_repeat_nothing(file_app: App
             left -= 1
             away()
 
-    store = faulty(file_app)
+    store = faulty(app)
     for n in range(0, 120, 3):
         laned.enqueue(f"lane-{n % 4}", n)
         on_loop.enqueue(n + 1)
         slow.enqueue(n + 2)
     store.before = store.after = maybe
-    burst(file_app, 4)
+    burst(app, 4)
 
     assert left < 8
     assert ran == dict.fromkeys(range(120), 1)
     assert set(store.settled.values()) == {1}
     assert len(store.settled) == 120
-    assert file_app.inspect.counts() == ALL_DONE
-    assert file_app.stats.totals()["processed"] == 120
+    assert app.inspect.counts() == ALL_DONE
+    assert app.stats.totals()["processed"] == 120
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nor_do_they_where_jobs_are_short_and_run_while_others_are_settled(app: App, seed: int) -> None:
+    ran: Counter[int] = Counter()
+    order: dict[str, list[int]] = {}
+    chance = random.Random(seed)  # noqa: S311
+    left = 12
+
+    @app.task
+    def plain(n: int) -> None:
+        ran[n] += 1
+
+    @app.task(queue="lanes", lane="lane")
+    def laned(lane: str, n: int) -> None:
+        ran[n] += 1
+        order.setdefault(lane, []).append(n)
+
+    def maybe() -> None:
+        nonlocal left
+        if left and chance.random() < 0.1:
+            left -= 1
+            away()
+
+    store = faulty(app)
+    plain.enqueue_many((n,) for n in range(1500))
+    laned.enqueue_many((f"lane-{n % 7}", n) for n in range(1500, 2000))
+    store.before = store.after = maybe
+    burst(app, 5)
+
+    assert left < 12
+    assert ran == dict.fromkeys(range(2000), 1)
+    assert set(store.settled.values()) == {1}
+    assert all(line == sorted(line) for line in order.values())
+    assert app.inspect.counts() == ALL_DONE
+    assert app.stats.totals()["processed"] == 2000
 
 
 def test_the_log_says_once_that_the_store_is_away_and_once_that_it_is_back(app: App, caplog: pytest.LogCaptureFixture) -> None:

@@ -99,12 +99,20 @@ class Faulty:
         self.calls: list[str] = []
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+        return self.begin(worker, settled, wants, limit)()
+
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
         self.calls.append("exchange")
         self.before()
-        answer = self._real.exchange(worker, settled, wants, limit)
-        self.settled.update((s.claim.job.id, s.claim.token) for s in settled if s.claim.job.id not in answer.refused)
-        self.after()
-        return answer
+        hear = self._real.begin(worker, settled, wants, limit)
+
+        def heard() -> Exchange:
+            answer = hear()
+            self.settled.update((s.claim.job.id, s.claim.token) for s in settled if s.claim.job.id not in answer.refused)
+            self.after()
+            return answer
+
+        return heard
 
     def give_back(self, worker: str, keep: Sequence[int] = ()) -> list[str]:
         self.before()

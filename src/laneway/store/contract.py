@@ -37,7 +37,7 @@ Workers import this module, never the inspection side.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -115,6 +115,8 @@ class Heard(Struct, frozen=True):
 class Store(Protocol):
     """Where jobs live."""
 
+    overlaps: bool  #: it works beside us, and not in our own thread
+
     def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
         """Take jobs, in order. Says for each None if it is new, else the id of the job that is there in its stead.
 
@@ -158,6 +160,14 @@ class Store(Protocol):
         deleted. It is not forgotten with other dead ones.
 
         A job has started when a run of it was settled, or lost with its worker; what was given back has not.
+        """
+        ...
+
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+        """Begin an exchange; calling what is returned, once, brings its answer.
+
+        With a store that `overlaps`, what was sent is done meanwhile: who has something to run need not wait for it. One more may
+        be begun before its answer was heard, and they are done in this order; any other verb of the worker comes after that.
         """
         ...
 

@@ -14,7 +14,10 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from laneway import life
 from laneway.board import Board
@@ -22,7 +25,7 @@ from laneway.errors import StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
 from laneway.job import Claim
 from laneway.outcome import Done, Each, Settled
-from laneway.store.contract import Heard, Store
+from laneway.store.contract import Exchange, Heard, Store
 from laneway.worker.batch import batch_sizes
 from laneway.worker.beat import Beat
 from laneway.worker.fetch import SHORT, Pace, deal
@@ -49,6 +52,16 @@ FOREVER = float(FAR)
 SOON = 0.005
 
 
+class _Asked(Struct, gc=False):
+    """An exchange that was begun, and whose answer is to be heard."""
+
+    hear: Callable[[], Exchange]
+    settled: list[Settled]
+    limit: int
+    unsure: bool  #: the answer before it got lost
+    at: float
+
+
 class Loop:
     """One `run` of a worker."""
 
@@ -66,6 +79,7 @@ class Loop:
         self._shutdown_timeout = shutdown_timeout
         app.need_connections(slots + 3)  # each slot may enqueue; beside them the loop, the beat and who takes notes
         self._store: Store = app.store
+        self._overlaps = self._store.overlaps
         self._link = link
         self._board = Board(2 * slots) if link is None else link.board
         self._isolation = Isolation(app, None if link is None else link.zygote)
@@ -94,7 +108,8 @@ class Loop:
         self._mutex = threading.Lock()  # held by who exchanges: the loop, or a slot's thread for it
         self._hand: deque[Claim] = deque()  # claimed, not yet handed over
         self._known: dict[int, Claim] = {}  # all claims that are not settled, by token
-        self._in_flight = 0  # of these, handed over
+        self._asked: _Asked | None = None  # what runs now was handed over since
+        self._in_flight = 0  # of these, handed over, and their outcomes not sent
         self._on_loop = 0  # of these, on the event loop
         self._long_ones = 0  # of these, running for longer than jobs do here, when the loop last looked
         self._loads: dict[str, int] = {}
@@ -158,6 +173,7 @@ class Loop:
         elif self._left_to_slots():
             return
         with self._mutex:
+            self._hear()
             if self.stopping:
                 self._give_back()
             if self._due <= time.monotonic():
@@ -199,10 +215,11 @@ class Loop:
             try:
                 gathered = self._outbox.take()
                 if not gathered:
+                    self._hear()
                     break
                 self._exchange(gathered, self._room(len(gathered)))
                 due = self._look or self._due != float("inf")
-                needed = bool(self._trouble or not self._in_flight or (due and self._room(0)))
+                needed = bool(self._trouble or not self._in_flight or (due and self._asked is None and self._room(0)))
             finally:
                 self._mutex.release()
         if needed:
@@ -212,14 +229,18 @@ class Loop:
         """Return how many claims are wanted, if so many are settled in the same exchange."""
         if self.stopping or self._quiet or self._failure is not None or not self._beat.known:
             return 0  # who claims must be known
-        free = self._pace.unsettled - self._in_flight + settling
-        missing = free + self._pace.ahead - len(self._hand)
+        asked = self._asked
+        free = self._pace.unsettled - self._in_flight + settling - (len(asked.settled) if asked else 0)
+        missing = free + self._pace.ahead - len(self._hand) - (asked.limit if asked else 0)
         if missing > self._left - len(self._known):
             missing = int(self._left) - len(self._known)
-        # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle.
-        return max(missing, 0) if settling or free > len(self._hand) else 0
+        # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle. And to find
+        # many at once takes little longer than to find a few: who has plenty at hand waits until half of it is gone.
+        left = len(self._hand) - free
+        return 0 if (left >= 0 and not settling) or left > self._pace.ahead // 2 else max(missing, 0)
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
+        """Begin an exchange. If there is something to run meanwhile its answer is heard after that, else at once."""
         queues = self._queues or tuple(self._loads)
         wants = deal(queues, self._loads, limit, self._turn, self._batches, self._pace.share) if limit else []
         self._turn += 1
@@ -235,12 +256,35 @@ class Loop:
             if unsure:
                 # The last answer got lost: what was claimed in it goes back, since nobody here has heard of it.
                 self._store.give_back(self._info.id, keep=self._known.keys())
-            answer = self._store.exchange(self._info.id, settled, wants, limit)
+            hear = self._store.begin(self._info.id, settled, wants, limit)
         except StoreUnavailable as error:
             self._outbox.put_back(settled)
             self._away(error)
             return
-        self._runner.alive = now
+        self._ran(settled)
+        before, self._asked = self._asked, _Asked(hear, settled, limit, unsure, now)
+        if before is not None:
+            self._take_answer(before)
+        if not (self._overlaps and self._hand and not unsure and self._pace.mean < SHORT and self._hand_over()):
+            self._hear()
+
+    def _hear(self) -> None:
+        """Hear the answer to what was begun, if something was."""
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            self._take_answer(asked)
+            self._hand_over()
+
+    def _take_answer(self, asked: _Asked) -> None:
+        settled, limit, unsure = asked.settled, asked.limit, asked.unsure
+        try:
+            answer = asked.hear()
+        except StoreUnavailable as error:
+            self._ran(settled, -1)
+            self._outbox.put_back(settled)
+            self._away(error)
+            return
+        self._runner.alive = asked.at
         self._frozen = False
         if unsure:
             log.warning("the store is back")
@@ -254,14 +298,16 @@ class Loop:
         if limit:
             self._look = answer.more or bool(new and self._queues is None)
             self._due = float("inf") if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
-        self._hand_over()
+
+    def _ran(self, settled: list[Settled], sign: int = 1) -> None:
+        """These are in no slot and on no seat any more; with -1, they count as if they were."""
+        self._in_flight -= sign * len(settled)
+        if self._seated:
+            self._on_loop -= sign * sum([self._is_seated(item.claim) for item in settled])
 
     def _settled(self, settled: list[Settled], refused: list[str], unsure: bool) -> None:
         for item in settled:
             del self._known[item.claim.token]
-        self._in_flight -= len(settled)
-        if self._seated:
-            self._on_loop -= sum([self._is_seated(item.claim) for item in settled])
         self._count(settled)
         self._pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
         for id_ in refused:
@@ -285,6 +331,7 @@ class Loop:
 
     def _distrust(self) -> None:
         """This process may have been frozen, and others have its claims: what has not started does not start."""
+        self._hear()
         self._runner.fence = max(self._known, default=self._runner.fence)
         self._give_back()
 
@@ -306,16 +353,22 @@ class Loop:
         self._tell_runs(heard)
         self._obey(heard)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self) -> bool:
+        """Hand claims to slots and seats; say whether there were any, and places for them."""
         if self.stopping or not self._hand:
-            return
-        number = max(min(len(self._hand), self._pace.unsettled - self._in_flight), 0)
+            return False
+        places = self._pace.unsettled - self._in_flight - (len(self._asked.settled) if self._asked else 0)
+        if self._overlaps and self._pace.mean < SHORT:
+            places = min(places, self._info.slots - self._in_flight)  # the others run while these are settled
+        before = len(self._hand)
+        number = max(min(before, places), 0)
         claims = [self._hand.popleft() for _ in range(number)]
         if self._seated and (self._on_loop or any(map(self._is_seated, claims))):
             claims = self._seat(claims)
         self._in_flight += len(claims)
         if claims:
             self._slots.hand(claims, short=self._pace.mean < SHORT, long_ones=self._long_ones)
+        return len(self._hand) < before
 
     def _seat(self, claims: list[Claim]) -> list[Claim]:
         """Hand claims of async tasks to the event loop, and return those for threads.
@@ -383,6 +436,7 @@ class Loop:
 
     def _give_back(self) -> None:
         """Return what waits in hand, or in line for a slot. It is forgotten first: the answer may get lost."""
+        self._hear()  # or what it brings would go back too
         line = self._slots.take_back()
         self._in_flight -= len(line)
         if not line and not self._hand:
@@ -420,7 +474,7 @@ class Loop:
             log.info("%s: stopping, running jobs have %g s", self._why, self._shutdown_timeout)
 
     def _idle(self) -> bool:
-        return not self._hand and not self._in_flight and not self._outbox.waiting and not self._trouble
+        return not (self._hand or self._in_flight or self._outbox.waiting or self._trouble or self._asked)
 
     def _end(self) -> None:
         """Leave everything in order: nothing claimed that does not run."""

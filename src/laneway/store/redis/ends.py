@@ -21,6 +21,9 @@ from laneway.store.inspect import Run
 
 __all__ = ["Ends", "buried", "error_text", "sort_out"]
 
+#: So many at a time: a script hands over only some arguments at once.
+MOST_ALIKE = 1000
+
 _to_json = msgspec.json.Encoder().encode
 _to_msgpack = msgspec.msgpack.Encoder().encode
 
@@ -42,6 +45,14 @@ class Ends(Struct):
             _to_msgpack(self.others) if self.others else b"",
             _to_msgpack(self.results) if self.results else b"",
         )
+
+    def alike(self) -> list[str] | None:
+        """Return successes and nothing else, without lanes or results, as `settle` takes them; None if there is more to it."""
+        done = self.done
+        ids = done[::4]
+        if self.others or self.results or self.of_lanes or any(done[2::4]) or not 0 < len(ids) == len(set(ids)) <= MOST_ALIKE:
+            return None
+        return [",".join(done[3::4]), *ids, *done[1::4]]
 
 
 def sort_out(settled: Sequence[Settled]) -> tuple[dict[str, Ends], list[str]]:

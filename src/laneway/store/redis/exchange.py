@@ -29,11 +29,11 @@ from laneway.store.redis.mend import mend
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.record import LOST, read
 from laneway.store.redis.scripts import script
-from laneway.store.redis.wire import Command, Wire
+from laneway.store.redis.wire import Asked, Command, Wire
 
 __all__ = ["Exchanges"]
 
-WRONG_KIND = -3
+WRONG_KIND, NOT_ALIKE = -3, -4
 #: Who gets something to do hears of other queues as they stood so long ago, seconds: with many queues, asking each of them every
 #: time would be most of the work. Who gets nothing asks, and whoever heard the bell.
 LATELY = 0.05
@@ -51,6 +51,7 @@ class Exchanges:
         self.queues = queues
         self.clock = clock
         self.jobs = script("exchange").digest
+        self.settle = script("settle").digest
         self.lanes = script("collect").digest
         self.load = script("load").digest
         self.highest = 0  # the highest token seen: later claims of this process have greater ones, whatever their queue
@@ -69,10 +70,11 @@ class Exchanges:
         """Say whether it is so lately that we asked how these queues stand that a busy worker need not know better."""
         now = time.monotonic()
         lately = now - self._asked < LATELY and now < self._soonest
-        if lately and self.clock() == "" and all(name in self.stood for name in names):
-            return True
-        self._asked, self._soonest = now, float("inf")
-        return False
+        return lately and self.clock() == "" and all(name in self.stood for name in names)
+
+    def ask_anew(self) -> None:
+        """All queues are about to be asked."""
+        self._asked, self._soonest = time.monotonic(), float("inf")
 
     def stand(self, queue: str, ready: int, paused: int, due_in: int) -> None:
         """Remember how a queue stands."""
@@ -86,7 +88,34 @@ class Exchanges:
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         """Settle, then claim."""
-        return _Call(self, worker, settled, wants, limit).run()
+        return self.begin(worker, settled, wants, limit)()
+
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+        """Send what an exchange is to do; calling what is returned hears the answer."""
+        if settled and not limit and self.remembers(self.queues.numbers):
+            by_queue, _ = sort_out(settled)
+            alike = next(iter(by_queue.values())).alike() if len(by_queue) == 1 else None
+            if alike is not None:
+                return self._settle(worker, settled, alike)
+        call = _Call(self, worker, settled, wants, limit)
+        call.send()
+        return call.hear
+
+    def _settle(self, worker: str, settled: Sequence[Settled], alike: list[str]) -> Callable[[], Exchange]:
+        """The common case of an exchange that claims nothing: successes in one queue."""
+        queue = settled[0].claim.job.queue
+        asked = self.wire.send_all((("EVALSHA", self.settle, 1, queue_base(queue), self.clock(), worker, *alike),))
+
+        def hear() -> Exchange:
+            [answer] = asked.hear(patient=True)
+            if type(answer) is not list:  # it was not that common, and nothing has happened
+                call = _Call(self, worker, settled, (), 0)
+                call.send()
+                return call.hear()
+            self.stand(queue, *answer)
+            return Exchange([], [], False, None, {name: how[0] for name, how in self.stood.items() if not how[1]})
+
+        return hear
 
 
 class _Step(Struct):
@@ -98,6 +127,24 @@ class _Step(Struct):
     payloads: int
     asked: int = 0
     claims: list[Claim] = field(default_factory=list[Claim])
+
+
+class _Round(Struct):
+    """What was sent together."""
+
+    asked: Asked
+    names: list[str]  #: of the queues that settle or claim
+    collect: list[bool]  #: whether each was taken for a collector's
+    ends: dict[str, Ends]
+    shares: dict[str, int]
+
+
+class _First(Struct):
+    """The first round, which also asks how the other queues stand."""
+
+    round: _Round
+    rest: list[str]  #: the other queues
+    remembered: bool  #: they need not be asked
 
 
 class _Call:
@@ -118,36 +165,47 @@ class _Call:
         self._next_due: dict[str, int] = {}
         self._spent: set[str] = set()  # queues that have no more for this call
         self._bury: dict[str, Ends] = {}  # what was claimed and is no job
+        self._known = set(house.queues.numbers)
 
-    def run(self) -> Exchange:
+    def send(self) -> None:
+        """Send the first round."""
+        self._house.collectors |= {queue for queue, ends in self._ends.items() if ends.of_lanes}
+        self._first = self._send_first(self._ends, self._known)
+
+    def hear(self) -> Exchange:
+        """Hear its answers, and ask again where that is needed."""
         house = self._house
-        house.collectors |= {queue for queue, ends in self._ends.items() if ends.of_lanes}
-        known = set(house.queues.numbers)
-        self._first_round(self._ends, known)
-        while new := house.queues.numbers.keys() - known:
-            known |= new
-            self._first_round({}, new)
+        self._hear_first(self._first)
+        while new := house.queues.numbers.keys() - self._known:
+            self._known |= new
+            self._hear_first(self._send_first({}, new))
         while self._bury or (self._claimed < self._limit and self._shares()):
             garbage = self._take_garbage()
-            self._round(garbage, self._shares(), [])
+            self._hear_round(self._send(garbage, self._shares(), []))
         return self._answer()
 
     # -- what is sent ----------------------------------------------------------------------------------------
 
-    def _first_round(self, ends: dict[str, Ends], known: set[str]) -> None:
+    def _send_first(self, ends: dict[str, Ends], known: set[str]) -> _First:
         """Ask the queues that are concerned, and how the others stand."""
         house = self._house
         remembered = house.remembers(known)
+        if not remembered:
+            house.ask_anew()
         # Where nothing was ready nothing is asked for, unless something is settled there: its lane may go on.
         shares = self._shares({name: house.stood[name][0] for name in known if name not in ends} if remembered else {})
         rest = [name for name in known if name not in shares and name not in ends]
         loads = [] if remembered else self._loading(rest)
-        *answers, number = self._round(ends, shares, [*loads, house.queues.asks])
+        return _First(self._send(ends, shares, [*loads, house.queues.asks]), rest, remembered)
+
+    def _hear_first(self, first: _First) -> None:
+        house, rest = self._house, first.rest
+        *answers, number = self._hear_round(first.round)
         if isinstance(number, StoreError):
             raise number
-        if remembered and self._limit and not self._claimed:
+        if first.remembered and self._limit and not self._claimed:
             answers = house.wire.ask_all(self._loading(rest), patient=True)  # who goes to sleep must know
-        elif remembered:
+        elif first.remembered:
             answers = [house.stood[name] for name in rest]
         self._hear_loads(rest, answers)
         if number != len(house.queues.numbers):
@@ -161,21 +219,27 @@ class _Call:
             if not self._is_trouble(name, answer, needed=False):
                 self._stands(name, *answer)
 
-    def _round(self, ends: dict[str, Ends], shares: dict[str, int], more: list[Command]) -> list[Any]:
-        """Settle and claim; return the answers to what was asked more."""
+    def _send(self, ends: dict[str, Ends], shares: dict[str, int], more: list[Command]) -> _Round:
+        """Settle and claim, and ask more."""
         house = self._house
         names = list(dict.fromkeys([*ends, *shares]))
         collect = [name in house.collectors for name in names]
         commands = [
             self._command(name, ends.get(name), shares.get(name, 0), kind) for name, kind in zip(names, collect, strict=True)
         ]
-        answers = house.wire.ask_all([*commands, *more], patient=True)
-        while wrong := [n for n in range(len(names)) if answers[n] == WRONG_KIND]:
+        return _Round(house.wire.send_all([*commands, *more]), names, collect, ends, shares)
+
+    def _hear_round(self, round_: _Round) -> list[Any]:
+        """Hear what was settled and claimed; return the answers to what was asked more."""
+        house, names, collect, ends, shares = self._house, round_.names, round_.collect, round_.ends, round_.shares
+        answers = round_.asked.hear(patient=True)
+        while wrong := [n for n in range(len(names)) if answers[n] in (WRONG_KIND, NOT_ALIKE)]:
             # It is of the other kind than we thought, and nothing of it has happened.
             for n in wrong:
-                collect[n] = not collect[n]
-                (house.collectors.add if collect[n] else house.collectors.discard)(names[n])
-            again = [self._command(names[n], ends.get(names[n]), shares.get(names[n], 0), collect[n]) for n in wrong]
+                if answers[n] == WRONG_KIND:
+                    collect[n] = not collect[n]
+                    (house.collectors.add if collect[n] else house.collectors.discard)(names[n])
+            again = [self._full_command(names[n], ends.get(names[n]), shares.get(names[n], 0), collect[n]) for n in wrong]
             for n, answer in zip(wrong, house.wire.ask_all(again, patient=True), strict=True):
                 answers[n] = answer
         for name, kind, answer in zip(names, collect, answers, strict=False):
@@ -201,6 +265,12 @@ class _Call:
         return shares
 
     def _command(self, queue: str, ends: Ends | None, most: int, collects: bool) -> Command:
+        alike = ends.alike() if ends is not None and not most and not collects else None
+        if alike is None:
+            return self._full_command(queue, ends, most, collects)
+        return ("EVALSHA", self._house.settle, 1, queue_base(queue), self._now, self._worker, *alike)
+
+    def _full_command(self, queue: str, ends: Ends | None, most: int, collects: bool) -> Command:
         house = self._house
         done, others, results = (b"", b"", b"") if ends is None else ends.packed()
         arguments = (1, queue_base(queue), self._now, self._worker, most, house.highest, done, others, results)
@@ -245,8 +315,10 @@ class _Call:
             self._loads[queue] = ready
 
     def _hear(self, queue: str, ends: Ends | None, share: int, collects: bool, answer: list[Any]) -> None:
-        ready, paused, due_in, dead, token, refused, refused_others, claims, words = answer
-        self._stands(queue, ready, paused, due_in)
+        self._stands(queue, *answer[:3])
+        if len(answer) == 3:  # it was settled as usual, and nothing was claimed
+            return
+        dead, token, refused, refused_others, claims, words = answer[3:]
         if dead >= 0:
             self._house.dead[queue] = dead
         if ends is not None and ends.done_at:

@@ -61,6 +61,8 @@ class Turn:
 class RedisStore:
     """Jobs in Redis or Valkey."""
 
+    overlaps = True
+
     def __init__(
         self, url: str, *, connections: int = 5, timeout: float = 5.0, enqueue_timeout: float = 2.0, dead_days: float = 30,
         dead_max: int = 10_000, dead_after: float = 15.0, clock: Callable[[], int] | None = None,
@@ -131,9 +133,16 @@ class RedisStore:
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         """Write what runs meant, then claim what may run. See the contract."""
+        return self.begin(worker, settled, wants, limit)()
+
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+        """The same in two steps: the server works while we do. See the contract."""
         if wants or limit:
             self.bell.listen([want.queue for want in wants])
-        answer = self._exchanges.exchange(worker, settled, wants, limit)
+        hear = self._exchanges.begin(worker, settled, wants, limit)
+        return lambda: self._heard(hear())
+
+    def _heard(self, answer: Exchange) -> Exchange:
         if sum(self._exchanges.dead.values()) > self.dead_max:
             self._exchanges.dead.clear()
             self._trim_dead()

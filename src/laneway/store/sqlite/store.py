@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -42,6 +43,8 @@ TRIM_AT_ONCE = 1000
 
 class SQLiteStore:
     """Jobs in an SQLite file; in memory without a path."""
+
+    overlaps = False
 
     def __init__(
         self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, enqueue_timeout: float = 2.0,
@@ -96,6 +99,10 @@ class SQLiteStore:
         if turn.ring:
             self.bell.ring(others_only=True)
         return Exchange(refused, claims, more, due_in, loads)
+
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+        """The same, when its answer is heard: nobody else would do it meanwhile. See the contract."""
+        return partial(self.exchange, worker, settled, wants, limit)
 
     def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
         """Return the worker's claims, except those to keep. See the contract."""

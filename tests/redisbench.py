@@ -7,18 +7,24 @@ import contextlib
 import functools
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["Server", "emptied", "server", "stop_all", "why_not"]
+__all__ = ["PROGRAM", "Server", "emptied", "server", "stop_all", "version", "why_not"]
 
 _all: list[Server] = []
+
+
+#: The server's program: another Redis or Valkey may be tried.
+PROGRAM = os.environ.get("REDIS_SERVER", "redis-server")
 
 
 class Server:
@@ -36,11 +42,14 @@ class Server:
         atexit.register(self.remove)  # whatever becomes of the tests
 
     def start(self) -> None:
-        command = [
-            "redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.folder, "--save", "",
-            "--daemonize", "no", "--logfile", "redis.log", *self._options,
-        ]  # fmt: skip
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        settings = [("--port", str(self.port)), ("--bind", "127.0.0.1"), ("--dir", self.folder), ("--save", '""')]
+        settings += [("--logfile", "redis.log"), *zip(self._options[::2], self._options[1::2], strict=True)]
+        if version() < (7,):  # it allows that anyway, and does not know the word
+            settings = [pair for pair in settings if pair[0] != "--enable-debug-command"]
+        # A file, since old servers take some of these on the command line only in other words.
+        file = Path(self.folder, "redis.conf")
+        file.write_text("".join([f"{name.removeprefix('--')} {value}\n" for name, value in settings]))
+        self._process = subprocess.Popen([PROGRAM, file], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
         while True:
             with contextlib.suppress(Exception):
@@ -84,10 +93,19 @@ def _free_port() -> int:
             return port
 
 
+@functools.cache
+def version() -> tuple[int, ...]:
+    """Return the server's version; of Valkey too."""
+    said = subprocess.run([PROGRAM, "--version"], check=True, capture_output=True, text=True, timeout=10).stdout
+    found = re.search(r"v=(\d+)\.(\d+)", said)
+    assert found is not None, said
+    return int(found[1]), int(found[2])
+
+
 def why_not() -> str:
     """Say what is missing for tests on Redis; empty: nothing."""
-    if shutil.which("redis-server") is None:
-        return "no redis-server here: apt-get install redis-server"
+    if shutil.which(PROGRAM) is None:
+        return f"no {PROGRAM} here: apt-get install redis-server"
     try:
         import redis  # noqa: F401, PLC0415
     except ImportError:

@@ -141,6 +141,7 @@ end
 
 -- What one portion of the walk finds, to be written together.
 local held, retried, turning
+local before = 0  -- claims of earlier portions
 
 -- A job is the worker's. Most are plain, and have no `job` here.
 local function take(id, record, job, holder)
@@ -157,12 +158,13 @@ local function take(id, record, job, holder)
             retried[#retried + 1] = id
         end
     end
-    claimed = claimed + 1
     counter = counter + 1
-    held[#held + 1] = id
-    held[#held + 1] = digits(counter * step + number)
-    claims[#claims + 1] = id
-    claims[#claims + 1] = record
+    local at = 2 * (claimed - before)
+    held[at + 1] = id
+    held[at + 2] = counter * step + number  -- below 2^53, and so written in full
+    claims[2 * claimed + 1] = id
+    claims[2 * claimed + 2] = record
+    claimed = claimed + 1
 end
 
 -- A job that is not plain is taken, parked behind its lane's holder, or too old. If its lane goes on with another holder than the
@@ -198,7 +200,7 @@ local function portion(rank, most)
         return false
     end
     local ids, gone = {}, 0
-    held, retried, turning = {}, {}, nil
+    held, retried, turning, before = {}, {}, nil, claimed
     for n = 1, #entries do
         ids[n] = id_of(entries[n])
     end

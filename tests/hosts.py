@@ -277,7 +277,7 @@ def open_site(folder: Path, program: str, *, hosts: int = 2, dead_after: float =
             machines.append(Host(number))
             built.callback(machines[-1].end)
         near = [host.near for host in machines]
-        server = redisbench.Server("--bind", "127.0.0.1", *near, "--protected-mode", "no", "--appendonly", "yes")
+        server = redisbench.Server("--bind", " ".join(["127.0.0.1", *near]), "--protected-mode", "no", "--appendonly", "yes")
         built.callback(server.remove)
         trial = built.enter_context(open_trial(folder, dead_after, program, server.url))
         yield Site(trial, machines, server, beat)

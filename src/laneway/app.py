@@ -313,7 +313,10 @@ class App:
 
     def enqueue_many(self, calls: Iterable[Bound], *, chunk: int = 1000) -> int:
         """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk is in memory at a time."""
-        return self.desk.enqueue_many(self.store, (self._bound(call).draft() for call in calls), chunk)
+        bounds = map(self._bound, calls)
+        if self.desk.middlewares:
+            return self.desk.enqueue_many(self.store, (bound.draft() for bound in bounds), chunk)
+        return self.desk.enqueue_calls(self.store, bounds, chunk, Bound.seal_all)
 
     @staticmethod
     def _bound(call: object) -> Bound:

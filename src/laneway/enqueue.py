@@ -1,9 +1,10 @@
 """Enqueueing: calls become jobs and go to the store.
 
 A call is drafted, passes the client middlewares, is sealed into a `Job`, and is pushed: alone, in chunks, or together with
-what else the event loop enqueues in the same turn.
+what else the event loop enqueues in the same turn. Many calls of one task, with no middleware to see them, have one draft
+for a whole chunk: what is the same for all is looked at once.
 
-Enters: drafts.  Leaves: jobs.  Called by: `task`, `app`.
+Enters: drafts and calls.  Leaves: jobs.  Called by: `task`, `app`.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import hashlib
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from laneway.errors import BadOption, BulkError, LanewayError, StoreUnavailable
 from laneway.instant import micros
-from laneway.job import Gather, Job, check_lane, check_score, lane_id, new_id
+from laneway.job import Alike, Gather, Job, check_lane, check_score, lane_id, new_id
 from laneway.middleware import Middleware, around
 from laneway.options import check_job_options
 from laneway.retry import Retry
-from laneway.signature import Signature
+from laneway.signature import Call, Signature
 from laneway.store.contract import Slot, Store
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
 __all__ = ["AnyDraft", "Desk", "Draft", "LaneDraft", "LaneKey", "computed"]
+
+T = TypeVar("T")
 
 #: What names a job's lane: a parameter, or a function of the arguments.
 LaneKey = str | Callable[..., object] | None
@@ -45,6 +48,7 @@ class Draft:
         "expires",
         "headers",
         "id",
+        "is_named",
         "kwargs",
         "lane",
         "priority",
@@ -61,6 +65,7 @@ class Draft:
         self.args = args
         self.kwargs = kwargs
         self.id: str = options.get("id") or new_id()
+        self.is_named = "id" in options  #: its id is the user's choice
         self.queue: str = options.get("queue", queue)
         self.lane: str | None = options.get("lane")
         self.priority: int = options.get("priority", priority)
@@ -74,32 +79,52 @@ class Draft:
 
     def seal(self) -> Job:
         """Check everything and return the job, or raise what is wrong with it."""
+        call = (self.args, self.kwargs)
+        return self._job(self.id, self._signature.pack(*call, self._travelling()), call)
+
+    def seal_all(self, calls: Sequence[Call], ids: Sequence[str]) -> Sequence[Job]:
+        """Return a job for each call, like this one but for its id and arguments, or raise what is wrong with one of them."""
+        bodies = self._signature.pack_all(calls, self._travelling())
+        if not self._unique and (self.lane is not None or self._key is None):
+            return Alike(self._job(ids[0], bodies[0], calls[0]), ids, bodies)
+        return [self._job(*parts) for parts in zip(ids, bodies, calls, strict=True)]
+
+    def _travelling(self) -> dict[str, Any]:
+        """Return the options that a worker must know."""
         options: dict[str, Any] = {}
         if self.retry is not None:
             options["retry"] = [self.retry.times, None if callable(self.retry.backoff) else self.retry.backoff]
         if self.headers:
             options["headers"] = self.headers
-        body = self._signature.pack(self.args, self.kwargs, options)
-        if self.lane is None and self._key is not None:
-            self.lane = self._lane(self._key)
-        if self.lane is not None and self.priority:
+        return options
+
+    def _job(self, id_: str, body: bytes, call: Call) -> Job:
+        lane = self._lane(self._key, call) if self.lane is None and self._key is not None else self.lane
+        if lane is not None and self.priority:
             raise BadOption(
-                f"{self.task}: lane {self.lane!r} and priority {self.priority} together: a lane is in order, so its jobs have no "
+                f"{self.task}: lane {lane!r} and priority {self.priority} together: a lane is in order, so its jobs have no "
                 "priority. Leave one out."
             )
+        unique = self._unique_key(call) if self._unique else None
         expires = 0 if self.expires is None else micros(self.expires)
-        return Job(
-            self.id, self.task, self.queue, body, self.lane, self.priority, self.delay, self.at, self._unique_key(), expires
-        )
+        return Job(id_, self.task, self.queue, body, lane, self.priority, self.delay, self.at, unique, expires)
 
-    def _unique_key(self) -> str | None:
-        if not self._unique:
-            return None
+    def _unique_key(self, call: Call) -> str:
         if isinstance(self._unique, str):
-            counts = self._signature.canonical_value(self._unique, self.args, self.kwargs)
+            counts = self._signature.canonical_value(self._unique, *call)
         else:
-            counts = self._signature.canonical(self.args, self.kwargs)
+            counts = self._signature.canonical(*call)
         return f"{self.task}:{hashlib.blake2b(counts, digest_size=12).hexdigest()}"
+
+    def _lane(self, key: str | Callable[..., object], call: Call) -> str:
+        if isinstance(key, str):
+            found, where = self._signature.value(key, *call), f'lane="{key}"'
+        else:
+            found, where = computed(f"{self.task}, lane=", lambda: self._signature.call(key, *call)), "lane="
+        try:
+            return check_lane(found)
+        except ValueError as error:
+            raise BadOption(f"{self.task}, {where}: {error}") from None
 
     def check(self) -> None:
         """Check what a middleware may have changed like what a user writes."""
@@ -112,16 +137,6 @@ class Draft:
             options["expires"] = self.expires
         checked = check_job_options(self.task, options)
         self.lane = checked.get("lane")
-
-    def _lane(self, key: str | Callable[..., object]) -> str:
-        if isinstance(key, str):
-            found, where = self._signature.value(key, self.args, self.kwargs), f'lane="{key}"'
-        else:
-            found, where = computed(f"{self.task}, lane=", lambda: self._signature.call(key, self.args, self.kwargs)), "lane="
-        try:
-            return check_lane(found)
-        except ValueError as error:
-            raise BadOption(f"{self.task}, {where}: {error}") from None
 
 
 class LaneDraft:
@@ -236,17 +251,32 @@ class Desk:
 
     def enqueue_many(self, store: Store, drafts: Iterable[AnyDraft], chunk: int) -> int:
         """Push any number, a chunk in memory at a time; return how many are new."""
+        middlewares = self.middlewares
+
+        def seal(portion: list[AnyDraft]) -> list[Job]:
+            if middlewares:
+                for draft in portion:
+                    draft.check()
+            return [draft.seal() for draft in portion]
+
+        return self._push_all(store, drafts, chunk, seal, middlewares)
+
+    def enqueue_calls(self, store: Store, calls: Iterable[T], chunk: int, seal: Callable[[list[T]], Sequence[Job]]) -> int:
+        """The same for calls that no middleware wants to see: each chunk is sealed at once."""
+        return self._push_all(store, calls, chunk, seal, ())
+
+    def _push_all(
+        self, store: Store, items: Iterable[T], chunk: int, seal: Callable[[list[T]], Sequence[Job]],
+        middlewares: Sequence[Middleware],
+    ) -> int:  # fmt: skip
         if not isinstance(chunk, int) or chunk < 1:
             raise BadOption(f"chunk={chunk!r}: use a whole number from 1")
         accepted = 0
-        rest = iter(drafts)
+        rest = iter(items)
         try:
             while portion := list(itertools.islice(rest, chunk)):
-                with around(self.middlewares, portion):
-                    if self.middlewares:
-                        for draft in portion:
-                            draft.check()
-                    accepted += store.push([draft.seal() for draft in portion]).count(None)
+                with around(middlewares, portion if middlewares else ()):
+                    accepted += store.push(seal(portion)).count(None)
                 if self.pushed is not None:
                     self.pushed()
         except LanewayError as error:

@@ -1,7 +1,8 @@
 """A task's signature: what may be passed, and how it travels.
 
 Built once per task from its annotations. `pack` turns a call into bytes and has read them back the way a worker
-will before it lets them go, so that a mistake surfaces at the caller's line. `unpack` is what the worker does.
+will before it lets them go, so that a mistake surfaces at the caller's line. `pack_all` does the same to many calls
+at once. `unpack` is what the worker does.
 
 The bytes keep the call as it was written, `[[positional], {keyword}]`: a program that has no code of the task can
 send the same.
@@ -9,10 +10,12 @@ send the same.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import enum
 import inspect
 import re
+import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -20,10 +23,13 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
-from laneway.codec import Codec, check_size, is_pydantic
-from laneway.errors import BadArguments, DeclarationError, PayloadTooLarge
+from laneway.codec import Codec, check_size, check_sizes, is_pydantic
+from laneway.errors import BadArguments, DeclarationError, LanewayError, PayloadTooLarge
 
-__all__ = ["Signature", "annotation", "change", "check_type", "hints_of", "is_loose"]
+__all__ = ["Call", "Signature", "annotation", "change", "check_type", "hints_of", "is_loose"]
+
+#: What a call passes by position, and by name.
+Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -48,6 +54,9 @@ class Signature:
         self._required = sum(p.kind in _BY_POSITION and p.default is p.empty for p in self._parameters)
         self._plain_call_fits = not any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in self._parameters)
         self._variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in self._parameters)
+        #: one decode checks a whole call: nothing about it is left open
+        self._typed = not self._loose and not self._variadic
+        self._most = sys.maxsize if any(p.kind is p.VAR_POSITIONAL for p in self._parameters) else len(self.positional)
         self._names = [p.name for p in self._parameters if p.kind in _BY_NAME]
         self._decoder = codec.decoder(list[Raw] if self._variadic else self._call_type())
         self._result = _decoder(codec, hints.get("return", Any))
@@ -62,40 +71,52 @@ class Signature:
         """Return the struct that one decode fills with the whole typed call."""
         by_position = msgspec.defstruct(
             "Args", [(f"p{i}", self._types[n], UNSET) for i, n in enumerate(self.positional)],
-            array_like=True, forbid_unknown_fields=True,
+            array_like=True, forbid_unknown_fields=True, gc=False,
         )  # fmt: skip
         by_name = msgspec.defstruct(
             "Kwargs", [(f"k{i}", self._types[n], UNSET) for i, n in enumerate(self._names)],
-            rename={f"k{i}": n for i, n in enumerate(self._names)}, forbid_unknown_fields=True,
+            rename={f"k{i}": n for i, n in enumerate(self._names)}, forbid_unknown_fields=True, gc=False,
         )  # fmt: skip
         return msgspec.defstruct(
-            "Call", [("args", by_position), ("kwargs", by_name), ("options", dict[str, Any] | None, None)], array_like=True
-        )
+            "Call", [("args", by_position), ("kwargs", by_name), ("options", dict[str, Any] | None, None)],
+            array_like=True, gc=False,
+        )  # fmt: skip
 
     def pack(self, args: Sequence[object], kwargs: Mapping[str, object], options: object = None) -> bytes:
         """Return the call as a body, or raise BadArguments with the reason."""
-        if kwargs or not self._plain_call_fits or not self._required <= len(args) <= len(self.positional):
-            try:
-                self._signature.bind(*args, **kwargs)
-            except TypeError as error:
-                raise BadArguments(f"{self.name}{self._signature}: {error}") from None
         call = (args, kwargs, options) if options else (args, kwargs)
         try:
+            self._fit(args, kwargs)
             body = self._codec.encode(call)
-        except PayloadTooLarge as error:
-            raise PayloadTooLarge(f"{self.name}: {error}") from None
-        except (TypeError, ValueError, OverflowError) as error:
-            raise BadArguments(f"{self.name}: {error}") from None
-        try:
             check_size(body)
+            if self._typed:
+                self._decode(body)
+                return body
             there = self.unpack(body)
         except PayloadTooLarge as error:
             raise PayloadTooLarge(f"{self.name}: {error}") from None
         except BadArguments as error:
             raise BadArguments(f"{self.name}{self._signature}: {error}") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadArguments(f"{self.name}: {error}") from None
         if self._loose:
             self._compare(args, kwargs, *there)
         return body
+
+    def pack_all(self, calls: Sequence[Call], options: object = None) -> list[bytes]:
+        """Return a body for each call, or raise what is wrong with the first that does not fit.
+
+        Where one decode checks a whole call, many are written and read together. If that fails, they are looked at one by one.
+        """
+        if self._typed:
+            with contextlib.suppress(LanewayError, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+                for args, kwargs in calls:
+                    self._fit(args, kwargs)
+                bodies = self._codec.encode_all([(*call, options) for call in calls] if options else calls)
+                check_sizes(bodies)
+                if len(self._decoder.decode_lines(b"\n".join(bodies))) == len(calls):
+                    return bodies
+        return [self.pack(args, kwargs, options) for args, kwargs in calls]
 
     def unpack(self, body: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return the typed arguments of a body, or raise BadArguments that names the one that does not fit."""
@@ -109,14 +130,24 @@ class Signature:
 
     def _fit(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Refuse a call that the function would not take; one with positional arguments alone is judged by their number."""
-        most = len(args) if self._variadic else len(self.positional)
-        if kwargs or not self._plain_call_fits or not self._required <= len(args) <= most:
+        if kwargs or not self._plain_call_fits or not self._required <= len(args) <= self._most:
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise BadArguments(str(error)) from None
 
     def _read(self, body: bytes) -> tuple[list[Any], dict[str, Any], dict[str, Any] | None]:
+        call = self._decode(body)
+        if self._variadic:
+            return call[0], call[1], call[2]
+        args = [value for value in structs.astuple(call.args) if value is not UNSET]
+        if body[-5:] == b"],{}]":  # the usual end: nothing by keyword, no options
+            return args, {}, None
+        kwargs = {n: v for n, v in zip(self._names, structs.astuple(call.kwargs), strict=True) if v is not UNSET}
+        return args, kwargs, call.options
+
+    def _decode(self, body: bytes) -> Any:
+        """Return what the decoder makes of a body: a `Call` struct, or of a variadic signature the parts of one."""
         try:
             call = self._decoder.decode(body)
             if self._variadic:
@@ -127,11 +158,7 @@ class Signature:
             raise PayloadTooLarge from None
         except (TypeError, ValueError) as error:  # raised by a user's decode function
             raise BadArguments(str(error)) from error
-        args = [value for value in structs.astuple(call.args) if value is not UNSET]
-        if body[-5:] == b"],{}]":  # the usual end: nothing by keyword, no options
-            return args, {}, None
-        kwargs = {n: v for n, v in zip(self._names, structs.astuple(call.kwargs), strict=True) if v is not UNSET}
-        return args, kwargs, call.options
+        return call
 
     def _unpack_variadic(self, call: list[Raw]) -> tuple[list[Any], dict[str, Any]]:
         """The same for a signature with *args or **kwargs: value by value, since their number is open."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, Unpack, cast
 
 from laneway.declared import LOOKING, Declared, single_parameters
-from laneway.enqueue import AnyDraft, Draft
+from laneway.enqueue import AnyDraft, Draft, LaneDraft
 from laneway.errors import BadArguments, BadOption, DeclarationError
 from laneway.handle import JobHandle
+from laneway.job import Job, new_ids
 from laneway.options import JobOptions, check_job_options
 from laneway.signature import Signature
 from laneway.store.contract import Slot
@@ -61,7 +62,10 @@ class Using(Generic[P, R]):
         """
         if "id" in self._options:
             raise BadOption(f"{self._task.name}.using(id=…).enqueue_many: one id is for one job")
-        return self._task.app.desk.enqueue_many(self._task.app.store, (self._draft(self._args(c), {}) for c in calls), chunk)
+        desk, store = self._task.app.desk, self._task.app.store
+        if desk.middlewares:
+            return desk.enqueue_many(store, (self._draft(self._args(call), {}) for call in calls), chunk)
+        return desk.enqueue_calls(store, calls, chunk, self._seal)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Return the call as a value, for `app.enqueue_many`."""
@@ -81,6 +85,11 @@ class Using(Generic[P, R]):
             task.unique,
             task.expires,
         )
+
+    def _seal(self, calls: Sequence[object]) -> Sequence[Job]:
+        nothing: dict[str, Any] = {}
+        whole = [(self._args(call), nothing) for call in calls]
+        return self._draft(*whole[0]).seal_all(whole, new_ids(len(whole)))
 
     def _args(self, call: object) -> tuple[Any, ...]:
         if not isinstance(call, tuple):
@@ -115,6 +124,27 @@ class Bound:
     def draft(self) -> AnyDraft:
         """Return a new draft of the call."""
         return self._draft(self._args, self._kwargs)
+
+    @staticmethod
+    def seal_all(bounds: Sequence[Bound]) -> Sequence[Job]:
+        """Return a job for each, in order. Calls of one task with the same options are sealed together."""
+        together: dict[object, list[int]] = {}
+        for number, bound in enumerate(bounds):
+            together.setdefault(bound._draft, []).append(number)
+        ids = new_ids(len(bounds))
+        jobs: dict[int, Job] = {}
+        for numbers in together.values():
+            draft = bounds[numbers[0]].draft()
+            if isinstance(draft, LaneDraft) or draft.is_named:
+                jobs.update((number, bounds[number].draft().seal()) for number in numbers)
+                continue
+            mine = bounds if len(numbers) == len(bounds) else [bounds[number] for number in numbers]
+            calls = [(bound._args, bound._kwargs) for bound in mine]
+            sealed = draft.seal_all(calls, [ids[number] for number in numbers])
+            if mine is bounds:
+                return sealed
+            jobs.update(zip(numbers, sealed, strict=True))
+        return [jobs[number] for number in range(len(bounds))]
 
 
 class Task(Declared, Generic[P, C, R]):

@@ -3,6 +3,9 @@
 A script sees one queue. Ids that `new_id` made never come twice into different queues, so they need no more than that. Who gives
 an id of its own, or a unique key, is looked for in the other queues first. Two processes that push such a job into two queues in
 the same moment are not kept apart: a store of one server could, a cluster can not.
+
+Many jobs that begin alike go by a script that does little else (`push_alike`). If it finds anything unusual it does nothing, and
+they go by the one that can do all.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ from typing import Any
 import msgspec
 
 from laneway.errors import WrongQueue
-from laneway.job import Gather, Job, payload_id
+from laneway.job import Alike, Gather, Job, payload_id
 from laneway.store.contract import Slot
 from laneway.store.redis.keys import queue_base, queue_key
 from laneway.store.redis.queues import Queues
-from laneway.store.redis.record import pushed
+from laneway.store.redis.record import UNIQUE, before_body, pushed
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Command, Wire
 
@@ -41,11 +44,14 @@ class Push:
         self._queues = queues
         self._clock = clock
         self._digest = script("push").digest
+        self._alike_digest = script("push_alike").digest
         self._gather_digest = script("gather").digest
 
     def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> Answers:
         """Take jobs, in order; say for each None, or the id of the one that is there in its stead."""
         if len(jobs) == 1 and jobs[0].unique is None and _made(jobs[0].id):
+            return self._push_one_queue(jobs, slot)
+        if isinstance(jobs, Alike):
             return self._push_one_queue(jobs, slot)
         payloads = [job for job in jobs if job.gather is not None]
         if len({job.queue for job in jobs}) > 1 or 0 < len(payloads) < len(jobs):
@@ -95,10 +101,9 @@ class Push:
         for job in jobs:
             gather = job.gather or Gather()
             score = "" if gather.score is None else repr(float(gather.score))
-            when = f"{max(job.delay, 0)}@{max(job.at, 0)}" if job.delay or job.at else ""
             lane = job.lane or ""
             digest = bytes.fromhex(payload_id(queue, lane, job.body)[2:])
-            arguments += (job.id, lane, job.task, when, score, gather.quiet, gather.longest, digest, job.body)
+            arguments += (job.id, lane, job.task, _when(job), score, gather.quiet, gather.longest, digest, job.body)
         return ("EVALSHA", self._gather_digest, 1, queue_base(queue), self._clock(), number, schedule, at, *arguments)
 
     def _push_jobs(self, jobs: Sequence[Job], slot: Slot | None) -> Answers:
@@ -186,6 +191,10 @@ class Push:
         return answers
 
     def _push_one_queue(self, jobs: Sequence[Job], slot: Slot | None, length: int = 0, order: bytes = b"") -> Answers:
+        if len(jobs) > 1 and slot is None and not order and (alike := _alike(jobs)) is not None:
+            queue, rest = alike
+            if self._wire.ask(("EVALSHA", self._alike_digest, 1, queue_base(queue), self._clock(), *rest)) == 0:
+                return [None] * len(jobs)
         queue, length = jobs[0].queue, length or len(jobs)
         answer = self._wire.ask(self._command(queue, jobs, length, order, slot=slot))
         if answer == UNREGISTERED:
@@ -199,9 +208,26 @@ class Push:
         head: Command = ("EVALSHA", self._digest, 1, queue_base(queue), self._clock(), number, length, order, schedule, at)
         arguments: list[str | bytes] = []
         for job in jobs:
-            when = f"{max(job.delay, 0)}@{max(job.at, 0)}" if job.delay or job.at else ""
-            arguments += (job.id, when, pushed(job))
+            arguments += (job.id, _when(job), pushed(job))
         return (*head, *arguments)
+
+
+def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:
+    """Return the queue of jobs that begin alike, and what `push_alike` wants to know of them.
+
+    None if they differ in when, flags or rank, or have unique keys.
+    """
+    if isinstance(jobs, Alike):
+        return jobs.first.queue, (_when(jobs.first), before_body(jobs.first), *jobs.ids, *jobs.bodies)
+    records = [pushed(job) for job in jobs]
+    begin = records[0][:2]
+    if begin[0] & UNIQUE or any(job.delay or job.at for job in jobs) or any(record[:2] != begin for record in records):
+        return None
+    return jobs[0].queue, ("", begin, *[job.id for job in jobs], *[record[2:] for record in records])
+
+
+def _when(job: Job) -> str:
+    return f"{max(job.delay, 0)}@{max(job.at, 0)}" if job.delay or job.at else ""
 
 
 def _answers(queue: str, number: int, answer: Any) -> Answers:

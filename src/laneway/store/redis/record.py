@@ -23,6 +23,7 @@ Enters: `Job`.  Leaves: bytes, and what they say.  Called by: `push`, `exchange`
 
 from __future__ import annotations
 
+import functools
 from struct import Struct as Packed
 from struct import error as PackedError  # noqa: N812 - it is no constant
 
@@ -41,6 +42,7 @@ __all__ = [
     "RAN",
     "UNIQUE",
     "Record",
+    "before_body",
     "id_of_entry",
     "parked_entry",
     "pushed",
@@ -82,9 +84,13 @@ class Record(Struct, frozen=True, gc=False):
 
 def pushed(job: Job) -> bytes:
     """Return a new job's record, without what the store adds: flags and rank, then what comes after the numbers."""
-    task = job.task.encode(errors="replace")
+    return before_body(job) + job.body
+
+
+def before_body(job: Job) -> bytes:
+    """Return the same up to its body: jobs that differ in nothing else have it in common."""
     if job.lane is None and job.unique is None and not job.expires:
-        return b"".join((_first[0][job.priority + 100], _short.pack(len(task)), task, job.body))
+        return _first[0][job.priority + 100] + _named(job.task)
     flags = 0
     parts: list[bytes] = []
     if job.expires:
@@ -93,9 +99,16 @@ def pushed(job: Job) -> bytes:
     for flag, text in ((LANE, job.lane), (UNIQUE, job.unique)):
         if text is not None:
             flags |= flag
-            raw = text.encode(errors="replace")
-            parts += (_short.pack(len(raw)), raw)
-    return b"".join((_first[flags][job.priority + 100], *parts, _short.pack(len(task)), task, job.body))
+            parts.append(_measured(text))
+    return b"".join((_first[flags][job.priority + 100], *parts, _named(job.task)))
+
+
+def _measured(text: str) -> bytes:
+    raw = text.encode(errors="replace")
+    return _short.pack(len(raw)) + raw
+
+
+_named = functools.lru_cache(maxsize=1000)(_measured)  # tasks are few
 
 
 def read(raw: bytes) -> Record:

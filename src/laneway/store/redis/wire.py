@@ -111,7 +111,8 @@ class Line:
             while now - begun < 2 * QUICK and not self._poll.poll(0):
                 now = time.perf_counter()
         else:
-            self._poll.poll(self._patience * 1000)
+            if not self._poll.poll(self._patience * 1000):
+                raise TimeoutError("timed out")  # reading would wait as long again
             now = time.perf_counter()
         self._usual += 0.1 * (now - begun - self._usual)
 

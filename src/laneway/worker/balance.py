@@ -1,0 +1,169 @@
+"""Balancing: how many of a worker's slots each queue is to have. Pure: no store, no clock, no threads.
+
+A *policy* is a function of the slots and of the loads, which are the jobs that wait in each queue. It gives every queue its share
+of the slots, by a rule: equally, in proportion to what waits, by weight, in order. A share may be a fraction: so many on average.
+Anybody can write one; `check` says what is wrong with what it gave.
+
+Shares are dealt once a second (`dealing`), by the loads that are `felt`: one that changes a little counts as before, so that
+slots stay where they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import cast
+
+from laneway.errors import ConfigError, did_you_mean
+
+__all__ = ["Policy", "adaptive", "check", "even", "felt", "strict", "weighted"]
+
+#: Gives each queue its slots: `policy(slots, loads)`, where loads are the jobs that wait in the queues that have work. If it has
+#: a parameter `turn`, it hears how often slots were dealt before; if it has one named `io`, which queues' jobs wait more than
+#: they compute.
+Policy = Callable[..., Mapping[str, float]]
+
+#: A load counts as before while it differs by no more than this part of it, or so many jobs: slots stay where they are.
+BAND, FEW = 0.25, 2
+#: A queue that ran empty counts as one with a job for a few seconds more: its share is lent out meanwhile.
+FADES, GONE = 0.7, 0.1
+
+
+def even(slots: int, loads: Mapping[str, int], *, turn: int = 0) -> dict[str, int]:
+    """Deal slots equally to the queues that have work; those left over go one each to the longest.
+
+    With fewer slots than queues the longest are served; `turn` counts on, and then the next ones are.
+
+    >>> even(25, {"mail": 900, "images": 40, "reports": 0})
+    {'mail': 13, 'images': 12, 'reports': 0}
+    """
+    busy = [queue for queue, load in loads.items() if load] or list(loads)
+    shares = dict.fromkeys(loads, 0)
+    if not busy:
+        return shares
+    each, left = divmod(slots, len(busy))
+    for queue in busy:
+        shares[queue] = each
+    # Whose share is one slot or none take turns; else a slot more or less stays where it is.
+    for queue in _longest(busy, loads, left, turn * left if not each else 0):
+        shares[queue] += 1
+    return shares
+
+
+def adaptive(slots: int, loads: Mapping[str, int], io: Collection[str] | None = None, *, turn: int = 0) -> dict[str, int]:
+    """Deal one slot to each queue, and the rest in proportion to what waits: over I/O queues only, if there are any.
+
+    `io` names them; unless it is given they are the queues whose names end in "-io". Shares are rounded to the nearest, halves
+    down. Slots left over go one each to the longest queues, slots overspent come from those rounded up most.
+
+    With fewer slots than queues the longest are served; `turn` counts on, and then the next ones are.
+
+    >>> adaptive(25, {"images": 50_000, "mail": 2_000, "sync": 500, "reports": 340})
+    {'images': 21, 'mail': 2, 'sync': 1, 'reports': 1}
+    >>> adaptive(25, {"images": 50_000, "mail-io": 2_000, "sync-io": 500})
+    {'images': 1, 'mail-io': 19, 'sync-io': 5}
+    """
+    queues = list(loads)
+    if not queues:
+        return {}
+    if slots < len(queues):
+        served = set(_longest(queues, loads, slots, turn * slots))
+        return {queue: int(queue in served) for queue in queues}
+    waiting = [queue for queue in queues if (queue.endswith("-io") if io is None else queue in io)] or queues
+    shares = dict.fromkeys(queues, 1)
+    for queue, more in _in_proportion(slots - len(queues), {queue: loads[queue] for queue in waiting}).items():
+        shares[queue] += more
+    return shares
+
+
+def weighted(weights: Mapping[str, float]) -> Policy:
+    """Return a policy that deals slots by weight to the queues that have work. Who is not named has 1.
+
+    >>> weighted({"critical": 6, "default": 3})(20, {"critical": 5, "default": 70, "low": 9})
+    {'critical': 12.0, 'default': 6.0, 'low': 2.0}
+    """
+    for queue, weight in weights.items():
+        if not _is_number(weight) or not 0 < weight < math.inf:
+            raise ConfigError(f"the weight of {queue!r} is {weight!r}: use a number greater than 0")
+
+    def by_weight(slots: int, loads: Mapping[str, int]) -> dict[str, float]:
+        busy = {queue: weights.get(queue, 1) for queue, load in loads.items() if load} or {q: weights.get(q, 1) for q in loads}
+        total = sum(busy.values())
+        return {queue: slots * busy.get(queue, 0) / total for queue in loads}
+
+    return by_weight
+
+
+def strict(order: Sequence[str]) -> Policy:
+    """Return a policy that serves a queue only while those before it have no work. Who is not named comes last.
+
+    >>> strict(["critical", "default"])(10, {"low": 3, "default": 9, "critical": 0})
+    {'default': 10, 'low': 0, 'critical': 0}
+    """
+    rank = {queue: number for number, queue in enumerate(order)}
+
+    def in_order(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
+        # Who has no share borrows, in the order of the answer.
+        queues = sorted(loads, key=lambda queue: (not loads[queue], rank.get(queue, len(rank))))
+        return {queue: 0 if number else slots for number, queue in enumerate(queues)}
+
+    return in_order
+
+
+def _longest(queues: Sequence[str], loads: Mapping[str, int], number: int, first: int = 0) -> list[str]:
+    """Return so many of the longest queues, later ones before earlier ones, from the `first` on."""
+    ordered = sorted(range(len(queues)), key=lambda place: (loads[queues[place]], place), reverse=True)
+    return [queues[ordered[(first + place) % len(queues)]] for place in range(number)]
+
+
+def _in_proportion(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
+    """Share slots out by load: to the nearest, halves down, and exactly as many as there are."""
+    if not sum(loads.values()):
+        loads = dict.fromkeys(loads, 1)
+    total = sum(loads.values())
+    # The smallest whole number that is not less than the exact share - 1/2, without fractions.
+    shares = {queue: -((total - 2 * slots * load) // (2 * total)) for queue, load in loads.items()}
+    left = slots - sum(shares.values())
+    if left > 0:
+        for queue in _longest(list(loads), loads, left):
+            shares[queue] += 1
+    elif left < 0:
+        rounded_up = sorted(loads, key=lambda queue: shares[queue] * total - slots * loads[queue], reverse=True)
+        for queue in rounded_up[:-left]:
+            shares[queue] -= 1
+    return shares
+
+
+def check(given: object, slots: int, loads: Mapping[str, int], policy: object = None) -> dict[str, float]:
+    """Return what a policy gave, for every queue, or say what is wrong with it."""
+    name = getattr(policy, "__qualname__", None) or type(policy).__name__
+    who = "the balance policy" if policy is None else f"the balance policy {name}"
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{who} gave {given!r}: return a dict of slots by queue")
+    shares = cast("Mapping[str, float]", given)
+    for queue, share in shares.items():
+        if queue not in loads:
+            raise ConfigError(f"{who} gave slots to {queue!r}, which is not among the loads.{did_you_mean(str(queue), loads)}")
+        if not _is_number(share) or not 0 <= share < math.inf:
+            raise ConfigError(f"{who} gave {queue!r} {share!r} slots: use numbers from 0")
+    if sum(shares.values()) > slots + 1e-6:
+        raise ConfigError(f"{who} gave away {sum(shares.values()):g} slots: there are {slots}")
+    return {**shares, **{queue: 0 for queue in loads if queue not in shares}}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def felt(before: Mapping[str, float], loads: Mapping[str, int]) -> dict[str, float]:
+    """Return the loads that count, given those that did: small changes are none, and who ran empty is remembered for a while."""
+    now: dict[str, float] = {}
+    for queue in dict.fromkeys([*loads, *before]):
+        was, load = before.get(queue, 0.0), loads.get(queue, 0)
+        if load and was >= 1 and abs(load - was) <= max(BAND * was, FEW):
+            now[queue] = was
+        elif load:
+            now[queue] = load
+        elif min(was, 1.0) * FADES >= GONE:
+            now[queue] = min(was, 1.0) * FADES
+    return now

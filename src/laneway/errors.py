@@ -10,7 +10,10 @@
     │   │   └── PayloadTooLarge
     │   ├── BadOption             an option of using() or task() that is unknown or wrong
     │   ├── BulkError             enqueue_many stopped on the way; says how many were accepted
+    │   ├── PoolClosed            of laneway.pool, as the next one
+    │   ├── QueueFull
     │   ├── UnknownTask
+    │   ├── UnknownTopic          of laneway.pool
     │   └── WrongQueue            a collector's queue, or one with jobs that a collector needs for itself
     ├── NotFound
     │   ├── UnknownJob
@@ -58,6 +61,8 @@ __all__ = [
     "NoResult",
     "NotFound",
     "PayloadTooLarge",
+    "PoolClosed",
+    "QueueFull",
     "ResultError",
     "ResultTimeout",
     "RunError",
@@ -72,6 +77,7 @@ __all__ = [
     "UnknownLane",
     "UnknownQueue",
     "UnknownTask",
+    "UnknownTopic",
     "UnknownWorker",
     "WrongQueue",
     "did_you_mean",
@@ -117,8 +123,24 @@ class BulkError(EnqueueError):
     accepted: int
 
 
+class PoolClosed(EnqueueError, RuntimeError):
+    """The pool is closed: it takes no more jobs."""
+
+
+class QueueFull(EnqueueError):
+    """So many jobs wait in the pool that it takes no more."""
+
+    capacity: int
+
+
 class UnknownTask(EnqueueError, LookupError):
     """No task of this name is registered here."""
+
+
+class UnknownTopic(EnqueueError, LookupError):
+    """The pool has no topic of this name."""
+
+    topic: str | None
 
 
 class WrongQueue(EnqueueError, ValueError):

@@ -7,7 +7,6 @@ in between: handing over and ending a job costs a microsecond.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import logging
 import threading
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from laneway.board import Board
 from laneway.job import Claim
 from laneway.outcome import Settled
+from laneway.pool.line import Line
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
@@ -34,99 +34,31 @@ TURNS = 0.25
 Crash = Callable[[BaseException], None]
 
 
-class Slots:
-    """Threads that run claims of plain tasks.
+class Slots(Line[Claim]):
+    """Threads that run claims of plain tasks: a line of the pool, without its futures.
 
-    Claims wait in one line; a thread takes the next when it has ended one, and goes to sleep when there is none. Who slept last
-    is woken first. Jobs of microseconds are run by one thread: it is faster than ten that take turns on the interpreter.
+    What is added is who should be awake: jobs of microseconds are run by one thread, since it is faster than ten that take turns
+    on the interpreter.
     """
 
     def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash) -> None:
-        self._size = size
-        self._runner = runner
-        self._end = ended
-        self._crash = crash
-        self._line: deque[Claim] = deque()
-        self._idle: list[threading.Lock] = []  # the locks that idle threads wait for
-        self._threads: list[threading.Thread] = []
-        self._wanted = size  # how many threads should be awake
-        self._closed = False
-
-    @property
-    def waiting(self) -> int:
-        """How many claims wait for a thread."""
-        return len(self._line)
-
-    @property
-    def active(self) -> int:
-        """How many threads are awake."""
-        return len(self._threads) - len(self._idle)
+        run = runner.run
+        super().__init__(
+            [f"laneway-slot-{number}" for number in range(1, size + 1)], lambda _: lambda claim: ended(run(claim)), crash
+        )
 
     def hand(self, claims: Sequence[Claim], *, short: bool, long_ones: int) -> None:
         """Put claims in line: for short jobs one thread is enough, besides those that run long ones; else each gets one."""
-        self._line.extend(claims)
-        self._wanted = min(1 + long_ones, self._size) if short else self._size
+        self._items.extend(claims)
+        self._wanted = min(1 + long_ones, self.size) if short else self.size
         for _ in range(max(self._wanted - self.active, 0) if short else len(claims)):
             self.wake()
 
-    def take_back(self) -> list[Claim]:
-        """Return the claims that no thread has taken."""
-        back: list[Claim] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                back.append(self._line.popleft())
-        return back
-
-    def wake(self) -> bool:
-        """Wake one more thread, a new one if all are awake; False if all are."""
-        self._wanted = max(self._wanted, self.active + 1)
-        try:
-            self._idle.pop().release()
-        except IndexError:
-            if len(self._threads) >= self._size:
-                return False
-            thread = threading.Thread(target=self._work, name=f"laneway-slot-{len(self._threads) + 1}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        return True
-
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float = 0.0) -> None:
         """Let idle threads end; who still runs a job does not."""
-        self._closed = True
-        while self._idle:
-            self.wake()
-        for thread in self._threads:
+        super().close()
+        for thread in self.threads:
             thread.join(timeout)
-
-    def _work(self) -> None:
-        bed = threading.Lock()
-        bed.acquire()
-        line, run, end = self._line, self._runner.run, self._end
-        try:
-            while not self._closed:
-                try:
-                    claim = line.popleft()
-                except IndexError:
-                    self._rest(bed)
-                    continue
-                end(run(claim))
-                if len(self._threads) - len(self._idle) > self._wanted:
-                    self._idle.append(bed)  # the others are enough, and we would only be in their way
-                    bed.acquire()
-        except BaseException as error:  # noqa: BLE001 - our own mistake: jobs' errors are outcomes
-            self._crash(error)
-
-    def _rest(self, bed: threading.Lock) -> None:
-        self._idle.append(bed)
-        # Something may have come since we looked: then nobody was woken for it, unless it was us.
-        if self._line or self._closed:
-            try:
-                self._idle.remove(bed)
-            except ValueError:
-                pass
-            else:
-                return
-        bed.acquire()
 
 
 class Seats:

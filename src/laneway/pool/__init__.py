@@ -1,0 +1,53 @@
+"""A pool of named threads for any Python program, and the policies by which it deals out jobs.
+
+`line` is the inner hand-over, on which the worker runs too; `dispatch` has the policies, which are pure; `floor` keeps capacity
+and order; `executor` is what users hold. Names are loaded when somebody asks for them: a worker needs the line alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from laneway.errors import PoolClosed, QueueFull, UnknownTopic
+    from laneway.pool.dispatch import Dispatch, LeastBusyFirst, RoundRobin, Shared, Topic
+    from laneway.pool.executor import WorkerPool
+    from laneway.pool.floor import WorkerStats
+
+__all__ = [
+    "Dispatch",
+    "LeastBusyFirst",
+    "PoolClosed",
+    "QueueFull",
+    "RoundRobin",
+    "Shared",
+    "Topic",
+    "UnknownTopic",
+    "WorkerPool",
+    "WorkerStats",
+]
+
+_ROOMS = {
+    "Dispatch": "laneway.pool.dispatch",
+    "LeastBusyFirst": "laneway.pool.dispatch",
+    "PoolClosed": "laneway.errors",
+    "QueueFull": "laneway.errors",
+    "RoundRobin": "laneway.pool.dispatch",
+    "Shared": "laneway.pool.dispatch",
+    "Topic": "laneway.pool.dispatch",
+    "UnknownTopic": "laneway.errors",
+    "WorkerPool": "laneway.pool.executor",
+    "WorkerStats": "laneway.pool.floor",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_ROOMS[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,123 @@
+"""Dispatch: which worker gets a job.
+
+A policy says, when its pool opens, how many workers stand at each line. Then, for every job, it chooses one of these lines by
+nothing but the numbers it is given. It keeps no state, starts no thread and reads no clock; so two pools may share one, and its
+tests are tables.
+
+Enters: loads.  Leaves: the number of a line.  Called by: `floor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from laneway.errors import ConfigError, UnknownTopic, did_you_mean
+
+__all__ = ["Dispatch", "LeastBusyFirst", "RoundRobin", "Shared", "Topic"]
+
+
+class Dispatch:
+    """What a policy can say. Only `choose` must be written.
+
+    >>> class Last(Dispatch):
+    ...     def choose(self, number, loads, topic):
+    ...         return len(loads) - 1
+    """
+
+    apart = False  #: has each line a capacity of its own? Then `choose` may look at nothing but the topic
+
+    def lines(self, size: int) -> Sequence[int]:
+        """Say how many of the pool's workers stand at each line: one, if you do not say otherwise."""
+        return [1] * size
+
+    def choose(self, number: int, loads: Sequence[int], topic: str | None) -> int:
+        """Choose a line, by its number, for the next job.
+
+        `number` is how many jobs have joined a line before it, `loads` how many wait or run at each line, `topic` what the
+        caller said. It may be asked again for the same job, if there was no room for it.
+        """
+        raise NotImplementedError
+
+
+class Shared(Dispatch):
+    """One line for all: whoever is free takes the next job."""
+
+    def lines(self, size: int) -> Sequence[int]:
+        """All workers stand at one line."""
+        return [size]
+
+    def choose(self, number: int, loads: Sequence[int], topic: str | None) -> int:  # noqa: ARG002
+        """There is only one."""
+        return 0
+
+
+class LeastBusyFirst(Dispatch):
+    """The worker with the fewest jobs, waiting and running; of several the first.
+
+    >>> LeastBusyFirst().choose(7, [2, 1, 3, 1], None)
+    1
+    """
+
+    def choose(self, number: int, loads: Sequence[int], topic: str | None) -> int:  # noqa: ARG002
+        """Choose the smallest load."""
+        return loads.index(min(loads))
+
+
+class RoundRobin(Dispatch):
+    """One worker after the other, whatever they do.
+
+    >>> [RoundRobin().choose(number, [0, 9, 0], None) for number in range(4)]
+    [0, 1, 2, 0]
+    """
+
+    def choose(self, number: int, loads: Sequence[int], topic: str | None) -> int:  # noqa: ARG002
+        """Go round."""
+        return number % len(loads)
+
+
+class Topic(Dispatch):
+    """Workers of their own, and a capacity of its own, for each topic.
+
+    Give each topic its number of workers, or only the topics: then the workers are dealt evenly, and those left over go to the
+    first ones.
+
+    >>> Topic({"mail": 3, "img": 1}).lines(4)
+    [3, 1]
+    >>> Topic(["mail", "img"]).lines(5)
+    [3, 2]
+    """
+
+    apart = True
+
+    def __init__(self, topics: Mapping[str, int] | Iterable[str]) -> None:
+        shares = cast("Mapping[str, int]", topics) if isinstance(topics, Mapping) else None
+        names: list[str] = [] if isinstance(topics, str) else list(shares or cast("Iterable[str]", topics))
+        if not names or len(set(names)) != len(names) or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f'topics are a few different names, as in Topic({{"mail": 3, "img": 1}}), not {topics!r}')
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._sizes = None if shares is None else list(shares.values())
+
+    def lines(self, size: int) -> Sequence[int]:
+        """Return the workers of each topic."""
+        if self._sizes is None:
+            each, more = divmod(size, len(self._numbers))
+            sizes = [each + (number < more) for number in range(len(self._numbers))]
+        else:
+            sizes = self._sizes
+        if sum(sizes) != size or min(sizes) < 1:
+            said = ", ".join(f"{name}: {number}" for name, number in zip(self._numbers, sizes, strict=True))
+            raise ConfigError(f"the pool has {size} workers, and its topics need one each and all of them together ({said})")
+        return sizes
+
+    def choose(self, number: int, loads: Sequence[int], topic: str | None) -> int:  # noqa: ARG002
+        """Choose the topic's line."""
+        if topic not in self._numbers:
+            raise UnknownTopic(self._unknown(topic), topic=topic)
+        return self._numbers[topic]
+
+    def _unknown(self, topic: str | None) -> str:
+        known = ", ".join(self._numbers)
+        if topic is None:
+            return f"this pool goes by topics: say which with pool.using(topic=...). Known: {known}"
+        return f'this pool has no topic "{topic}".{did_you_mean(topic, self._numbers)} Known: {known}'

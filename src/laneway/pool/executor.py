@@ -1,0 +1,283 @@
+"""The pool as its users see it: a `concurrent.futures.Executor` whose line has an end.
+
+`submit` waits while the pool is full: that is what keeps a fast producer at the pace of its workers. Two callers must never be
+made to wait, since those who could make room would wait for them: an event loop, and the pool's own workers. Their jobs stand
+outside until there is room; the future is there at once.
+
+Enters: functions and arguments.  Leaves: futures, or what a coroutine awaits.  Called by: users.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, InvalidStateError
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar, Unpack
+
+from laneway.errors import BadOption, ConfigError, QueueFull, did_you_mean
+from laneway.pool.dispatch import Dispatch, Shared
+from laneway.pool.floor import Floor, WorkerStats
+from laneway.pool.job import Job
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Options", "Using", "WorkerPool"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """What `pool.using` takes."""
+
+    block: bool  #: False: QueueFull at once, if there is no room
+    timeout: float | None  #: QueueFull after so many seconds
+    topic: str | None  #: for policies that look at it
+
+
+class Using(Executor):
+    """A way into a pool, with options. It is an Executor like the pool; only the pool itself can be shut down."""
+
+    def __init__(self, pool: WorkerPool | None, floor: Floor, options: Options) -> None:
+        self._pool = pool  # lives as long as there is a way in
+        self._floor = floor
+        self._options = options
+        self._topic = options.get("topic")
+        self._timeout = options.get("timeout")
+        self._block = options.get("block", True) and self._timeout != 0
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Let a worker call `fn(*args, **kwargs)`: every keyword is the function's own. Waits for room, if there is none."""
+        job = Job(self._floor, self._topic, fn, args, kwargs)
+        if not self._floor.enter(job, stay=self._block):
+            self._wait_outside(job)
+        return job
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any],
+        timeout: float | None = None, chunksize: int = 1, buffersize: int | None = None,  # noqa: ARG002
+    ) -> Iterator[T]:  # fmt: skip
+        """Call `fn` with the items of the iterables; the results come in their order.
+
+        All are submitted before it returns, which waits for room as `submit` does. With `buffersize` only so many are ahead of
+        the result that is asked for, and the iterables may be endless. TimeoutError, if a result is not there `timeout` seconds
+        after the call. `chunksize` means nothing in one process.
+        """
+        if buffersize is not None and (not isinstance(buffersize, int) or buffersize < 1):
+            raise ConfigError(f"buffersize is how many jobs may be ahead, 1 or more, not {buffersize!r}")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        calls = zip(*iterables, strict=False)
+        ahead: deque[Future[T]] = deque()
+        try:
+            for args in calls:
+                ahead.append(self._submit_until(deadline, fn, args))
+                if len(ahead) == buffersize:
+                    break
+        except BaseException:
+            _cancel(ahead)
+            raise
+        return self._results(fn, calls, ahead, deadline)
+
+    async def run(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Await the result of a call in a worker. Only this coroutine waits, for room and for the result.
+
+        Like `asyncio.to_thread` it takes context variables along. Cancelling takes the job back, if it has not started.
+        """
+        return await (await self.asubmit(fn, *args, **kwargs))
+
+    async def asubmit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        """Await until there is room; return a future to await the result."""
+        import asyncio  # noqa: PLC0415 - a program without coroutines never loads it
+
+        job: Job[T] = Job(self._floor, self._topic, _in_context, (contextvars.copy_context(), fn, args, kwargs), {})
+        if not self._floor.enter(job, stay=self._block):
+            await self._await_outside(job)
+        return asyncio.wrap_future(job)
+
+    def _wait_outside(self, job: Job[Any]) -> None:
+        loop = _running_loop()
+        if loop is not None:
+            if self._timeout is not None:
+                loop.call_later(self._timeout, _expire, self._floor, job)
+            return
+        if self._timeout is None and self._floor.is_ours(threading.current_thread()):
+            return
+        bed = threading.Lock()
+        bed.acquire()
+        if not self._floor.tell(job, bed.release):
+            return
+        try:
+            in_time = bed.acquire(timeout=-1 if self._timeout is None else self._timeout)
+        except BaseException:
+            job.cancel()
+            raise
+        full = None if in_time else self._floor.give_up(job)
+        if full is not None:
+            raise full
+
+    async def _await_outside(self, job: Job[Any]) -> None:
+        import asyncio  # noqa: PLC0415
+
+        loop = asyncio.get_running_loop()
+        entered = asyncio.Event()
+
+        def let_in() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(entered.set)
+
+        if not self._floor.tell(job, let_in):
+            return
+        try:
+            async with asyncio.timeout(self._timeout):
+                await entered.wait()
+        except TimeoutError:
+            full = self._floor.give_up(job)
+            if full is not None:
+                raise full from None
+        except BaseException:
+            job.cancel()
+            raise
+
+    def _results(
+        self, fn: Callable[..., T], calls: Iterator[tuple[Any, ...]], ahead: deque[Future[T]], deadline: float | None
+    ) -> Iterator[T]:
+        try:
+            while ahead:
+                future = ahead[0]
+                result = future.result(None if deadline is None else deadline - time.monotonic())
+                ahead.popleft()
+                del future
+                for args in calls:
+                    ahead.append(self._submit_until(deadline, fn, args))
+                    break
+                yield result
+                del result
+        finally:
+            _cancel(ahead)
+
+    def _submit_until(self, deadline: float | None, fn: Callable[..., T], args: tuple[Any, ...]) -> Future[T]:
+        if deadline is None or self._timeout is not None or not self._block:
+            return self.submit(fn, *args)
+        try:
+            return self.using(timeout=max(deadline - time.monotonic(), 0)).submit(fn, *args)
+        except QueueFull:
+            raise TimeoutError from None
+
+    def using(self, **options: Unpack[Options]) -> Using:
+        """Return a way in with options: block, timeout, topic."""
+        return Using(self._pool, self._floor, {**self._options, **_checked(options)})
+
+
+class WorkerPool(Using):
+    """Named threads that run what they are given; those that wait are at most `capacity`.
+
+    >>> with WorkerPool(2) as pool:
+    ...     future = pool.submit(divmod, 17, 5)
+    ...     list(pool.map(str.upper, ["a", "b"]))
+    ['A', 'B']
+    >>> future.result()
+    (3, 2)
+    """
+
+    def __init__(self, size: int, dispatch: Dispatch | None = None, capacity: int | None = None) -> None:
+        if not isinstance(size, int) or size < 1:
+            raise ConfigError(f"a pool has one worker or more, not {size!r}")
+        if capacity is not None and (not isinstance(capacity, int) or capacity < 0):
+            raise ConfigError(f"capacity is how many jobs may wait, 0 or more, not {capacity!r}")
+        if dispatch is not None and not isinstance(dispatch, Dispatch):
+            raise ConfigError(f"dispatch is a policy, as in dispatch=LeastBusyFirst(), not {dispatch!r}")
+        self.size = size
+        self.capacity = size if capacity is None else capacity
+        super().__init__(None, Floor(size, dispatch or Shared(), self.capacity), {})
+        # Who forgets a pool need not close it; the interpreter's end is the floor's own affair.
+        weakref.finalize(self, self._floor.close).atexit = False
+
+    def using(self, **options: Unpack[Options]) -> Using:
+        """Return a way in with options.
+
+        `block=False`: QueueFull, if there is no room. `timeout=2.5`: QueueFull, if there is none for so long.
+        `topic="mail"`: for policies that look at it.
+        """
+        return Using(self, self._floor, _checked(options))
+
+    def stats(self) -> dict[str, WorkerStats]:
+        """Return what each worker does, by name ("worker_0", ...): queued, busy, done."""
+        return self._floor.stats()
+
+    def close(self) -> None:
+        """Take no more jobs. Those that are there are run."""
+        self._floor.close()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until somebody has closed the pool and all its jobs are over; False if that takes longer than `timeout`."""
+        return self._floor.wait(timeout)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Close the pool, cancel what has not started if you say so, and wait for the rest unless you say not to."""
+        self.close()
+        if cancel_futures:
+            self._floor.cancel_all()
+        if wait:
+            self.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        import asyncio  # noqa: PLC0415
+
+        self.close()
+        await asyncio.to_thread(self.wait)
+
+
+def _checked(options: Options) -> Options:
+    for name in options:
+        if name not in Options.__annotations__:
+            raise BadOption(f'using() has no option "{name}".{did_you_mean(name, Options.__annotations__)}')
+    block, timeout, topic = options.get("block", True), options.get("timeout"), options.get("topic")
+    if not isinstance(block, bool):
+        raise BadOption(f"block is True or False, not {block!r}")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0):
+        raise BadOption(f"timeout is how many seconds to wait for room, not {timeout!r}")
+    if not isinstance(topic, str | None):
+        raise BadOption(f"topic is a name, not {topic!r}")
+    return options
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    if "asyncio" not in sys.modules:
+        return None
+    import asyncio  # noqa: PLC0415
+
+    with contextlib.suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None
+
+
+def _expire(floor: Floor, job: Job[Any]) -> None:
+    full = floor.give_up(job)
+    if full is not None:
+        with contextlib.suppress(InvalidStateError):  # cancelled in this moment
+            job.set_exception(full)
+
+
+def _in_context(context: contextvars.Context, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
+    try:
+        return context.run(fn, *args, **kwargs)
+    except StopIteration as error:  # asyncio cannot pass it on: whoever awaits would wait for ever
+        raise RuntimeError("the function raised StopIteration") from error
+
+
+def _cancel(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()

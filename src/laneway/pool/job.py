@@ -1,0 +1,45 @@
+"""A job of a pool: a call, and the future of its result, in one.
+
+Cancelling one that has not started takes it out of its line at once, so that its place is free for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from laneway.pool.floor import Floor, Gate, Row
+
+__all__ = ["Job"]
+
+T = TypeVar("T")
+
+
+class Job(Future[T]):
+    """What `submit` returns."""
+
+    def __init__(self, floor: Floor, topic: str | None, function: Callable[..., T], args: Any, kwargs: Any) -> None:
+        super().__init__()
+        self.topic = topic
+        self.row: Row | None = None  # the line it has joined
+        self.gate: Gate | None = None  # where it stands outside
+        self.let_in: Callable[[], object] | None = None  # tells who waits outside with it
+        self._floor = floor
+        self._call: tuple[Callable[..., T], Any, Any] | None = (function, args, kwargs)
+
+    def take(self) -> tuple[Callable[..., T], Any, Any]:
+        """Take the call out, once. Who keeps the future does not keep the arguments."""
+        call, self._call = self._call, None
+        assert call is not None  # noqa: S101 - only the worker that starts the job asks for it
+        return call
+
+    def cancel(self) -> bool:
+        """Cancel it, unless it runs or has run."""
+        if not super().cancel():
+            return False
+        if self._floor.take_out(self):
+            self._call = None
+            self.set_running_or_notify_cancel()  # for `wait` and `as_completed`, which hear of it only then
+        return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -13,8 +12,7 @@ from laneway import Cancel, Retry, RetryIn, Snooze
 from laneway.instant import SECOND
 from laneway.job import Claim, Job
 from laneway.outcome import Cancelled, Dead, Retrying, Snoozed
-from laneway.store.contract import Want
-from laneway.worker.fetch import MOST_WAITING, SHORT, WAITING, Pace, deal
+from laneway.worker.fetch import MOST_WAITING, SHORT, WAITING, Pace
 from laneway.worker.run import UNKNOWN_FOR, judge, unknown
 
 QUEUES = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -93,81 +91,6 @@ def test_the_mean_follows_the_jobs_within_a_few_measures(seconds: float) -> None
         pace.measured(seconds, 1)
 
     assert pace.mean == pytest.approx(seconds, rel=0.01)
-
-
-# -- deal --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("queues", "loads", "capacity", "turn", "dealt"),
-    [
-        ([], {}, 5, 3, []),
-        (["a"], {}, 5, 0, [("a", 5)]),
-        (["a"], {"a": 9}, 5, 7, [("a", 5)]),
-        (["a", "b"], {}, 5, 0, [("a", 5), ("b", 5)]),
-        (["a", "b"], {"b": 9}, 5, 0, [("a", 5), ("b", 5)]),
-        (["a", "b"], {"a": 9, "b": 9}, 5, 0, [("a", 3), ("b", 3), ("a", 5), ("b", 5)]),
-        (["a", "b"], {"a": 9, "b": 9}, 5, 1, [("b", 3), ("a", 3), ("b", 5), ("a", 5)]),
-        (["a", "b", "c"], {"a": 9, "c": 1}, 4, 2, [("c", 2), ("a", 2), ("c", 4), ("a", 4), ("b", 4)]),
-        (["a", "b", "c"], {"a": 1, "b": 1, "c": 1}, 1, 1, [("b", 1), ("c", 1), ("a", 1), ("b", 1), ("c", 1), ("a", 1)]),
-        (["a", "b"], {"z": 9}, 2, 0, [("a", 2), ("b", 2)]),
-    ],
-)
-def test_places_are_dealt(
-    queues: list[str], loads: dict[str, int], capacity: int, turn: int, dealt: list[tuple[str, int]]
-) -> None:
-    assert deal(queues, loads, capacity, turn) == [Want(queue, most) for queue, most in dealt]
-
-
-def test_where_jobs_are_short_few_queues_have_large_shares() -> None:
-    queues = [f"q{number}" for number in range(8)]
-    loads = dict.fromkeys(queues, 100)
-
-    wants = deal(queues, loads, 60, turn=3, least=25)
-
-    assert [(want.queue, want.most) for want in wants[:3]] == [("q3", 25), ("q4", 25), ("q5", 25)]
-    assert [want.queue for want in wants[3:]] == ["q3", "q4", "q5", "q6", "q7", "q0", "q1", "q2"]
-    assert +taken(wants, loads, 60) == {"q3": 25, "q4": 25, "q5": 10}
-
-
-def taken(wants: list[Want], loads: dict[str, int], limit: int) -> Counter[str]:
-    """Claim as a store does: steps in order, at most `limit` in all."""
-    got: Counter[str] = Counter()
-    for want in wants:
-        got[want.queue] += min(want.most, loads.get(want.queue, 0) - got[want.queue], limit - got.total())
-    return got
-
-
-@given(QUEUES, LOADS, st.integers(1, 50), st.integers(0, 1000))
-def test_a_deal_fills_all_places_if_there_is_work_for_them(
-    queues: list[str], loads: dict[str, int], capacity: int, turn: int
-) -> None:
-    got = taken(deal(queues, loads, capacity, turn), loads, capacity)
-
-    assert got.total() == min(capacity, sum(loads.get(queue, 0) for queue in queues))
-    assert set(+got) <= set(queues)
-
-
-@given(QUEUES, LOADS, st.integers(1, 50), st.integers(0, 1000))
-def test_nobody_gets_less_than_a_fair_share_while_there_are_places_for_all(
-    queues: list[str], loads: dict[str, int], capacity: int, turn: int
-) -> None:
-    busy = [queue for queue in queues if loads.get(queue)]
-    got = taken(deal(queues, loads, capacity, turn), loads, capacity)
-
-    share = math.ceil(capacity / len(busy)) if busy else 0
-    starved = [queue for queue in busy if got[queue] < min(share, loads[queue])]
-    # Shares are rounded up, so the last in line may get less: what the rounding took.
-    assert len(starved) <= math.ceil(max(share * len(busy) - capacity, 0) / max(share, 1))
-
-
-@given(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1), st.integers(0, 100))
-def test_with_one_place_every_busy_queue_gets_its_turn(queues: list[str], start: int) -> None:
-    loads = dict.fromkeys(queues, 5)
-
-    served = {next(iter(+taken(deal(queues, loads, 1, start + n), loads, 1))) for n in range(len(queues))}
-
-    assert served == set(queues)
 
 
 # -- judge -------------------------------------------------------------------------------------------------------

@@ -19,11 +19,12 @@ from laneway.enqueue import Desk, Draft
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
 from laneway.handle import JobHandle
 from laneway.hooks import Hooks
-from laneway.inspection import Inspection, Stats
+from laneway.inspection import Inspection
 from laneway.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.options import CollectorOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.settings import UNSAID, Settings
 from laneway.signature import Signature
+from laneway.stats import Stats
 from laneway.store import check_url, open_store
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
@@ -94,7 +95,7 @@ class App:
         self.hooks.format_error = format_error
         self.codecs = Codec()
         self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared)
-        self.stats = Stats(lambda: self.store_inspect)
+        self.stats = Stats(lambda: self.store_inspect, lambda: self.store)
         self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}
         self._declared: dict[str, Declared] = {}
         self._loaded = self._importing = False
@@ -166,11 +167,12 @@ class App:
     def task(self, /, **options: Unpack[TaskOptions]) -> _Declare: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Declare a task, bare or with options: name, queue, lane, halt_on_death, priority, retry, keep_result, timeout,
-        isolate, unique, expires, schedule, timezone, catch_up.
+        isolate, kind, unique, expires, schedule, timezone, catch_up.
 
         `lane` names the parameter whose value is the lane's key, or is a function of the arguments that gives it: jobs with the
         same key run one at a time, in order. With `halt_on_death` a dead job keeps its lane, until it is replayed or deleted.
         A run that takes longer than `timeout` seconds is ended, and has failed. With `isolate` each run has a process of its own.
+        `kind` says whether it computes ("cpu", one run at a time in each process) or waits ("io"); unless said, workers learn it.
         """
         checked = check_task_options("@app.task", options)
         if function is not None:
@@ -189,7 +191,7 @@ class App:
     def collector(self, /, **options: Unpack[CollectorOptions]) -> _DeclareCollector: ...
     def collector(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Declare a collector, bare or with options: name, lane, score, max_lanes, max_payloads, merge, debounce, max_wait,
-        retry, timeout, isolate.
+        retry, timeout, isolate, kind.
 
         Its payloads gather per lane while they wait, equal ones merged, and a run gets up to `max_lanes` lanes (1), each with all
         its payloads, the oldest first by score; or `max_payloads` of them, or with `merge="last"` the newest alone. `lane` and

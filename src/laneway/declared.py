@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from laneway.errors import DeclarationError
 from laneway.retry import Retry
@@ -42,6 +42,7 @@ class Declared:
         self.retry: Retry = options.get("retry") or Retry(times=self.retries)
         self.timeout: float | None = options.get("timeout")
         self.isolate: bool = options.get("isolate", False)
+        self.kind: Literal["cpu", "io"] | None = options.get("kind")
         self.keep_result: float | None = options.get("keep_result")
         self.halt_on_death: bool = options.get("halt_on_death", False)
         self.schedule: Schedule | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from laneway.errors import BadOption, did_you_mean
 from laneway.instant import When, parse_when
@@ -25,6 +25,7 @@ __all__ = [
 
 
 #: What becomes of a schedule's slots that passed while no worker ran: the last one fires, all of them, or none.
+KINDS = ("cpu", "io")
 CATCH_UP = ("one", "all", "none")
 #: What a collector hands over of a lane's payloads.
 MERGE = ("all", "last")
@@ -56,6 +57,7 @@ class TaskOptions(TypedDict, total=False):
     keep_result: float  #: seconds
     timeout: float  #: seconds that a run may take
     isolate: bool  #: each run in a process of its own
+    kind: Literal["cpu", "io"]  #: whether it computes or waits; learned unless said
     unique: bool | str  #: an equal job that has not started stands for it; equal in all arguments, or in this one
     expires: float | timedelta  #: not to start so long after it could have
     schedule: str | timedelta  #: when it runs by itself: cron, or an interval
@@ -82,6 +84,7 @@ class CollectorOptions(TypedDict, total=False):
     retry: Retry
     timeout: float  #: seconds that a run may take
     isolate: bool  #: each run in a process of its own
+    kind: Literal["cpu", "io"]  #: whether it computes or waits; learned unless said
 
 
 def _retry(value: object) -> Retry:
@@ -127,6 +130,12 @@ def _as_it_is(value: object) -> object:
 def _catch_up(value: object) -> object:
     if value not in CATCH_UP:
         raise ValueError(f"{value!r}: use one of {', '.join(map(repr, CATCH_UP))}")
+    return value
+
+
+def _kind(value: object) -> object:
+    if value not in KINDS:
+        raise ValueError(f'{value!r}: use "cpu" for a task that computes, "io" for one that waits')
     return value
 
 
@@ -179,8 +188,8 @@ _JOB: dict[str, Callable[[object], object]] = {
 }  # fmt: skip
 _TASK: dict[str, Callable[[object], object]] = {
     "name": _name, "queue": check_queue, "lane": _lane_key, "halt_on_death": _yes_or_no, "priority": check_priority,
-    "retry": _retry, "keep_result": _seconds, "timeout": _seconds, "isolate": _yes_or_no, "unique": _unique,
-    "expires": _duration, "schedule": _as_it_is, "timezone": _as_it_is, "catch_up": _catch_up,
+    "retry": _retry, "keep_result": _seconds, "timeout": _seconds, "isolate": _yes_or_no, "kind": _kind,
+    "unique": _unique, "expires": _duration, "schedule": _as_it_is, "timezone": _as_it_is, "catch_up": _catch_up,
 }  # fmt: skip
 
 
@@ -188,6 +197,7 @@ _LANE: dict[str, Callable[[object], object]] = {"run_after": parse_when}
 _COLLECTOR: dict[str, Callable[[object], object]] = {
     "name": _collector_name, "lane": _function, "score": _function, "max_lanes": _one_or_more, "max_payloads": _one_or_more,
     "merge": _merge, "debounce": _duration, "max_wait": _duration, "retry": _retry, "timeout": _seconds, "isolate": _yes_or_no,
+    "kind": _kind,
 }  # fmt: skip
 
 

@@ -20,11 +20,15 @@ log = logging.getLogger("laneway")
 
 @click.command(
     "worker", cls=Command,
-    epilog=examples("laneway worker", "laneway worker shop.jobs:app -q mail,default -s 10 -p 4", "laneway worker --burst"),
+    epilog=examples(
+        "laneway worker", "laneway worker shop.jobs:app -q mail,default -s 10 -p 4", "laneway worker -q critical:6,default:3,low",
+        "laneway worker --burst",
+    ),
 )  # fmt: skip
 @app_argument
 @click.option("-A", "--app", "app_option", metavar="APP", help="The app, as the argument. [LANEWAY_APP]")
 @setting_option("queues", "-q", "--queues", multiple=True, shell_complete=complete.queue_list)
+@setting_option("balance")
 @setting_option("slots", "-s", "-w", "--slots")
 @setting_option("processes", "-p", "--processes")
 @setting_option("connections", "-c", "--connections")
@@ -50,15 +54,20 @@ def worker(
     from laneway.fleet.reload import check_reload  # noqa: PLC0415
     from laneway.fleet.supervisor import Stopped, Supervisor  # noqa: PLC0415
     from laneway.logs import start_logging  # noqa: PLC0415
+    from laneway.worker.balance import read_weights  # noqa: PLC0415
 
     if reload:
         check_reload()
     chosen = chosen_settings(given)
-    names: tuple[str, ...] = chosen["queues"]
+    names, weights = read_weights(chosen.pop("queues"))
     slots: int = chosen["slots"]
     processes: int = chosen["processes"]
     since = time.monotonic()
-    fleet = Supervisor(Plan(app=app_name, app_option=app_option, store=store, burst=burst, reload=reload, **chosen))
+    fleet = Supervisor(
+        Plan(
+            app=app_name, app_option=app_option, store=store, burst=burst, reload=reload, queues=names, weights=weights, **chosen
+        )
+    )
     try:
         report = fleet.load()
     except Stopped:

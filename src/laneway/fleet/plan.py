@@ -14,6 +14,8 @@ class Plan(Struct, frozen=True, kw_only=True, tag=True):
     app_option: str | None = None  #: and by -A
     store: str | None = None  #: use this store instead of the app's
     queues: tuple[str, ...] = ()  #: all if empty
+    weights: dict[str, float] = {}  #: of the queues that have one
+    balance: str | None = None  #: how slots are dealt to queues
     slots: int = 25
     processes: int = 1
     connections: int | None = None  #: to a store on a server, in each process; None: as the app says

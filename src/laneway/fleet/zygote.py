@@ -59,7 +59,8 @@ def main(fd: int) -> None:
         load_tasks(app)
         if plan.connections is not None:
             app.set_connections(plan.connections)
-        worker = Worker(app, plan.slots, plan.queues or None, shutdown_timeout=plan.shutdown_timeout)
+        queues = {queue: plan.weights.get(queue, 1.0) for queue in plan.queues} if plan.weights else plan.queues or None
+        worker = Worker(app, plan.slots, queues, balance=plan.balance, shutdown_timeout=plan.shutdown_timeout)
         if not check_url(app.url).path:
             raise ConfigError(
                 f'{app.url} lives in the memory of one process: for a fleet use a file, such as "sqlite:///jobs.db"'

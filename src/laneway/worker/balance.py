@@ -11,12 +11,15 @@ slots stay where they are.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import cast
 
 from laneway.errors import ConfigError, did_you_mean
+from laneway.settings import BALANCES
 
-__all__ = ["Policy", "adaptive", "check", "even", "felt", "strict", "weighted"]
+__all__ = ["Policy", "adaptive", "check", "choose", "even", "felt", "read_weights", "strict", "weighted"]
+
 
 #: Gives each queue its slots: `policy(slots, loads)`, where loads are the jobs that wait in the queues that have work. If it has
 #: a parameter `turn`, it hears how often slots were dealt before; if it has one named `io`, which queues' jobs wait more than
@@ -108,6 +111,45 @@ def strict(order: Sequence[str]) -> Policy:
         return {queue: 0 if number else slots for number, queue in enumerate(queues)}
 
     return in_order
+
+
+def read_weights(entries: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Return the queues that are named, and the weights of those that have one.
+
+    A queue's own name may have a colon in it: only a number after the last one is a weight.
+
+    >>> read_weights(["critical:6", "default:3", "low", "tenant:a"])
+    (('critical', 'default', 'low', 'tenant:a'), {'critical': 6.0, 'default': 3.0})
+    """
+    weights: dict[str, float] = {}
+    names: list[str] = []
+    for entry in entries:
+        name, colon, number = entry.rpartition(":")
+        if colon and re.fullmatch(r"\d+(\.\d+)?", number):
+            weights[name] = float(number)
+        else:
+            name = entry
+        names.append(name)
+    return tuple(names), weights
+
+
+def choose(balance: str | Policy | None, queues: Sequence[str] | None, weights: Mapping[str, float]) -> Policy:
+    """Return the policy that is asked for: by name, by weights, or a function of one's own."""
+    if weights:
+        if balance is not None:
+            raise ConfigError("queues with weights and balance= together: weights are a way to balance. Leave one out")
+        return weighted(weights)
+    if balance == "strict":
+        if not queues:
+            raise ConfigError('balance "strict" serves queues in order: name them, such as -q critical,default')
+        return strict(queues)
+    if balance is None or balance == "even":
+        return even
+    if balance == "adaptive":
+        return adaptive
+    if not callable(balance):
+        raise ConfigError(f"balance={balance!r}: use one of {', '.join(BALANCES)}, or a function of slots and loads")
+    return balance
 
 
 def _longest(queues: Sequence[str], loads: Mapping[str, int], number: int, first: int = 0) -> list[str]:

@@ -25,14 +25,11 @@ from types import MappingProxyType
 from typing import Any
 
 from laneway.store.contract import Want
-from laneway.worker import fetch
 from laneway.worker.balance import Policy, check, even, felt
-from laneway.worker.fetch import SHORT, Batches
+from laneway.worker.fetch import MOST_WAITING, SHORT, WAITING, Batches
 
 __all__ = ["Balance", "Part", "deal", "expected", "first_to_run"]
 
-#: How much work may wait inside a worker, seconds, and how many jobs.
-WAITING, MOST_WAITING = fetch.WAITING, fetch.MOST_WAITING
 #: So often slots are dealt anew, seconds.
 EVERY = 1.0
 #: What a job costs a worker even if it does nothing, seconds.

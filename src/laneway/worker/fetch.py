@@ -1,4 +1,4 @@
-"""Fetching: how much to claim, and from which queues. Pure: no store, no clock, no threads.
+"""Fetching: how much to claim. Pure: no store, no clock, no threads.
 
 Claim what can start soon: the free slots, and a few more if jobs are so short that a round trip for each would be waste. At
 most about 50 ms of work waits inside a worker, and it goes back if it does not move.
@@ -6,12 +6,9 @@ most about 50 ms of work waits inside a worker, and it goes back if it does not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping
 
-from laneway.store.contract import Want
-
-__all__ = ["SHORT", "Batches", "Pace", "deal"]
+__all__ = ["MOST_WAITING", "SHORT", "WAITING", "Batches", "Pace"]
 
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
@@ -57,21 +54,3 @@ class Pace:
 
 #: How many lanes a claim of a queue may have, and how many payloads each.
 Batches = Mapping[str, tuple[int, int]]
-
-
-def deal(
-    queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int, batches: Batches = MappingProxyType({}),
-    least: int = 1,
-) -> list[Want]:  # fmt: skip
-    """Deal a claim's places to queues: equal shares to those that have work, then the rest to whoever has more.
-
-    `turn` moves the one who is first, so that with fewer places than queues all get their turn. A share is `least` places or
-    more: where jobs are short, a few of each of many queues would cost more than they take. `batches` are the collectors'.
-    """
-    first = turn % len(queues) if queues else 0
-    ordered = [*queues[first:], *queues[:first]]
-    busy = [queue for queue in ordered if loads.get(queue)]
-    share = max(-(-capacity // len(busy)), least) if busy else 0
-    enough = -(-capacity // share) if least > 1 and busy else len(busy)  # queues, until all places are dealt
-    shares = [Want(queue, share, *batches.get(queue, ())) for queue in busy[:enough]] if len(busy) > 1 else []
-    return [*shares, *(Want(queue, capacity, *batches.get(queue, ())) for queue in ordered)]

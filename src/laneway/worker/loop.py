@@ -13,7 +13,7 @@ import logging
 import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,16 +25,20 @@ from laneway.errors import StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
 from laneway.job import Claim
 from laneway.outcome import Done, Each, Settled
-from laneway.store.contract import Exchange, Heard, Store
+from laneway.store.contract import Exchange, Heard, Store, Want
+from laneway.worker.balance import Policy, even
 from laneway.worker.batch import batch_sizes
 from laneway.worker.beat import Beat
-from laneway.worker.fetch import SHORT, Pace, deal
+from laneway.worker.dealing import Balance, expected, first_to_run
+from laneway.worker.fetch import SHORT, Pace
 from laneway.worker.isolate import Isolation
+from laneway.worker.kinds import Kinds
 from laneway.worker.link import Ear, Link
 from laneway.worker.notes import NoteTaker
 from laneway.worker.places import Seats, Slots
 from laneway.worker.run import Runner, clock
 from laneway.worker.settle import Outbox
+from laneway.worker.tally import Tally
 
 if TYPE_CHECKING:
     from laneway.app import App
@@ -57,6 +61,7 @@ class _Asked(Struct, gc=False):
 
     hear: Callable[[], Exchange]
     settled: list[Settled]
+    wants: list[Want]
     limit: int
     unsure: bool  #: the answer before it got lost
     at: float
@@ -67,19 +72,17 @@ class Loop:
 
     def __init__(
         self, worker: object, app: App, slots: int, queues: tuple[str, ...] | None, shutdown_timeout: float, beat: float,
-        link: Link | None = None,
+        link: Link | None = None, policy: Policy = even,
     ) -> None:  # fmt: skip
         self.stopping = False
         self._quiet = False
         self._patient = False  # who stops waits for what runs, however long
         self._why = "stop"
-        self._worker = worker  # for the hooks
-        self._app = app
+        self._app, self._worker = app, worker  # the second is for the hooks
         self._queues = queues
         self._shutdown_timeout = shutdown_timeout
         app.need_connections(slots + 3)  # each slot may enqueue; beside them the loop, the beat and who takes notes
         self._store: Store = app.store
-        self._overlaps = self._store.overlaps
         self._link = link
         self._board = Board(2 * slots) if link is None else link.board
         self._isolation = Isolation(app, None if link is None else link.zygote)
@@ -95,7 +98,10 @@ class Loop:
         self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))
         self._runner = Runner(app.declared, app.hooks, self._notes.flush, self._board, self._isolation)
         self._runner.fresh_for = app.dead_after / 2
+        self._kinds = self._runner.kinds = Kinds(app.declared)
+        self._tally = Tally(self._store, self._info.id, slots, lambda: len(self._runner.running), self._kinds.news)
         self._pace = Pace(slots)
+        self._balance = Balance(slots, policy)
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
         self._seats = Seats(slots, self._runner, self.ended, self._crash, self._board)
         self._beat: Beat | Ear
@@ -131,6 +137,7 @@ class Loop:
         self._app.hooks.call("on_start", self._worker)
         self._beat.start()
         self._notes.start()
+        self._tally.start()
         if not burst:
             self._start_timetable()
         self._board.set_phase("working")
@@ -241,8 +248,7 @@ class Loop:
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
         """Begin an exchange. If there is something to run meanwhile its answer is heard after that, else at once."""
-        queues = self._queues or tuple(self._loads)
-        wants = deal(queues, self._loads, limit, self._turn, self._batches, self._pace.share) if limit else []
+        wants = self._wants(settled, limit) if limit else []
         self._turn += 1
         unsure = self._trouble > 0
         self._board.set_idle(False)
@@ -262,11 +268,29 @@ class Loop:
             self._away(error)
             return
         self._ran(settled)
-        before, self._asked = self._asked, _Asked(hear, settled, limit, unsure, now)
+        before, self._asked = self._asked, _Asked(hear, settled, wants, limit, unsure, now)
         if before is not None:
             self._take_answer(before)
-        if not (self._overlaps and self._hand and not unsure and self._pace.mean < SHORT and self._hand_over()):
+        if not (self._store.overlaps and self._hand and not unsure and self._pace.mean < SHORT and self._hand_over()):
             self._hear()
+
+    def _wants(self, settled: list[Settled], limit: int) -> list[Want]:
+        """Deal the places of a claim to queues."""
+        now = time.monotonic()
+        queues = self._queues or tuple(self._loads)
+        loads = self._loads if self._queues is None else {queue: self._loads.get(queue, 0) for queue in queues}
+        self._kinds.learn(now, [job.task for job in list(self._runner.running.values())])
+        before = self._balance.trouble
+        if self._balance.look(loads, now, io=self._kinds.io, cpu=self._kinds.cpu, busy=self._kinds.busy):
+            trouble = self._balance.trouble
+            if trouble is not None and str(trouble) != str(before):
+                log.error("%s: %s. Slots are dealt evenly instead", type(trouble).__name__, trouble)
+        asked = self._asked
+        ending = [item.claim.token for item in (*settled, *(asked.settled if asked else ()))]
+        return self._balance.wants(
+            queues, loads, limit, self._turn, now, ending=ending, asked=expected(asked.wants, asked.limit) if asked else {},
+            batches=self._batches, least=self._pace.share,
+        )  # fmt: skip
 
     def _hear(self) -> None:
         """Hear the answer to what was begun, if something was."""
@@ -285,6 +309,7 @@ class Loop:
             self._away(error)
             return
         self._runner.alive = asked.at
+        self._runner.all_measured = self._pace.mean >= SHORT
         self._frozen = False
         if unsure:
             log.warning("the store is back")
@@ -294,6 +319,7 @@ class Loop:
         self._loads = answer.loads
         for claim in answer.claims:
             self._known[claim.token] = claim
+        self._balance.took([(claim.token, claim.job.queue) for claim in answer.claims], time.monotonic())
         self._hand.extend(answer.claims)
         if limit:
             self._look = answer.more or bool(new and self._queues is None)
@@ -308,7 +334,10 @@ class Loop:
     def _settled(self, settled: list[Settled], refused: list[str], unsure: bool) -> None:
         for item in settled:
             del self._known[item.claim.token]
+        self._balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
+        self._kinds.settled(settled)
         self._count(settled)
+        self._tally.count(settled, () if unsure else refused)  # after a lost answer a refusal means: it was settled then
         self._pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
         for id_ in refused:
             # After a lost answer a refusal means: it was settled then.
@@ -358,17 +387,31 @@ class Loop:
         if self.stopping or not self._hand:
             return False
         places = self._pace.unsettled - self._in_flight - (len(self._asked.settled) if self._asked else 0)
-        if self._overlaps and self._pace.mean < SHORT:
+        if self._store.overlaps and self._pace.mean < SHORT:
             places = min(places, self._info.slots - self._in_flight)  # the others run while these are settled
         before = len(self._hand)
         number = max(min(before, places), 0)
-        claims = [self._hand.popleft() for _ in range(number)]
+        claims = self._take_from_hand(number)
         if self._seated and (self._on_loop or any(map(self._is_seated, claims))):
             claims = self._seat(claims)
         self._in_flight += len(claims)
         if claims:
             self._slots.hand(claims, short=self._pace.mean < SHORT, long_ones=self._long_ones)
         return len(self._hand) < before
+
+    def _take_from_hand(self, number: int) -> list[Claim]:
+        """Take so many claims, in order; where jobs are long, those that compute let others go first."""
+        if not self._kinds.computing or self._pace.mean < SHORT:
+            return [self._hand.popleft() for _ in range(number)]
+        hand = list(self._hand)
+        elsewhere = {claim.token for claim in hand}
+        elsewhere.update([item.claim.token for item in self._asked.settled] if self._asked else ())
+        running = Counter([claim.job.task for claim in self._known.values() if claim.token not in elsewhere])
+        waiting = [(claim.job.task, claim.job.queue) for claim in hand]
+        chosen = first_to_run(waiting, number, running, self._kinds.computing, self._kinds.cpu, self._balance.computing)
+        taken = set(chosen)
+        self._hand = deque([claim for place, claim in enumerate(hand) if place not in taken])
+        return [hand[place] for place in chosen]
 
     def _seat(self, claims: list[Claim]) -> list[Claim]:
         """Hand claims of async tasks to the event loop, and return those for threads.
@@ -399,6 +442,8 @@ class Loop:
         now = time.monotonic()
         self._is_awake()
         timeout = min(self._due, self._deadline, now + 60) - now
+        if self._balance.held_back:  # tasks that compute: a second later there may be room for another
+            timeout, self._look = min(timeout, 1.0), True
         stuck = self._hand or self._slots.waiting
         if limit and not stuck:
             self._outbox.sleep(max(timeout, 0), self._wait)
@@ -443,6 +488,7 @@ class Loop:
             return
         for claim in (*self._hand, *line):
             del self._known[claim.token]
+        self._balance.returned([claim.token for claim in (*self._hand, *line)])
         self._hand.clear()
         self._look = True
         try:
@@ -487,6 +533,7 @@ class Loop:
                 self._give_back()
             finally:
                 self._mutex.release()
+        self._tally.finish()
         left = list(self._runner.running.values())
         if left:
             names = ", ".join(f"{job.task} {job.id}" for job in left[:5])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from laneway.errors import ConfigError
 from laneway.job import check_queue
+from laneway.worker.balance import Policy, choose
 from laneway.worker.link import Link
 from laneway.worker.loop import Loop
 
@@ -36,9 +37,12 @@ class Worker:
     >>> Worker(app).run(burst=True)
     Hello, Ada
 
-    `queues` are the queues to serve, all by default. `run` returns after `stop`, after SIGTERM or SIGINT (in the main
-    thread), or, with `burst`, when nothing is due and its slots are empty. A stop lets running jobs end for
-    `shutdown_timeout` seconds.
+    `queues` are the queues to serve, all by default; with weights, such as {"critical": 6, "default": 3}, busy ones share the
+    slots by them. Else `balance` says how: "even", "adaptive" (by what waits, above all to queues whose jobs wait for others),
+    "strict" (in the order given), or a function of the slots and of what waits in each queue.
+
+    `run` returns after `stop`, after SIGTERM or SIGINT (in the main thread), or, with `burst`, when nothing is due and its slots
+    are empty. A stop lets running jobs end for `shutdown_timeout` seconds.
 
     It beats from a thread of its own program. So one whose job holds the interpreter for longer than the app's `dead_after` is
     taken for dead by workers on other hosts, and a run that does not yield cannot be ended: `laneway worker` has other processes
@@ -46,8 +50,9 @@ class Worker:
     """
 
     def __init__(
-        self, app: App, slots: int = 25, queues: Sequence[str] | None = None, *, shutdown_timeout: float = 25.0, beat: float = 3.0
-    ) -> None:
+        self, app: App, slots: int = 25, queues: Sequence[str] | Mapping[str, float] | None = None, *,
+        balance: str | Policy | None = None, shutdown_timeout: float = 25.0, beat: float = 3.0,
+    ) -> None:  # fmt: skip
         if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= 10_000:
             raise ConfigError(f"slots={slots!r}: use a whole number from 1")
         if isinstance(queues, str):
@@ -61,6 +66,7 @@ class Worker:
             self.queues = None if queues is None else tuple(check_queue(queue) for queue in queues)
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        self._policy = choose(balance, self.queues, queues if isinstance(queues, Mapping) else {})
         self.app = app
         self.slots = slots
         self.shutdown_timeout = shutdown_timeout
@@ -87,7 +93,9 @@ class Worker:
         try:
             sys.setswitchinterval(SWITCH_INTERVAL)
             with self._signals(alone=fleet is None):
-                self._loop = Loop(self, self.app, self.slots, self.queues, self.shutdown_timeout, self._beat_every, fleet)
+                self._loop = Loop(
+                    self, self.app, self.slots, self.queues, self.shutdown_timeout, self._beat_every, fleet, self._policy
+                )
                 self._loop.stopping = self._stopping
                 self._loop.run(burst)
         finally:

@@ -36,6 +36,7 @@ from laneway.shield import Limit, TimeIsUp, mend_log
 from laneway.task import is_task
 from laneway.worker import batch
 from laneway.worker.isolate import Apart, Isolation
+from laneway.worker.kinds import Kinds
 from laneway.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ Meant = Outcome | Each
 
 #: A task nobody here knows may be known elsewhere, or soon: a deployment takes a while.
 UNKNOWN_FOR = 3600 * SECOND
+#: Of short jobs one in so many is measured.
+SAMPLE = 16
 #: So often a job may take its own process with it, before it is dead.
 CRASHES = 3
 #: Seconds that go on while the machine sleeps, where there is such a clock.
@@ -119,6 +122,9 @@ class Runner:
         self.fence = 0  # claims up to this token are not
         self._spoilt: dict[int, dict[str, Dead]] = {}  # lanes that take no part in their run, by token
         self.log_runs = log.isEnabledFor(logging.DEBUG)
+        self.kinds: Kinds | None = None  # hears how much of the processor runs use
+        self.all_measured = True  # or some of them, where jobs are short
+        self._unmeasured = 0
         self._home = _forks.depth
 
     def run(self, claim: Claim) -> Settled:
@@ -129,10 +135,26 @@ class Runner:
             job, task, policy = outcome
             if task.isolate or claim.lost:
                 outcome = self._call_specially(job.claim, job, task, policy)
+            elif self.kinds is not None and self._measures():
+                return self._run_measured(self.kinds, job, task, policy)
             else:
                 # An empty context: what one job sets, the next on this thread does not see.
                 outcome = contextvars.Context().run(self._call, job, task, policy)
         return self._finish(claim, outcome, started)
+
+    def _measures(self) -> bool:
+        """Say whether it is to be seen how much of the processor this run uses."""
+        self._unmeasured += 1
+        if not self.all_measured and self._unmeasured < SAMPLE:
+            return False
+        self._unmeasured = 0
+        return True
+
+    def _run_measured(self, kinds: Kinds, job: JobContext, task: Declared, policy: Retry) -> Settled:
+        cpu, wall = time.thread_time(), time.perf_counter()
+        outcome = contextvars.Context().run(self._call, job, task, policy)
+        kinds.ran(task.name, time.perf_counter() - wall, time.thread_time() - cpu)
+        return self._finish(job.claim, outcome, job.started)
 
     def _call_specially(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:
         if claim.lost == "timeout":

@@ -88,10 +88,14 @@ class Bell:
                 self._send(self._open_mouth(), name)
 
     def _open_mouth(self) -> socket.socket:
-        if self._mouth is None:
-            self._mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            self._mouth.setblocking(False)
-        return self._mouth
+        if self._mouth is not None:
+            return self._mouth
+        with self._listening:  # two threads may ring for the first time
+            if self._mouth is None:
+                mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                mouth.setblocking(False)
+                self._mouth = mouth
+            return self._mouth
 
     def _send(self, mouth: socket.socket, name: str) -> None:
         try:

@@ -1,0 +1,115 @@
+"""Kinds: which tasks compute and which wait, as this worker knows it, and what that makes of its queues.
+
+What a task declares counts (`kind="cpu"` or `"io"`). Async tasks wait. Of the others it is learned from their runs (`learn`),
+once a second, beginning with what other workers have learned before.
+
+Enters: runs that have ended.  Leaves: the queues and tasks that compute, or wait.  Called by: `loop`, `run`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from laneway.declared import Declared
+from laneway.outcome import Settled
+from laneway.worker.learn import Kind, Learner, Seen, kind_of_queue
+
+__all__ = ["Kinds"]
+
+#: So often there is something to learn, seconds.
+EVERY = 1.0
+#: Of the runs before, so many count after each second.
+FADES = 0.9
+
+
+class Kinds:
+    """What this worker's tasks and queues are like."""
+
+    def __init__(self, declared: Mapping[str, Declared], known: Mapping[str, Seen] = MappingProxyType({})) -> None:
+        self.io: set[str] = set()  #: queues whose jobs wait
+        self.cpu: set[str] = set()  #: queues whose jobs compute
+        self.computing: set[str] = set()  #: tasks that compute
+        self.busy = 0.0  #: how much of a core this process used in the last second
+        self._given: dict[str, Kind] = {name: "io" for name, task in declared.items() if task.is_async}
+        self._given |= {name: task.kind for name, task in declared.items() if task.kind is not None}
+        self._learner = Learner(known)
+        self._ended: deque[tuple[str, float, float]] = deque(maxlen=10_000)  # task, seconds, CPU seconds
+        self._runs: dict[str, dict[str, float]] = {}  # queue → task → runs, lately; to begin with, as declared
+        for name, task in declared.items():
+            self._runs.setdefault(task.queue, {})[name] = 1.0
+        self._next = 0.0
+        self._clocks = _Clocks()
+        self._conclude()
+
+    def ran(self, task: str, seconds: float, cpu: float) -> None:
+        """Take note of a run that has ended in this thread: wall and CPU seconds. From any thread."""
+        self._ended.append((task, seconds, cpu))
+
+    def settled(self, settled: Iterable[Settled]) -> None:
+        """Take note of whose runs these were."""
+        for item in settled:
+            job = item.claim.job
+            tasks = self._runs.get(job.queue)
+            if tasks is None:
+                tasks = self._runs[job.queue] = {}
+            tasks[job.task] = tasks.get(job.task, 0.0) + 1
+
+    def learn(self, now: float, running: Iterable[str]) -> None:
+        """Weigh what was seen, if a second is over. `running`: the tasks that run now."""
+        if now < self._next:
+            return
+        self._next = now + EVERY
+        self.busy, speed = self._clocks.read(now)
+        while self._ended:
+            self._learner.ran(*self._ended.popleft())
+        self._learner.second(self.busy, running, speed)
+        self._conclude()
+        for tasks in self._runs.values():
+            for task in tasks:
+                tasks[task] *= FADES
+
+    def news(self) -> dict[str, Seen]:
+        """Return what was seen since the last call: to be added to what is stored."""
+        return self._learner.news()
+
+    def _conclude(self) -> None:
+        kinds = {**self._learner.kinds, **self._given}
+        self.computing = {task for task, kind in kinds.items() if kind == "cpu"}
+        queues = {queue: kind_of_queue(queue, tasks, kinds) for queue, tasks in self._runs.items()}
+        self.io = {queue for queue, kind in queues.items() if kind == "io"}
+        self.cpu = {queue for queue, kind in queues.items() if kind == "cpu"}
+
+
+class _Clocks:
+    """How much this process ran, and how much it could not because others had the cores."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic()
+        self._cpu = time.process_time()
+        self._ran, self._waited = _schedule()
+
+    def read(self, now: float) -> tuple[float, float]:
+        """Return the CPU seconds per second since the last call, and how much of the time it could run when it wanted to."""
+        cpu, (ran, waited) = time.process_time(), _schedule()
+        busy = (cpu - self._cpu) / max(now - self._at, 0.001)
+        more, delay = ran - self._ran, waited - self._waited
+        self._at, self._cpu, self._ran, self._waited = now, cpu, ran, waited
+        return busy, more / (more + delay) if more > 0 and delay >= 0 else 1.0
+
+
+def _schedule() -> tuple[int, int]:
+    """Return how long this process's threads have run, and how long they stood in line for a core; 0 where nobody tells."""
+    ran = waited = 0
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/schedstat") as file:
+                first, second, _ = file.read().split()
+            ran += int(first)
+            waited += int(second)
+    except (OSError, ValueError):  # a thread ended meanwhile, or there is no such file
+        return 0, 0
+    return ran, waited

@@ -1,0 +1,209 @@
+"""Workers that deal their slots to queues: by weight, in order, by a user's rule; and tasks that compute."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from laneway import App, Worker
+from laneway.errors import BadOption, ConfigError
+from laneway.worker.balance import even
+from workbench import burst, until, wait, working
+
+EVERY_STORE = True
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("nap", [0.0, 0.01])
+def test_ten_busy_queues_of_fifty_share_by_their_weights_within_5_percent(app: App, nap: float) -> None:
+    weights = {f"queue-{n}": float(1 + n % 5) for n in range(10)}
+    number = 5_000 if nap else 20_000
+    done: Counter[str] = Counter()
+    enough = threading.Event()
+
+    @app.task(name="work")
+    def work(queue: str) -> None:
+        if nap:
+            time.sleep(nap)
+        if not enough.is_set():
+            done[queue] += 1
+            if done.total() == number:
+                enough.set()
+
+    for n in range(40):
+        work.using(queue=f"idle-{n}").enqueue("idle")
+    for queue, weight in weights.items():
+        work.using(queue=queue).enqueue_many([(queue,)] * round(number * weight / 30 * 1.3))
+    queues = {**dict.fromkeys((f"idle-{n}" for n in range(40)), 1.0), **weights}
+    with working(app, 20, queues=queues):
+        wait(enough)
+
+    shares = {queue: done[queue] / (number - done["idle"]) * 30 for queue in weights}
+    assert shares == {queue: pytest.approx(weight, rel=0.05) for queue, weight in weights.items()}
+
+
+def test_strict_order_serves_a_queue_only_when_those_before_it_are_empty(app: App) -> None:
+    ran: list[str] = []
+
+    @app.task(name="work")
+    def work(queue: str) -> None:
+        ran.append(queue)
+
+    for queue in ("low", "default", "critical"):
+        work.using(queue=queue).enqueue_many([(queue,)] * 60)
+    burst(app, 1, queues=["critical", "default", "low"], balance="strict")
+
+    # Claims are made ahead, while it is not known yet what waits.
+    first = Counter(ran[:60])
+    assert first["critical"] >= 50
+    assert set(ran[120:]) <= {"low", "default"}
+    assert Counter(ran) == {"critical": 60, "default": 60, "low": 60}
+
+
+def test_a_users_policy_is_asked_and_followed(app: App) -> None:
+    asked: list[tuple[int, dict[str, int]]] = []
+    most: Counter[str] = Counter()
+    running: Counter[str] = Counter()
+    guard = threading.Lock()
+
+    @app.task(name="work")
+    def work(queue: str) -> None:
+        with guard:
+            running[queue] += 1
+            most[queue] = max(most[queue], running[queue])
+        time.sleep(0.02)
+        with guard:
+            running[queue] -= 1
+
+    def mine(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
+        asked.append((slots, dict(loads)))
+        return {queue: slots - 2 if queue == "big" else 1 for queue in loads if queue in ("big", "small")}
+
+    for queue in ("big", "small"):
+        work.using(queue=queue).enqueue_many([(queue,)] * 200)
+    with working(app, 10, balance=mine):
+        until(lambda: app.stats.totals()["processed"] > 100)
+        small = most["small"]
+
+    assert asked
+    assert all(slots == 10 for slots, _ in asked)
+    assert small < most["big"]
+
+
+def test_a_policy_that_fails_is_told_of_once_and_jobs_run_all_the_same(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    done: list[str] = []
+
+    @app.task(name="work")
+    def work(queue: str) -> None:
+        done.append(queue)
+
+    def broken(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
+        raise ValueError("no idea")
+
+    for queue in ("a", "b"):
+        work.using(queue=queue).enqueue_many([(queue,)] * 50)
+    burst(app, 5, balance=broken)
+
+    assert Counter(done) == {"a": 50, "b": 50}
+    assert warned(caplog) == ["ValueError: no idea. Slots are dealt evenly instead"]
+
+
+def test_who_lends_its_share_gets_it_back(app: App) -> None:
+    running: Counter[str] = Counter()
+    go = threading.Event()
+    guard = threading.Lock()
+
+    @app.task(name="work")
+    def work(queue: str) -> None:
+        with guard:
+            running[queue] += 1
+        if queue == "late":
+            go.set()
+        time.sleep(0.01)
+        with guard:
+            running[queue] -= 1
+
+    work.using(queue="early").enqueue_many([("early",)] * 2000)
+    with working(app, 8, balance="even"):
+        until(lambda: running["early"] == 8, "the whole worker lent")
+        work.using(queue="late").enqueue_many([("late",)] * 400)
+        wait(go)
+        until(lambda: running["late"] >= 4, "its share back")
+
+
+def test_a_task_that_computes_has_one_run_at_a_time_and_others_go_on(app: App) -> None:
+    at_once: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    guard = threading.Lock()
+
+    def inside(name: str, action: Callable[[], Any]) -> None:
+        with guard:
+            at_once[name] += 1
+            most[name] = max(most[name], at_once[name])
+        action()
+        with guard:
+            at_once[name] -= 1
+
+    def compute() -> None:
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+
+    @app.task(kind="cpu", queue="cpu")
+    def computes() -> None:
+        inside("computes", compute)
+
+    @app.task(kind="io", queue="io")
+    def waits() -> None:
+        inside("waits", lambda: time.sleep(0.02))
+
+    computes.enqueue_many([()] * 30)
+    waits.enqueue_many([()] * 200)
+    burst(app, 10)
+
+    assert most["waits"] >= 5
+    assert most["computes"] == 1
+    assert app.stats.totals()["processed"] == 230
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"balance": "fair"}, "use one of even, adaptive, strict, or a function"),
+        ({"balance": "strict"}, "name them, such as -q critical,default"),
+        ({"queues": {"a": 2}, "balance": "even"}, "weights are a way to balance"),
+        ({"queues": {"a": 0}}, "the weight of 'a' is 0: use a number greater than 0"),
+        ({"queues": {"a": float("nan")}}, "use a number greater than 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_at_once(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Worker(App("sqlite://"), **options)
+
+
+def test_a_kind_is_cpu_or_io() -> None:
+    app = App("sqlite://")
+    wrong: Any = {"kind": "disk"}
+    with pytest.raises(BadOption, match='use "cpu" for a task that computes'):
+        app.task(**wrong)(lambda: None)
+
+
+def test_even_is_a_policy_like_any_other(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task
+    def work(n: int) -> None:
+        ran.append(n)
+
+    work.enqueue_many((n,) for n in range(20))
+    burst(app, 3, balance=even)
+    assert sorted(ran) == list(range(20))

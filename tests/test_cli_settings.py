@@ -63,6 +63,7 @@ def test_flag_before_code_before_environment_before_pyproject_before_default(tmp
         ("url", "sqlite:///x.db", "sqlite:///x.db", " "),
         ("app", "shop:app", "shop:app", " "),
         ("queues", "a, b", ("a", "b"), "a,,b"),
+        ("balance", "adaptive", "adaptive", "fair"),
         ("slots", "3", 3, "0"),
         ("processes", "2", 2, "1001"),
         ("shutdown_timeout", "1m", 60.0, "-1"),
@@ -75,6 +76,10 @@ def test_flag_before_code_before_environment_before_pyproject_before_default(tmp
         ("dead_after", "20s", 20.0, "0"),
         ("enqueue_timeout", "500ms", 0.5, "0"),
         ("connections", "8", 8, "0"),
+        ("dashboard_user", "ada", "ada", " "),
+        ("dashboard_redact", "pin, api-key", ("pin", "api-key"), "pin,-"),
+        ("health_lag", "5m", 300.0, "0"),
+        ("health_stall", "1m", 60.0, "0"),
     ],
 )
 def test_every_setting_is_read_and_a_bad_one_says_where_it_is_written(
@@ -96,9 +101,23 @@ def test_every_setting_is_read_and_a_bad_one_says_where_it_is_written(
 
 def test_every_setting_is_among_those_that_are_tested() -> None:
     assert list(SETTINGS) == [
-        "url", "app", "queues", "slots", "processes", "shutdown_timeout", "beat", "timeout_grace", "max_jobs", "max_memory",
-        "enqueue_timeout", "connections", "dead_days", "dead_max", "dead_after",
+        "url", "app", "queues", "balance", "slots", "processes", "shutdown_timeout", "beat", "timeout_grace", "max_jobs", "max_memory",
+        "enqueue_timeout", "connections", "dead_days", "dead_max", "dead_after", "dashboard_user", "dashboard_password",
+        "dashboard_token", "dashboard_redact", "health_lag", "health_stall",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["dashboard_password", "dashboard_token"])
+def test_a_secret_is_read_and_never_shown(tmp_path: Path, name: str) -> None:
+    variable = SETTINGS[name].environment
+    found = around(tmp_path, **{variable: "hunter22"}).find(name)
+    assert (found.value.text, "hunter" in repr(found)) == ("hunter22", False)
+    with pytest.raises(ConfigError) as bad:
+        around(tmp_path, **{variable: "hunter"}).find(name)
+    assert str(bad.value) == f"{variable}=…: use a string of at least 8 characters"
+    with pytest.raises(ConfigError) as bad_in_file:
+        around(tmp_path, f'{name} = "hunter"').find(name)
+    assert "hunter" not in str(bad_in_file.value)
 
 
 def test_toml_has_numbers_and_lists(tmp_path: Path) -> None:

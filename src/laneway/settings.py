@@ -19,9 +19,11 @@ from typing import Any, Final, cast
 
 from laneway.errors import ConfigError, did_you_mean
 
-__all__ = ["PREFIX", "SETTINGS", "UNSAID", "Found", "Setting", "Settings", "read_duration", "read_size"]
+__all__ = ["BALANCES", "PREFIX", "SETTINGS", "UNSAID", "Found", "Secret", "Setting", "Settings", "read_duration", "read_size"]
 
 PREFIX = "LANEWAY_"
+#: The policies that have a name: see `worker.balance`.
+BALANCES = ("even", "adaptive", "strict")
 FILE = "pyproject.toml"
 
 
@@ -108,14 +110,68 @@ def _words(example: str) -> Callable[[object], str]:
     return read
 
 
+class Secret:
+    """A value that nobody shows by mistake.
+
+    >>> Secret("hunter22"), Secret("hunter22").text
+    (<hidden>, 'hunter22')
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "<hidden>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+def _secret(value: object) -> Secret:
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str) or len(value.strip()) < 8:
+        raise ValueError("use a string of at least 8 characters")
+    return Secret(value.strip())
+
+
+def _keywords(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in cast("list[object]", value)):
+        raise ValueError("use words: password,token,card")
+    words = tuple(word.strip() for word in cast("list[str]", value) if word.strip())
+    if not all(any(sign.isalnum() for sign in word) for word in words):
+        raise ValueError("use words of letters and digits: password,token,card")
+    return words
+
+
 def _names(value: object) -> tuple[str, ...]:
     from laneway.job import check_queue  # noqa: PLC0415 - the help needs none of it
 
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in cast("list[object]", value)):
-        raise ValueError("use names of queues: mail,default")
+        raise ValueError("use names of queues: mail,default, or with weights: critical:6,default:3,low")
     return tuple(check_queue(name.strip()) for name in cast("list[str]", value))
+
+
+def _balance(value: object) -> str:
+    if value not in BALANCES:
+        raise ValueError(f"use one of {', '.join(BALANCES)}")
+    return str(value)
+
+
+#: What is looked for in names of arguments.
+REDACTED = (
+    "password", "passwd", "passphrase", "pwd", "secret", "token", "authorization", "credential", "cookie", "apikey", "privatekey",
+    "accesskey", "signature", "card", "cvv", "cvc", "iban", "ssn", "pin",
+)  # fmt: skip
 
 
 # -- the settings ------------------------------------------------------------------------------------------------
@@ -148,7 +204,8 @@ SETTINGS = {
     for setting in (
         Setting("url", _words("sqlite:///jobs.db"), None, "URL", "The store.", "laneway.db beside the app's file"),
         Setting("app", _words("shop.jobs:app"), None, "APP", "The app.", "app.py or main.py here"),
-        Setting("queues", _names, (), "A,B", "Serve only these queues.", "all"),
+        Setting("queues", _names, (), "A,B", "Serve only these queues; with weights: A:6,B:3,C.", "all"),
+        Setting("balance", _balance, None, "NAME", "How slots are dealt to queues: even, adaptive or strict.", "even"),
         Setting("slots", _whole(1), 25, "N", "Jobs at a time, in each process."),
         Setting("processes", _whole(1, 1000), 1, "N", "Processes."),
         Setting("shutdown_timeout", _seconds(0), 25.0, "SECONDS", "How long running jobs may take to end after a stop."),
@@ -169,6 +226,15 @@ SETTINGS = {
         Setting(
             "dead_after", _seconds(0.001), 15.0, "SECONDS", "A worker on another host whose beat stands still so long is dead."
         ),
+        Setting("dashboard_user", _words("ada"), None, "NAME", "Who may use the dashboard, with dashboard_password.", "nobody"),
+        Setting("dashboard_password", _secret, None, "TEXT", "The password of dashboard_user.", "none: this machine alone"),
+        Setting("dashboard_token", _secret, None, "TEXT", "What programs show to the dashboard (Bearer).", "none"),
+        Setting(
+            "dashboard_redact", _keywords, REDACTED, "WORDS", "Arguments whose names have these words in them are not shown.",
+            "password, token, secret and the like",
+        ),
+        Setting("health_lag", _seconds(0.001), 300.0, "SECONDS", "A due job that waits longer makes /healthz fail."),
+        Setting("health_stall", _seconds(0.001), 60.0, "SECONDS", "Work is due, and so long nobody claims: /healthz fails."),
     )
 }  # fmt: skip
 
@@ -199,11 +265,11 @@ class Settings:
         if code is not UNSAID:
             return Found(code, "code")
         if text := self._environ.get(setting.environment):
-            return Found(_read(setting, text, f"{setting.environment}={text}"), setting.environment)
+            return Found(_read(setting, text, f"{setting.environment}={_shown(setting, text)}"), setting.environment)
         if name in self.table:
             value = self.table[name]
             place = f"[tool.laneway] {name} in {self._file}"
-            return Found(_read(setting, value, f"{place} is {value!r}"), place)
+            return Found(_read(setting, value, f"{place} is {_shown(setting, repr(value))}"), place)
         return Found(setting.default, "default")
 
     @functools.cached_property
@@ -247,6 +313,10 @@ def _read(setting: Setting, value: object, where: str) -> Any:
         return setting.read(value)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def _shown(setting: Setting, text: str) -> str:
+    return "…" if setting.read is _secret else text
 
 
 def _written(value: object) -> str:

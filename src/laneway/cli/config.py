@@ -83,7 +83,10 @@ def _found(around: Settings, app_name: str | None, app_option: str | None, store
 
 def _plain(name: str, value: Any) -> Any:
     from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
+    from laneway.settings import Secret  # noqa: PLC0415
 
+    if isinstance(value, Secret):
+        return repr(value)
     return safe_url(value) if name == "url" and value else value  # JSON has lists for tuples
 
 
@@ -95,4 +98,4 @@ def _shown(name: str, value: Any) -> str:
         return SETTINGS[name].without
     if isinstance(value, float):
         return f"{value:.12g}"
-    return ",".join(value) if name == "queues" else str(_plain(name, value))
+    return ",".join(value) if isinstance(value, tuple) else str(_plain(name, value))

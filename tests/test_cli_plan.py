@@ -124,7 +124,6 @@ def test_a_share_is_per_cent_or_a_fraction(nowhere: Desk, share: str, found: flo
         ("--rate 1 --seconds 1 --share 150%", "'150%': use a share of 0% to 100%, such as 10% or 0.1"),
         ("--rate 1 --seconds 1 --share 10", "use a share of 0% to 100%"),
         ("--rate 1 --seconds 1 --share -5%", "use a share of 0% to 100%"),
-        ("--share 1% --seconds 4", "--share is a share of the requests: say how many there are, such as --rate 1000"),
         ("--rate 1 --seconds 1 --kind gpu", 'there is no "gpu". Did you mean "cpu"? Choose from io, cpu'),
         ("--rate 1 --seconds 1 --cores 0", "cores=0: use a whole number from 1 to 10,000"),
         ("--rate 1 --seconds 1 --backlog -5", "backlog=-5: use a whole number from 0"),
@@ -266,3 +265,11 @@ def test_clocks_that_do_not_agree_never_make_it_endless() -> None:
     runs = [ran("a", 5, 5, 4)]
     assert arrivals(runs, 0, 4 * SECOND) == (1, 0.001)
     assert job_seconds(runs) == 1e-6
+
+
+def test_a_share_alone_is_one_of_1000_requests_a_second_and_that_is_said(nowhere: Desk) -> None:
+    without_rate = (IMAGES[0], *IMAGES[3:])
+    assumed, said = nowhere.call(*without_rate), nowhere.call(*IMAGES)
+
+    assert (assumed.exit_code, assumed.stdout) == (0, said.stdout)
+    assert assumed.stderr == "1,000 requests a second are assumed: say how many there are with --rate.\n"

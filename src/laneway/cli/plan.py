@@ -65,6 +65,10 @@ class Size(click.ParamType[int]):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
+#: Requests a second, where only their share that enqueues a job is said.
+REQUESTS = 1000
+
+
 @click.command(
     "plan", cls=Command,
     epilog=examples(
@@ -75,7 +79,7 @@ class Size(click.ParamType[int]):
     ),
 )  # fmt: skip
 @app_argument
-@click.option("--rate", type=Rate(), metavar="N", help="Jobs a second, or requests with --share; 50/m: a minute.")
+@click.option("--rate", type=Rate(), metavar="N", help="Jobs a second, or requests with --share [1000]; 50/m: a minute.")
 @click.option("--share", type=Share(), metavar="10%", help="How many of the requests enqueue a job. [all]")
 @click.option("--seconds", type=Duration(), metavar="SECONDS", help="How long a job runs: 0.05, 50ms, 2m.")
 @click.option("--kind", type=OneOf(["io", "cpu"]), help="Jobs wait for others, or compute. [io]")
@@ -97,7 +101,8 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
     from laneway.cli.show import wants_colour  # noqa: PLC0415
 
     if given["share"] is not None and given["rate"] is None:
-        raise click.UsageError("--share is a share of the requests: say how many there are, such as --rate 1000")
+        given["rate"] = REQUESTS
+        click.echo(f"{REQUESTS:,} requests a second are assumed: say how many there are with --rate.", err=True)
     seen: Observed | None = None
     if given["rate"] is None or given["seconds"] is None:
         seen = _look(app_name, app_option, store)

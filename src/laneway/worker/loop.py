@@ -1,8 +1,7 @@
 """The worker's loop: settles and claims.
 
 It takes the outcomes that have gathered, exchanges them for new claims in one round trip, hands those to slots and seats, and
-sleeps when there is nothing to do. Everything about claims is known here and only here: which wait in hand, which are with a
-slot or seat, which are settled.
+sleeps when there is nothing to do. Where each claim is, is known by `claims`.
 
 Enters: claims from the store, outcomes from the outbox.  Leaves: the same the other way round.  Called by: `process`.
 """
@@ -13,7 +12,6 @@ import logging
 import random
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,16 +21,12 @@ from laneway import life
 from laneway.board import Board
 from laneway.errors import StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
-from laneway.job import Claim
 from laneway.outcome import Done, Each, Settled
 from laneway.store.contract import Exchange, Heard, Store, Want
 from laneway.worker.balance import Policy, even
-from laneway.worker.batch import batch_sizes
 from laneway.worker.beat import Beat
-from laneway.worker.dealing import Balance, expected, first_to_run
-from laneway.worker.fetch import SHORT, Pace
+from laneway.worker.claims import Claims
 from laneway.worker.isolate import Isolation
-from laneway.worker.kinds import Kinds
 from laneway.worker.link import Ear, Link
 from laneway.worker.notes import NoteTaker
 from laneway.worker.places import Seats, Slots
@@ -61,7 +55,6 @@ class _Asked(Struct, gc=False):
 
     hear: Callable[[], Exchange]
     settled: list[Settled]
-    wants: list[Want]
     limit: int
     unsure: bool  #: the answer before it got lost
     at: float
@@ -93,17 +86,14 @@ class Loop:
         self._outbox = Outbox(self._store.wake)
         for declared in app.declared.values():
             declared.prepare()
-        self._batches = batch_sizes(app.declared)
-        self._seated = {name for name, task in app.declared.items() if task.is_async and not task.isolate}
         self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))
         self._runner = Runner(app.declared, app.hooks, self._notes.flush, self._board, self._isolation)
         self._runner.fresh_for = app.dead_after / 2
-        self._kinds = self._runner.kinds = Kinds(app.declared)
-        self._tally = Tally(self._store, self._info.id, slots, lambda: len(self._runner.running), self._kinds.news)
-        self._pace = Pace(slots)
-        self._balance = Balance(slots, policy)
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
         self._seats = Seats(slots, self._runner, self.ended, self._crash, self._board)
+        self._claims = Claims(slots, app.declared, policy, self._slots, self._seats, overlaps=self._store.overlaps)
+        self._runner.kinds = self._claims.kinds
+        self._tally = Tally(self._store, self._info.id, slots, lambda: len(self._runner.running), self._claims.kinds.news)
         self._beat: Beat | Ear
         if link is None:
             self._beat = Beat(self._store, self._info, self._board, self._heard, beat)
@@ -112,12 +102,7 @@ class Loop:
         self._left = float("inf") if link is None or link.max_jobs is None else link.max_jobs  # jobs to run before a new process
         self._timetable: Timetable | None = None
         self._mutex = threading.Lock()  # held by who exchanges: the loop, or a slot's thread for it
-        self._hand: deque[Claim] = deque()  # claimed, not yet handed over
-        self._known: dict[int, Claim] = {}  # all claims that are not settled, by token
         self._asked: _Asked | None = None  # what runs now was handed over since
-        self._in_flight = 0  # of these, handed over, and their outcomes not sent
-        self._on_loop = 0  # of these, on the event loop
-        self._long_ones = 0  # of these, running for longer than jobs do here, when the loop last looked
         self._loads: dict[str, int] = {}
         self._look = True  # there may be something to claim
         self._due = float("inf")  # or there will be, at this monotonic time
@@ -194,15 +179,15 @@ class Loop:
 
     def _left_to_slots(self) -> bool:
         """While jobs are short, the slots' threads do the exchanges. Look now and then whether they do."""
-        if self._pace.mean >= SHORT or self.stopping or not (self._in_flight or self._mutex.locked()):
+        if not self._claims.short or self.stopping or not (self._claims.in_flight or self._mutex.locked()):
             return False
-        if len(self._outbox.waiting) + self._long_ones >= self._in_flight and not self._mutex.locked():
+        if len(self._outbox.waiting) + self._claims.long_ones >= self._claims.in_flight and not self._mutex.locked():
             return False  # all have ended, and whoever was last found us holding the mutex
         before = (self._turn, self._slots.waiting)
         self._is_awake()
         self._outbox.doze(SOON)
         since = now_micros() - micros(SOON)
-        self._long_ones = sum([job.started < since for job in list(self._runner.running.values())])
+        self._claims.long_ones = sum([job.started < since for job in list(self._runner.running.values())])
         if before != (self._turn, self._slots.waiting):
             return True
         # Somebody takes longer than expected: others need not wait for it.
@@ -216,9 +201,9 @@ class Loop:
         """
         waiting = self._outbox.waiting
         waiting.append(settled)
-        needed = self._pace.mean >= SHORT
+        needed = not self._claims.short
         # Who ends a job during our exchange leaves its outcome to us: look once more after letting go.
-        while len(waiting) + self._long_ones >= self._in_flight and self._mutex.acquire(blocking=False):
+        while len(waiting) + self._claims.long_ones >= self._claims.in_flight and self._mutex.acquire(blocking=False):
             try:
                 gathered = self._outbox.take()
                 if not gathered:
@@ -226,7 +211,7 @@ class Loop:
                     break
                 self._exchange(gathered, self._room(len(gathered)))
                 due = self._look or self._due != float("inf")
-                needed = bool(self._trouble or not self._in_flight or (due and self._asked is None and self._room(0)))
+                needed = bool(self._trouble or not self._claims.in_flight or (due and self._asked is None and self._room(0)))
             finally:
                 self._mutex.release()
         if needed:
@@ -236,15 +221,7 @@ class Loop:
         """Return how many claims are wanted, if so many are settled in the same exchange."""
         if self.stopping or self._quiet or self._failure is not None or not self._beat.known:
             return 0  # who claims must be known
-        asked = self._asked
-        free = self._pace.unsettled - self._in_flight + settling - (len(asked.settled) if asked else 0)
-        missing = free + self._pace.ahead - len(self._hand) - (asked.limit if asked else 0)
-        if missing > self._left - len(self._known):
-            missing = int(self._left) - len(self._known)
-        # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle. And to find
-        # many at once takes little longer than to find a few: who has plenty at hand waits until half of it is gone.
-        left = len(self._hand) - free
-        return 0 if (left >= 0 and not settling) or left > self._pace.ahead // 2 else max(missing, 0)
+        return self._claims.room(settling, self._left)
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
         """Begin an exchange. If there is something to run meanwhile its answer is heard after that, else at once."""
@@ -261,36 +238,30 @@ class Loop:
                 self._return()
             if unsure:
                 # The last answer got lost: what was claimed in it goes back, since nobody here has heard of it.
-                self._store.give_back(self._info.id, keep=self._known.keys())
+                self._store.give_back(self._info.id, keep=self._claims.known.keys())
             hear = self._store.begin(self._info.id, settled, wants, limit)
         except StoreUnavailable as error:
             self._outbox.put_back(settled)
             self._away(error)
             return
-        self._ran(settled)
-        before, self._asked = self._asked, _Asked(hear, settled, wants, limit, unsure, now)
+        before, self._asked = self._asked, _Asked(hear, settled, limit, unsure, now)
+        self._claims.sent(settled, wants, limit)
         if before is not None:
             self._take_answer(before)
-        if not (self._store.overlaps and self._hand and not unsure and self._pace.mean < SHORT and self._hand_over()):
+        if not (self._store.overlaps and self._claims.short and not unsure and self._hand_over()):
             self._hear()
 
     def _wants(self, settled: list[Settled], limit: int) -> list[Want]:
         """Deal the places of a claim to queues."""
-        now = time.monotonic()
         queues = self._queues or tuple(self._loads)
         loads = self._loads if self._queues is None else {queue: self._loads.get(queue, 0) for queue in queues}
-        self._kinds.learn(now, [job.task for job in list(self._runner.running.values())])
-        before = self._balance.trouble
-        if self._balance.look(loads, now, io=self._kinds.io, cpu=self._kinds.cpu, busy=self._kinds.busy):
-            trouble = self._balance.trouble
-            if trouble is not None and str(trouble) != str(before):
-                log.error("%s: %s. Slots are dealt evenly instead", type(trouble).__name__, trouble)
-        asked = self._asked
-        ending = [item.claim.token for item in (*settled, *(asked.settled if asked else ()))]
-        return self._balance.wants(
-            queues, loads, limit, self._turn, now, ending=ending, asked=expected(asked.wants, asked.limit) if asked else {},
-            batches=self._batches, least=self._pace.share,
-        )  # fmt: skip
+        running = [job.task for job in list(self._runner.running.values())]
+        before = self._claims.balance.trouble
+        wants = self._claims.wants(settled, queues, loads, limit, self._turn, running)
+        trouble = self._claims.balance.trouble
+        if trouble is not None and str(trouble) != str(before):
+            log.error("%s: %s. Slots are dealt evenly instead", type(trouble).__name__, trouble)
+        return wants
 
     def _hear(self) -> None:
         """Hear the answer to what was begun, if something was."""
@@ -301,15 +272,16 @@ class Loop:
 
     def _take_answer(self, asked: _Asked) -> None:
         settled, limit, unsure = asked.settled, asked.limit, asked.unsure
+        self._claims.answered(settled)
         try:
             answer = asked.hear()
         except StoreUnavailable as error:
-            self._ran(settled, -1)
+            self._claims.not_sent(settled)
             self._outbox.put_back(settled)
             self._away(error)
             return
         self._runner.alive = asked.at
-        self._runner.all_measured = self._pace.mean >= SHORT
+        self._runner.all_measured = not self._claims.short
         self._frozen = False
         if unsure:
             log.warning("the store is back")
@@ -317,28 +289,15 @@ class Loop:
         self._settled(settled, answer.refused, unsure)
         new = answer.loads.keys() - self._loads.keys()
         self._loads = answer.loads
-        for claim in answer.claims:
-            self._known[claim.token] = claim
-        self._balance.took([(claim.token, claim.job.queue) for claim in answer.claims], time.monotonic())
-        self._hand.extend(answer.claims)
+        self._claims.took(answer.claims)
         if limit:
             self._look = answer.more or bool(new and self._queues is None)
             self._due = float("inf") if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
 
-    def _ran(self, settled: list[Settled], sign: int = 1) -> None:
-        """These are in no slot and on no seat any more; with -1, they count as if they were."""
-        self._in_flight -= sign * len(settled)
-        if self._seated:
-            self._on_loop -= sign * sum([self._is_seated(item.claim) for item in settled])
-
     def _settled(self, settled: list[Settled], refused: list[str], unsure: bool) -> None:
-        for item in settled:
-            del self._known[item.claim.token]
-        self._balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
-        self._kinds.settled(settled)
+        self._claims.settled(settled)
         self._count(settled)
         self._tally.count(settled, () if unsure else refused)  # after a lost answer a refusal means: it was settled then
-        self._pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
         for id_ in refused:
             # After a lost answer a refusal means: it was settled then.
             log.log(logging.DEBUG if unsure else logging.WARNING, "job %s was not ours any more: its outcome was refused", id_)
@@ -361,7 +320,7 @@ class Loop:
     def _distrust(self) -> None:
         """This process may have been frozen, and others have its claims: what has not started does not start."""
         self._hear()
-        self._runner.fence = max(self._known, default=self._runner.fence)
+        self._runner.fence = max(self._claims.known, default=self._runner.fence)
         self._give_back()
 
     def _is_awake(self) -> None:
@@ -383,68 +342,15 @@ class Loop:
         self._obey(heard)
 
     def _hand_over(self) -> bool:
-        """Hand claims to slots and seats; say whether there were any, and places for them."""
-        if self.stopping or not self._hand:
-            return False
-        places = self._pace.unsettled - self._in_flight - (len(self._asked.settled) if self._asked else 0)
-        if self._store.overlaps and self._pace.mean < SHORT:
-            places = min(places, self._info.slots - self._in_flight)  # the others run while these are settled
-        before = len(self._hand)
-        number = max(min(before, places), 0)
-        claims = self._take_from_hand(number)
-        if self._seated and (self._on_loop or any(map(self._is_seated, claims))):
-            claims = self._seat(claims)
-        self._in_flight += len(claims)
-        if claims:
-            self._slots.hand(claims, short=self._pace.mean < SHORT, long_ones=self._long_ones)
-        return len(self._hand) < before
-
-    def _take_from_hand(self, number: int) -> list[Claim]:
-        """Take so many claims, in order; where jobs are long, those that compute let others go first."""
-        if not self._kinds.computing or self._pace.mean < SHORT:
-            return [self._hand.popleft() for _ in range(number)]
-        hand = list(self._hand)
-        elsewhere = {claim.token for claim in hand}
-        elsewhere.update([item.claim.token for item in self._asked.settled] if self._asked else ())
-        running = Counter([claim.job.task for claim in self._known.values() if claim.token not in elsewhere])
-        waiting = [(claim.job.task, claim.job.queue) for claim in hand]
-        chosen = first_to_run(waiting, number, running, self._kinds.computing, self._kinds.cpu, self._balance.computing)
-        taken = set(chosen)
-        self._hand = deque([claim for place, claim in enumerate(hand) if place not in taken])
-        return [hand[place] for place in chosen]
-
-    def _seat(self, claims: list[Claim]) -> list[Claim]:
-        """Hand claims of async tasks to the event loop, and return those for threads.
-
-        Threads never run more than there are slots, nor does the loop. Together they would: so while both have something, no
-        more is handed over than there are slots.
-        """
-        plain: list[Claim] = []
-        seated: list[Claim] = []
-        for number, claim in enumerate(claims):
-            on_loop = self._is_seated(claim)
-            threads = self._in_flight - self._on_loop + len(plain)
-            loop = self._on_loop + len(seated)
-            if (threads if on_loop else loop) and threads + loop >= self._info.slots:
-                self._hand.extendleft(reversed(claims[number:]))
-                break
-            (seated if on_loop else plain).append(claim)
-        if seated:
-            self._in_flight += len(seated)
-            self._on_loop += len(seated)
-            self._seats.hand(seated)
-        return plain
-
-    def _is_seated(self, claim: Claim) -> bool:
-        return claim.job.task in self._seated and not claim.lost
+        return bool(not self.stopping and self._claims.hand and self._claims.hand_over())
 
     def _sleep(self, limit: int) -> None:
         now = time.monotonic()
         self._is_awake()
         timeout = min(self._due, self._deadline, now + 60) - now
-        if self._balance.held_back:  # tasks that compute: a second later there may be room for another
+        if self._claims.balance.held_back:  # tasks that compute: a second later there may be room for another
             timeout, self._look = min(timeout, 1.0), True
-        stuck = self._hand or self._slots.waiting
+        stuck = self._claims.hand or self._slots.waiting
         if limit and not stuck:
             self._outbox.sleep(max(timeout, 0), self._wait)
         elif stuck:
@@ -453,7 +359,7 @@ class Loop:
             # Only if the time is over: it may have been woken for something else.
             if not self._outbox.waiting and self._turn == exchanges and time.monotonic() >= now + STUCK:
                 with self._mutex:
-                    self._pace.mean = max(self._pace.mean, STUCK)
+                    self._claims.pace.mean = max(self._claims.pace.mean, STUCK)
                     self._give_back()
         else:
             self._outbox.sleep(max(min(timeout, 1.0), 0), None)
@@ -482,17 +388,11 @@ class Loop:
     def _give_back(self) -> None:
         """Return what waits in hand, or in line for a slot. It is forgotten first: the answer may get lost."""
         self._hear()  # or what it brings would go back too
-        line = self._slots.take_back()
-        self._in_flight -= len(line)
-        if not line and not self._hand:
+        if not self._claims.take_back():
             return
-        for claim in (*self._hand, *line):
-            del self._known[claim.token]
-        self._balance.returned([claim.token for claim in (*self._hand, *line)])
-        self._hand.clear()
         self._look = True
         try:
-            self._store.give_back(self._info.id, keep=self._known.keys())
+            self._store.give_back(self._info.id, keep=self._claims.known.keys())
         except StoreUnavailable as error:
             self._away(error)  # and the next exchange gives back what is not known
 
@@ -520,7 +420,7 @@ class Loop:
             log.info("%s: stopping, running jobs have %g s", self._why, self._shutdown_timeout)
 
     def _idle(self) -> bool:
-        return not (self._hand or self._in_flight or self._outbox.waiting or self._trouble or self._asked)
+        return not (self._claims.hand or self._claims.in_flight or self._outbox.waiting or self._trouble or self._asked)
 
     def _end(self) -> None:
         """Leave everything in order: nothing claimed that does not run."""
@@ -539,7 +439,7 @@ class Loop:
             names = ", ".join(f"{job.task} {job.id}" for job in left[:5])
             log.error("%d jobs still run and keep their claims until this process ends: %s", len(left), names)
         try:
-            if not self._in_flight and not self._outbox.waiting:
+            if not self._claims.in_flight and not self._outbox.waiting:
                 self._store.recover(self._info.id, "the worker stopped")
         except StoreUnavailable as error:
             log.warning("the store did not hear that this worker stopped: %s", error)

@@ -136,7 +136,7 @@ class Runner:
             if task.isolate or claim.lost:
                 outcome = self._call_specially(job.claim, job, task, policy)
             elif self.kinds is not None and self._measures():
-                return self._run_measured(self.kinds, job, task, policy)
+                outcome = self._call_measured(self.kinds, job, task, policy)
             else:
                 # An empty context: what one job sets, the next on this thread does not see.
                 outcome = contextvars.Context().run(self._call, job, task, policy)
@@ -150,11 +150,11 @@ class Runner:
         self._unmeasured = 0
         return True
 
-    def _run_measured(self, kinds: Kinds, job: JobContext, task: Declared, policy: Retry) -> Settled:
+    def _call_measured(self, kinds: Kinds, job: JobContext, task: Declared, policy: Retry) -> Meant:
         cpu, wall = time.thread_time(), time.perf_counter()
         outcome = contextvars.Context().run(self._call, job, task, policy)
         kinds.ran(task.name, time.perf_counter() - wall, time.thread_time() - cpu)
-        return self._finish(job.claim, outcome, job.started)
+        return outcome
 
     def _call_specially(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:
         if claim.lost == "timeout":

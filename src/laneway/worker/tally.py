@@ -13,13 +13,14 @@ import logging
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from laneway.errors import StoreError
 from laneway.faults import Fault, fault_of
-from laneway.figures import OTHERS, Counts, Figures, Gauge, Key, Report, Seen, step_of
+from laneway.figures import BOUNDS, OTHERS, Counts, Figures, Gauge, Key, Report, Seen, step_of
 from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled
 from laneway.store.contract import Store
 from laneway.worker.service import Service
@@ -33,6 +34,8 @@ IDLE = 9.0
 #: So many kinds of failures are told apart in one report, and so many errors are known by their text.
 MOST_KINDS = 200
 KNOWN_ERRORS = 1_000
+#: So many times are added up at once.
+AT_ONCE = 1_000
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _STATM = Path("/proc/self/statm")
@@ -57,6 +60,7 @@ class Tally(Service):
         self._gauge = Gauge(slots=slots)
         self._lock = threading.Lock()  # held by who counts, and by who takes what was counted
         self._series: dict[Key, Figures] = {}
+        self._times: dict[Key, tuple[list[int], list[int]]] = {}  # of successes: run and wait times that are not added up
         self._faults: dict[str, Fault] = {}
         self._kinds: dict[tuple[str, str, str], Fault] = {}  # what errors are of, by their text
 
@@ -70,39 +74,60 @@ class Tally(Service):
             if refused:
                 self._count_some(settled, frozenset(refused))
                 return
-            # Most runs that are settled together are successes of one task: these are counted together.
-            kinds = {(item.claim.job.queue, item.claim.job.task, type(item.outcome)) for item in settled}
-            if len(kinds) == 1:
-                [(queue, task, kind)] = kinds
-                if kind is Done:
-                    self._count_done((queue, task), settled)
-                    return
-            self._count_some(settled, frozenset())
+            if not self._count_alike(settled):
+                self._count_some(settled, frozenset())
 
-    def _count_done(self, key: Key, settled: Sequence[Settled]) -> None:
-        runs = [item.finished - item.started for item in settled]
-        waits = [item.started - item.claim.due for item in settled]
-        figures = self._of(key)
-        figures.processed += len(settled)
-        _add_runs(figures, runs)
-        _add_waits(figures, waits)
+    def _count_alike(self, settled: Sequence[Settled]) -> bool:
+        """Count successes of one task, and say so. Most runs that are settled together are such: it is fast."""
+        runs: list[int] = []
+        waits: list[int] = []
+        add_run, add_wait = runs.append, waits.append
+        first = settled[0].claim.job
+        task, queue = first.task, first.queue
+        for item in settled:
+            claim, started = item.claim, item.started
+            job = claim.job
+            if type(item.outcome) is not Done or job.task != task or job.queue != queue:
+                return False
+            add_run(item.finished - started)
+            add_wait(started - claim.due)
+        self._done((queue, task), runs, waits)
+        return True
+
+    def _done(self, key: Key, runs: list[int], waits: list[int]) -> None:
+        times = self._times.get(key)
+        if times is None:
+            self._times[key] = (runs, waits)
+            return
+        all_runs, all_waits = times
+        all_runs += runs
+        all_waits += waits
+        if len(all_runs) >= AT_ONCE:
+            self._add_up()
+
+    def _add_up(self) -> None:
+        """Put the times of successes where they belong: many at once takes a fraction of one by one."""
+        for key, (runs, waits) in self._times.items():
+            figures = self._of(key)
+            figures.processed += len(runs)
+            _add_runs(figures, runs)
+            _add_waits(figures, waits)
+        self._times = {}
 
     def _count_some(self, settled: Sequence[Settled], refused: frozenset[str]) -> None:
-        done: dict[Key, list[Settled]] = {}
         for item in settled:
             job = item.claim.job
             if item.claim.lanes:
                 self._count_lanes(item, refused)
             elif job.id not in refused:
                 if type(item.outcome) is Done:
-                    done.setdefault((job.queue, job.task), []).append(item)
+                    run, wait = item.finished - item.started, item.started - item.claim.due
+                    self._done((job.queue, job.task), [run], [wait])
                 elif not isinstance(item.outcome, Each):
                     figures = self._of((job.queue, job.task))
                     self._count_outcome(figures, item.outcome, job.id, job.task, job.queue)
                     _add_runs(figures, [item.finished - item.started])
                     _add_waits(figures, [item.started - item.claim.due])
-        for key, items in done.items():
-            self._count_done(key, items)
 
     def _count_lanes(self, item: Settled, refused: frozenset[str]) -> None:
         """A collector's run: its lanes are counted, and waited each for itself; the run took as long as it took, once."""
@@ -155,13 +180,13 @@ class Tally(Service):
     def tick(self) -> None:
         """Look how this worker is, and tell what was counted."""
         self._look()
-        if self._unsure or self._series or self._faults or time.monotonic() - self._told > IDLE:
+        if self._unsure or self._times or self._series or self._faults or time.monotonic() - self._told > IDLE:
             self._tell()
 
     def finish(self) -> None:
         """End, and tell the rest: nothing is counted any more."""
         self.stop()
-        if self._unsure or self._series or self._faults or self._number:
+        if self._unsure or self._times or self._series or self._faults or self._number:
             self._look()
             if not self._tell():
                 log.warning("the store did not hear the last statistics of this worker: they are lost")
@@ -188,6 +213,7 @@ class Tally(Service):
 
     def _take(self) -> Report:
         with self._lock:
+            self._add_up()
             series, self._series = self._series, {}
             faults, self._faults = self._faults, {}
         gauge, self._gauge = self._gauge, Gauge(slots=self._slots)
@@ -212,12 +238,16 @@ def _add_runs(figures: Figures, times: Sequence[int]) -> None:
         runs[step] = runs.get(step, 0) + number
 
 
-def _add_waits(figures: Figures, times: Sequence[int]) -> None:
-    """Add wait times. They differ."""
+def _add_waits(figures: Figures, times: list[int]) -> None:
+    """Add wait times. They differ, but are almost in order: of those in order it is soon known how many are in a step."""
     figures.wait_time += max(sum(times), 0)
     waits = figures.waits
-    for step, number in Counter(map(step_of, times)).items():
-        waits[step] = waits.get(step, 0) + number
+    times.sort()
+    at = 0
+    while at < len(times):
+        step = step_of(times[at])
+        begun, at = at, bisect_left(times, BOUNDS[step], at + 1) if step < len(BOUNDS) else len(times)
+        waits[step] = waits.get(step, 0) + at - begun
 
 
 def _resident() -> int:

@@ -525,3 +525,14 @@ def test_even_turns_hold_with_fewer_slots_than_queues() -> None:
     work, _ = simulate(even, dict.fromkeys(WEIGHTS, 0.1), 300, slots=3)
 
     assert furthest(work, dict.fromkeys(WEIGHTS, 1)) < 0.05
+
+
+def test_a_hiccup_of_the_machine_is_not_charged_to_the_queue_whose_job_ran_then() -> None:
+    balance = Balance(10, even)
+    balance.look({"a": 100, "b": 100}, 0.0)
+    for token in range(200):
+        balance.took([(token, "ab"[token % 2])], token / 1000)
+        balance.ran([(token, 0.3 if token == 150 else 0.00001)], token / 1000 + 0.5)
+
+    spent = {queue: part.spent for queue, part in balance._parts.items()}
+    assert spent["a"] < 1.3 * spent["b"]

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from laneway import App, Worker
+from laneway.cli.snapshot import Snapshot
 from laneway.errors import BadOption, ConfigError
 from laneway.worker.balance import even
+from laneway.worker.kinds import Kinds
 from workbench import burst, until, wait, working
 
 EVERY_STORE = True
@@ -26,7 +28,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("nap", [0.0, 0.01])
 def test_ten_busy_queues_of_fifty_share_by_their_weights_within_5_percent(app: App, nap: float) -> None:
     weights = {f"queue-{n}": float(1 + n % 5) for n in range(10)}
-    number = 5_000 if nap else 20_000
+    number = 5_000 if nap else 40_000
     done: Counter[str] = Counter()
     enough = threading.Event()
 
@@ -207,3 +209,28 @@ def test_even_is_a_policy_like_any_other(app: App) -> None:
     work.enqueue_many((n,) for n in range(20))
     burst(app, 3, balance=even)
     assert sorted(ran) == list(range(20))
+
+
+def test_what_was_learned_is_kept_for_the_next_worker_and_shown(app: App) -> None:
+    @app.task(name="computes", queue="first")
+    def computes() -> None:
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+
+    @app.task(name="waits", queue="second")
+    def waits() -> None:
+        time.sleep(0.05)
+
+    with working(app, 4):
+        deadline = time.monotonic() + 20
+        while set(Snapshot.of(app, 1).kinds) != {"computes", "waits"}:
+            assert time.monotonic() < deadline
+            computes.enqueue_many([()] * 10)
+            waits.enqueue_many([()] * 10)
+            until(lambda: not sum(app.inspect.counts().values()))
+    kinds = Kinds(app.declared)
+    kinds.begin_with(app.stats.learned())
+
+    assert Snapshot.of(app, 1).learned == "computes computes; waits waits"
+    assert (kinds.computing, kinds.cpu, kinds.io) == ({"computes"}, {"first"}, {"second"})

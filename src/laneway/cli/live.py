@@ -338,6 +338,8 @@ def print_status(seen: Snapshot) -> None:
     console.print(queues)
     console.print()
     console.print("totals  " + "  ".join(f"{name} {number}" for name, number in seen.totals.items()))
+    if seen.learned:
+        console.print(f"learned  {seen.learned}")
     if not seen.recent:
         return
     console.print()

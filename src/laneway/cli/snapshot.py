@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from laneway.app import App
 from laneway.store.inspect import Counts, JobInfo, QueueInfo, Run, WorkerStatus
+from laneway.worker.learn import Kind, Learner
 
 __all__ = ["Details", "Snapshot"]
 
@@ -25,12 +26,21 @@ class Snapshot(Struct, frozen=True):
     totals: dict[str, int]
     recent: list[Run]
     workers: list[WorkerStatus]
+    kinds: dict[str, Kind]  #: what workers have learned of tasks: those that compute ("cpu"), and those that wait ("io")
 
     @classmethod
     def of(cls, app: App, runs: int) -> Snapshot:
         """Look at an app's store."""
         look = app.inspect
-        return cls(app.url, look.counts(), look.queues(), app.stats.totals(), app.stats.recent(runs), look.workers())
+        kinds = dict(Learner(app.stats.learned()).kinds)
+        return cls(app.url, look.counts(), look.queues(), app.stats.totals(), app.stats.recent(runs), look.workers(), kinds)
+
+    @property
+    def learned(self) -> str:
+        """What workers have learned of tasks, in words; empty if nothing."""
+        words = {"cpu": ("computes", "compute"), "io": ("waits", "wait")}
+        found = {kind: sorted(task for task, is_ in self.kinds.items() if is_ == kind) for kind in words}
+        return "; ".join(f"{', '.join(tasks)} {words[kind][len(tasks) > 1]}" for kind, tasks in found.items() if tasks)
 
     @property
     def unfinished(self) -> int:

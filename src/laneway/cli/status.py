@@ -52,6 +52,7 @@ def document(seen: Snapshot) -> dict[str, Any]:
         ],
         "totals": seen.totals,
         "workers": [worker_document(worker) for worker in seen.workers],
+        "kinds": seen.kinds,
         "recent": [run_document(run) for run in seen.recent],
     }
 
@@ -88,6 +89,7 @@ def _lines(seen: Snapshot) -> list[str]:
         f"totals: {', '.join(f'{name} {number}' for name, number in seen.totals.items())}",
         "",
         f"workers: {len(seen.workers)}, running {running} of {sum(worker.slots for worker in seen.workers)} slots",
+        *([f"learned: {seen.learned}"] if seen.learned else []),
         "",
         *(aligned(heads, runs, [name == "took" for name in heads]) if runs else ["no runs yet"]),
     ]

@@ -34,6 +34,8 @@ __all__ = ["Balance", "Part", "deal", "expected", "first_to_run"]
 EVERY = 1.0
 #: What a job costs a worker even if it does nothing, seconds.
 TOLL = 0.00002
+#: A run among short ones that took so many times as long did not take that itself: the machine was busy. No more of it counts.
+HICCUP = 10
 #: Short jobs of one queue are claimed for about so long at a time, seconds.
 STEP = 0.002
 #: A process that uses more than this of a core has no time for another job that computes; below the second, it has.
@@ -170,6 +172,8 @@ class Balance:
             part, since = self._claims.pop(token)
             part.held -= 1
             cost = seconds + TOLL if seconds > 0 else TOLL  # a clock may have been set back
+            if cost > HICCUP * part.mean and part.mean < SHORT:
+                cost = HICCUP * part.mean
             mean += 0.05 * (cost - mean)
             part.mean += 0.1 * (cost - part.mean)
             if part.share:

@@ -12,7 +12,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from laneway.declared import Declared
 from laneway.outcome import Settled
@@ -29,20 +28,25 @@ FADES = 0.9
 class Kinds:
     """What this worker's tasks and queues are like."""
 
-    def __init__(self, declared: Mapping[str, Declared], known: Mapping[str, Seen] = MappingProxyType({})) -> None:
+    def __init__(self, declared: Mapping[str, Declared]) -> None:
         self.io: set[str] = set()  #: queues whose jobs wait
         self.cpu: set[str] = set()  #: queues whose jobs compute
         self.computing: set[str] = set()  #: tasks that compute
         self.busy = 0.0  #: how much of a core this process used in the last second
         self._given: dict[str, Kind] = {name: "io" for name, task in declared.items() if task.is_async}
         self._given |= {name: task.kind for name, task in declared.items() if task.kind is not None}
-        self._learner = Learner(known)
+        self._learner = Learner()
         self._ended: deque[tuple[str, float, float]] = deque(maxlen=10_000)  # task, seconds, CPU seconds
         self._runs: dict[str, dict[str, float]] = {}  # queue → task → runs, lately; to begin with, as declared
         for name, task in declared.items():
             self._runs.setdefault(task.queue, {})[name] = 1.0
         self._next = 0.0
         self._clocks = _Clocks()
+        self._conclude()
+
+    def begin_with(self, known: Mapping[str, Seen]) -> None:
+        """Know what other workers have learned before."""
+        self._learner = Learner(known)
         self._conclude()
 
     def ran(self, task: str, seconds: float, cpu: float) -> None:

@@ -8,6 +8,7 @@ Enters: claims from the store, outcomes from the outbox.  Leaves: the same the o
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -19,7 +20,7 @@ from msgspec import Struct
 
 from laneway import life
 from laneway.board import Board
-from laneway.errors import StoreUnavailable
+from laneway.errors import StoreError, StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
 from laneway.outcome import Done, Each, Settled
 from laneway.store.contract import Exchange, Heard, Store, Want
@@ -119,6 +120,8 @@ class Loop:
         if any(task.isolate for task in self._app.declared.values()):
             self._isolation.prepare()
         self._beat.tick()
+        with contextlib.suppress(StoreError):  # it is learned anew
+            self._claims.kinds.begin_with(self._store.learned())
         self._app.hooks.call("on_start", self._worker)
         self._beat.start()
         self._notes.start()

@@ -165,7 +165,7 @@ def test_what_a_run_left_behind_goes_with_a_success(store: RedisStore, server: r
     assert settle(store, held, Done()) == []
 
     left = {key.rsplit(b":", 1)[1] for key in set(server.ask("KEYS", "*")) - before}
-    assert left <= {b"meta", b"recent", b"version", b"queues", b"bell"}
+    assert left <= {b"meta", b"recent", b"arrived", b"version", b"queues", b"bell"}
 
 
 def test_no_more_runs_are_remembered_than_should_be(store: RedisStore) -> None:
@@ -238,7 +238,7 @@ def test_finished_work_leaves_no_keys_behind(store: RedisStore, server: redisben
 
     assert lasting(server) == before
     assert {key.rpartition(":")[2] for key in before} == {
-        "meta", "recent", "slots", "version", "queues", "looked",
+        "meta", "recent", "arrived", "slots", "version", "queues", "looked",
     } - {"looked"}  # fmt: skip
 
 
@@ -855,7 +855,7 @@ def test_a_key_of_another_type_is_set_aside_and_all_jobs_are_done(
         except StoreCorrupt:
             assert "Laneway did not write" in caplog.text
     assert done.index("x0") < done.index("x1") < done.index("x2") or name in ("LANES", "PARKED")
-    if name not in ("BELL", "RECENT", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "HALTED", "RETRY", "DEAD"):
+    if name not in ("BELL", "RECENT", "ARRIVED", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "HALTED", "RETRY", "DEAD"):
         assert "Laneway did not write" in caplog.text
     assert RedisInspect(store).counts()["ready"] == 0
 
@@ -1073,3 +1073,33 @@ def test_a_socket_needs_no_password(own_server: Callable[..., redisbench.Server]
     app = App(f"unix://{tmp_path / 'redis.sock'}?db=1&connections=3")
     assert app.inspect.counts()["ready"] == 0
     app.close()
+
+
+def test_a_bell_whose_connection_the_server_has_forgotten_gets_another(
+    server: redisbench.Server, opened: Callable[..., RedisStore]
+) -> None:
+    store = opened(server, timeout=0.3)
+    claim(store)
+    store.wait(0.01)
+    before = store.bell._line
+    store.bell._client = 10**9  # half open: the server knows nothing of it, and nobody told us
+    begun = time.monotonic()
+
+    store.wait(0.05)
+
+    assert time.monotonic() - begun < 5
+    assert store.bell._line is not before
+    waiter = Waiter(store)
+    store.push([job()])
+    assert waiter.woken(10)
+
+
+def test_a_fleet_says_once_what_may_cost_jobs(own_server: Callable[..., redisbench.Server], tmp_path: Path) -> None:
+    own = own_server()
+    (tmp_path / "app.py").write_text(f"from laneway import App\napp = App({own.url!r})\n\n@app.task\ndef work(): ...\n")
+    App(own.url).enqueue("app.work")
+    command = [sys.executable, "-m", "laneway", "worker", "-p", "3", "--burst"]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stderr.count("it keeps nothing on disk") == 1

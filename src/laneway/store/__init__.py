@@ -11,7 +11,7 @@ from laneway.errors import ConfigError
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
 
-__all__ = ["check_url", "open_store", "version_of"]
+__all__ = ["check_url", "hush", "open_store", "version_of"]
 
 #: Options of a Redis URL that are ours, and those that go on to its driver.
 OUR_REDIS = ("connections", "timeout")
@@ -69,6 +69,14 @@ def open_store(
         timeout=timeout, enqueue_timeout=enqueue_timeout, dead_days=dead_days, dead_max=dead_max, dead_after=dead_after,
     )  # fmt: skip
     return store, SQLiteInspect(store)
+
+
+def hush(url: str) -> None:
+    """Let who opens this store in this process, or in its children, say nothing about how it is set up: somebody else does."""
+    if check_url(url).scheme in REDIS:
+        from laneway.store.redis import opening  # noqa: PLC0415 - only who uses it loads it
+
+        opening.hush()
 
 
 def version_of(url: str) -> int:

@@ -15,7 +15,7 @@ from laneway.errors import SchemaError, StoreError
 from laneway.store.redis.keys import SHARED_KEYS, STORE
 from laneway.store.redis.wire import Complaint, Line
 
-__all__ = ["VERSION", "ensure", "migrate", "warn"]
+__all__ = ["VERSION", "ensure", "hush", "migrate", "warn"]
 
 log = logging.getLogger("laneway")
 
@@ -25,6 +25,7 @@ _KEY = STORE + SHARED_KEYS["VERSION"]
 
 #: From version n to n + 1.
 MIGRATIONS: dict[int, Callable[[Line], None]] = {}
+_EVERYTHING = ("", "")
 _warned: set[tuple[str, str]] = set()
 
 
@@ -98,8 +99,13 @@ def warn(line: Line, name: str) -> None:
         _say(name, "it keeps nothing on disk (no appendonly, no save): when it stops, all jobs are lost. Set appendonly yes")
 
 
+def hush() -> None:
+    """Say nothing of that in this process and its children: somebody else does."""
+    _warned.add(_EVERYTHING)
+
+
 def _say(name: str, text: str) -> None:
-    if (name, text) not in _warned:
+    if not _warned & {(name, text), _EVERYTHING}:
         _warned.add((name, text))
         log.warning("%s: %s", name, text)
 

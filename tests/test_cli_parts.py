@@ -16,6 +16,7 @@ from laneway.cli import COMMANDS, laneway
 from laneway.cli.live import divide
 from laneway.cli.table import Column, aligned
 from laneway.cli.table import _fit as fit  # pyright: ignore[reportPrivateUsage]
+from laneway.store.sqlite.schema import VERSION
 from laneway.worker import Worker
 
 
@@ -114,19 +115,20 @@ def test_a_schedule_is_run_paused_and_resumed(desk: Desk) -> None:
 
 
 def test_migrate_says_what_it_did(desk: Desk) -> None:
-    assert desk.json("migrate", "--dry-run") == {"from": None, "to": 1, "dry_run": True}
+    assert desk.json("migrate", "--dry-run") == {"from": None, "to": VERSION, "dry_run": True}
     assert not (desk.folder / "laneway.db").exists()
-    assert desk.run("migrate") == "there is no store yet: one of version 1 was made\n"
-    assert desk.run("migrate") == "the tables have version 1 already: nothing to do\n"
+    assert desk.run("migrate") == f"there is no store yet: one of version {VERSION} was made\n"
+    assert desk.run("migrate") == f"the tables have version {VERSION} already: nothing to do\n"
 
 
 def test_migrate_brings_older_tables_forward(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.run("migrate")
-    monkeypatch.setattr("laneway.store.sqlite.schema.VERSION", 2)
-    monkeypatch.setattr("laneway.store.sqlite.schema.MIGRATIONS", {1: lambda _: None})
-    assert "version 1, and this Laneway uses version 2" in desk.mistake("status", "--store", desk.url, code=1)
-    assert desk.run("migrate", "--dry-run", "--store", desk.url) == "the tables would go from version 1 to 2\n"
-    assert desk.json("migrate", "--store", desk.url) == {"from": 1, "to": 2, "dry_run": False}
+    monkeypatch.setattr("laneway.store.sqlite.schema.VERSION", VERSION + 1)
+    monkeypatch.setattr("laneway.store.sqlite.schema.MIGRATIONS", {VERSION: lambda _: None})
+    newer = VERSION + 1
+    assert f"version {VERSION}, and this Laneway uses version {newer}" in desk.mistake("status", "--store", desk.url, code=1)
+    assert desk.run("migrate", "--dry-run", "--store", desk.url) == f"the tables would go from version {VERSION} to {newer}\n"
+    assert desk.json("migrate", "--store", desk.url) == {"from": VERSION, "to": VERSION + 1, "dry_run": False}
 
 
 def test_tables_of_a_newer_version_are_one_line(desk: Desk) -> None:

@@ -16,6 +16,7 @@ import pytest
 from conftest import Bench, Clock
 from laneway import life
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownQueue
+from laneway.figures import Report
 from laneway.instant import as_datetime
 from laneway.job import Claim, Job, new_id
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
@@ -1396,8 +1397,8 @@ class TestLooking:
         outcomes: list[Outcome] = [Done(), Retrying(0, ERROR), Dead(ERROR), Cancelled()]
         for claimed, outcome in zip(held, outcomes, strict=True):
             settle(store, [claimed], outcome)
-        store.record({"crashed": 2})
-        store.record({"crashed": 1})
+        store.record(Report(counters={"crashed": 2}))
+        store.record(Report(counters={"crashed": 1}))
 
         totals = inspect.totals()
 

@@ -37,6 +37,7 @@ from laneway.store.contract import Slot, Want, WorkerInfo
 from laneway.store.failures import LONG
 from laneway.store.inspect import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
+from laneway.store.sqlite.bell import Bell
 from laneway.store.sqlite.lock import FairLock, FileLock
 from laneway.store.sqlite.sql import SQL
 
@@ -441,12 +442,16 @@ def test_a_newer_version_needs_a_newer_laneway(store: SQLiteStore, path: Path, o
     assert sql(path, "select version from laneway_meta") == [(99,)]
 
 
+def add_a_table(connection: sqlite3.Connection) -> None:
+    connection.execute("create table laneway_new (x)")
+
+
 def test_an_older_version_waits_for_migrate(
     store: SQLiteStore, path: Path, opened: Callable[..., SQLiteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.push([job("a")])
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
-    monkeypatch.setitem(schema.MIGRATIONS, 1, lambda connection: connection.execute("create table laneway_new (x)"))
+    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION - 1, add_a_table)
     newer = opened()
 
     with pytest.raises(SchemaError, match="migrate"):
@@ -467,12 +472,12 @@ def test_a_migration_that_fails_changes_nothing(
 
     store.push([job("a")])
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
-    monkeypatch.setitem(schema.MIGRATIONS, 1, half)
+    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION - 1, half)
 
     with pytest.raises(StoreError, match="nonsense"):
         opened().migrate()
 
-    assert sql(path, "select version from laneway_meta") == [(1,)]
+    assert sql(path, "select version from laneway_meta") == [(schema.VERSION - 1,)]
     assert sql(path, "select count(*) from sqlite_schema where name = 'laneway_new'") == [(0,)]
 
 
@@ -804,3 +809,21 @@ def test_a_wait_costs_nothing_and_an_idle_exchange_writes_nothing(store: SQLiteS
 
     assert other.execute("pragma data_version").fetchone() == before
     other.close()
+
+
+def test_threads_that_ring_at_once_open_one_socket(tmp_path: Path) -> None:
+    bell = Bell(tmp_path, lambda: False)
+    start, found = threading.Barrier(8), list[object]()
+
+    def open_it() -> None:
+        start.wait()
+        found.append(bell._open_mouth())
+
+    threads = [threading.Thread(target=open_it) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    bell.close()
+
+    assert len(set(found)) == 1

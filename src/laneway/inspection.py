@@ -1,4 +1,4 @@
-"""What `app.inspect` and `app.stats` offer: the store's inspection side, for people."""
+"""What `app.inspect` offers: the store's inspection side, for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laneway.explain import Around, explain
 from laneway.instant import When, as_datetime, parse_when
 from laneway.job import STATES, State
 from laneway.lanes import LaneInspection
-from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, Run, WorkerStatus
+from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, WorkerStatus
 from laneway.task import Task, is_task
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from laneway.store.contract import Store
     from laneway.store.inspect import Inspect
 
-__all__ = ["Explanation", "Inspection", "ScheduleInfo", "Stats"]
+__all__ = ["Explanation", "Inspection", "ScheduleInfo"]
 
 
 class Explanation(Struct, frozen=True):
@@ -265,19 +265,3 @@ def _me() -> str:
     except (KeyError, OSError):
         name = "somebody"
     return f"{name}@{socket.gethostname()}"
-
-
-class Stats:
-    """Figures kept by the store."""
-
-    def __init__(self, store: Callable[[], Inspect]) -> None:
-        self._store = store
-
-    def totals(self) -> dict[str, int]:
-        """Return what has happened since the store began: enqueued, processed (done), failed (attempts), retried, dead."""
-        totals = self._store().totals()
-        return {name: totals[name] for name in ("enqueued", "processed", "failed", "retried", "dead")}
-
-    def recent(self, limit: int = 100) -> list[Run]:
-        """Return the last finished runs, newest first; the store keeps 1,000."""
-        return self._store().recent(limit)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from laneway.board import ISOLATED
 from laneway.errors import StoreError, StoreUnavailable
+from laneway.figures import Report
 from laneway.fleet.member import Member
 from laneway.kernel import cause_of_death, memory
 from laneway.life import described, is_stopped, recover_strangers
@@ -141,7 +142,7 @@ class Keeper:
                 alone = f"; what ran runs alone next ({suspects})" if suspects else ""
                 log.warning("%s%s%s", end.said, held, alone)
             if "crash" in end.lost.values():
-                self._store.record({"crashed": 1})
+                self._store.record(Report(counters={"crashed": 1}))
         self._wake()
 
     def _beat(self) -> None:

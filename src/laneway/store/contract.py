@@ -43,6 +43,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from laneway.figures import Report, Seen
 from laneway.job import Claim, Job
 from laneway.outcome import Settled
 
@@ -214,8 +215,17 @@ class Store(Protocol):
         """Keep what runs tell about themselves: (job's id, token, JSON). What is not held any more is passed over."""
         ...
 
-    def record(self, counts: Mapping[str, int]) -> None:
-        """Add to the store's counters what only workers and supervisors can know."""
+    def record(self, report: Report) -> None:
+        """Keep what only workers and supervisors can know: figures, gauges, failures, what was learned, and counters.
+
+        Times are the store's. A report of a worker that has told one with this number, or a higher one, changes nothing: so one
+        whose answer got lost is told again, as it was. A store remembers a worker's last number for a day. Without a worker
+        each report counts.
+        """
+        ...
+
+    def learned(self) -> dict[str, Seen]:
+        """Return what workers have learned about tasks, added up. Only reads: needs no lock."""
         ...
 
     def reserve(self, connections: int) -> None:

@@ -14,9 +14,12 @@ from msgspec import Struct
 
 from laneway.codec import open_body
 from laneway.errors import GarbageError
+from laneway.figures import Depth
 from laneway.instant import as_datetime
 from laneway.job import State
 from laneway.outcome import ErrorInfo
+from laneway.store.faults import ErrorGroup
+from laneway.store.rollup import Kept, Level
 
 __all__ = [
     "LANE_ORDERS",
@@ -356,4 +359,16 @@ class Inspect(Protocol):
 
     def recent(self, limit: int) -> list[Run]:
         """Return the last runs, newest first."""
+        ...
+
+    def figures(self, level: Level, number: int, depth: Depth = "times") -> Kept:
+        """Return the last so many buckets of a level, and no more of them than is wanted."""
+        ...
+
+    def errors(self, limit: int) -> list[ErrorGroup]:
+        """Return failures by kind, the last seen first."""
+        ...
+
+    def forget_error(self, id: str) -> bool:  # noqa: A002
+        """Forget a kind of failure, until it is seen again. False if it is not known."""
         ...

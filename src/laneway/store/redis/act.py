@@ -107,3 +107,7 @@ class Acting(Looking):
     def tell(self, worker: str, command: str) -> bool:
         """Leave a command for a worker's next beat."""
         return bool(self._store.wire.ask(("EVALSHA", script("tell").digest, 1, WORKERS, worker, command)))
+
+    def forget_error(self, id: str) -> bool:  # noqa: A002
+        """Forget a kind of failure."""
+        return self._store.statistics.forget_fault(id)

@@ -38,6 +38,7 @@ QUEUE_KEYS = {
     "RESULT": "result:",  # string per id: until when it is kept, and the result; goes by itself
     "SLOTS": "slots",  # hash: schedule → its last slot
     "BELL": "bell",  # list: one entry if somebody is to look; fades by itself
+    "ARRIVED": "arrived",  # hash: stretch of ten seconds and task → how many jobs or payloads came; see statistics.py
     "WAITS": "waits:",  # zset per lane of a collector: arrival and digest of a payload that waits or gathers → score
     "BODIES": "bodies:",  # hash per lane: digest → arrival, score, body
     "RUNS": "runs:",  # the same two, of payloads that run
@@ -52,6 +53,17 @@ SHARED_KEYS = {
     "SKIPPED": "slots",  # hash: schedule → up to where it advanced without jobs
     "PAUSED": "paused_schedules",  # hash: schedule → by whom
     "NEWS": "bell",  # list: one entry if there is a new queue
+    "STATISTICS": "statistics",  # hash: now, closed (up to which stretch all is added up), closing (until when somebody does it)
+    "FIGURES": "figures:",  # hash per level, in seconds: number of the level → a bucket's figures
+    "REPORTS": "reports:",  # list per stretch: what was reported, and is not added up
+    "OPEN": "open",  # set: the stretches that have such a list
+    "REPORTERS": "reporters",  # hash: worker → number of its last report
+    "REPORTED": "reported",  # zset: worker → when that was
+    "FAULTS": "faults",  # hash: id of a kind of failure → its last one, JSON
+    "FAULT_COUNTS": "fault_counts",  # hash: the same → how often it was seen
+    "FAULT_FIRST": "fault_first",  # hash: the same → when it was seen first
+    "FAULT_LAST": "fault_last",  # zset: the same → when it was seen last
+    "LEARNED": "learned",  # hash: task → what workers learned about it, six numbers
 }
 
 #: Of the workers, behind `WORKERS`.

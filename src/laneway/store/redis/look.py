@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from laneway.errors import NotFound
+from laneway.figures import Depth
 from laneway.job import STATES
 from laneway.outcome import ErrorInfo
+from laneway.store.faults import ErrorGroup
 from laneway.store.inspect import (
     Counts,
     Filter,
@@ -31,6 +33,7 @@ from laneway.store.redis.reading import held_job, job_info, number, queue_info, 
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.store import RedisStore
 from laneway.store.redis.wire import Command
+from laneway.store.rollup import Kept, Level
 from laneway.store.workers import Held, read_worker, status
 
 __all__ = ["Found", "Looking"]
@@ -175,6 +178,16 @@ class Looking:
                 break
             runs += reversed(runs_of(portion))
         return runs[: min(limit, KEEP_RUNS)]
+
+    # -- statistics ------------------------------------------------------------------------------------------
+
+    def figures(self, level: Level, number: int, depth: Depth = "times") -> Kept:
+        """Return the last so many buckets of a level."""
+        return self._store.statistics.figures(self._store.now(), level, number, depth)
+
+    def errors(self, limit: int) -> list[ErrorGroup]:
+        """Return failures by kind, the last seen first."""
+        return self._store.statistics.faults(limit)
 
     # -- lanes -----------------------------------------------------------------------------------------------
 

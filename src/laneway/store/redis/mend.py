@@ -24,7 +24,9 @@ log = logging.getLogger("laneway")
 PORTION = 500
 ASIDE = "garbage:"
 
-_HASHES = ("META", "JOB", "LANES", "RUNNING", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "SLOTS", "BODIES", "RUN_BODIES")
+_HASHES = (
+    "META", "JOB", "LANES", "RUNNING", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "SLOTS", "BODIES", "RUN_BODIES", "ARRIVED",
+)  # fmt: skip
 _ZSETS = ("DUE", "RETRY", "PARKED", "DEAD", "HALTED", "WAITS", "RUNS")
 #: What type each key has, by what it begins with behind the queue's base.
 _TYPES = {

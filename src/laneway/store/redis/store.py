@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from laneway.errors import StoreCorrupt, StoreError
+from laneway.figures import Report, Seen
 from laneway.job import Job
 from laneway.life import Observer
 from laneway.outcome import ErrorInfo, Settled
@@ -27,6 +28,7 @@ from laneway.store.redis.keys import NUMBERS, SHARED_KEYS, STORE, WORKER_KEYS, W
 from laneway.store.redis.push import Push
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
+from laneway.store.redis.statistics import Statistics
 from laneway.store.redis.wire import Command, Line, Wire
 from laneway.store.workers import read_worker
 
@@ -80,6 +82,7 @@ class RedisStore:
         self.wire.on_fork = self.bell.after_fork
         self._push = Push(self.wire, self.queues, self.clock)
         self._exchanges = Exchanges(self.wire, self.queues, self.clock)
+        self.statistics = Statistics(self.wire, self.queues)
         self._observer = Observer(dead_after)
 
     def __str__(self) -> str:
@@ -290,9 +293,13 @@ class RedisStore:
             for start in range(0, len(parts), step)
         ])  # fmt: skip
 
-    def record(self, counts: Mapping[str, int]) -> None:
-        """Add to the store's counters."""
-        self.wire.ask_all([("HINCRBY", STORE + SHARED_KEYS["COUNTERS"], name, by) for name, by in counts.items()])
+    def record(self, report: Report) -> None:
+        """Keep what a worker reports. See the contract."""
+        self.statistics.record(report, self.clock())
+
+    def learned(self) -> dict[str, Seen]:
+        """Return what workers have learned about tasks. See the contract."""
+        return self.statistics.learned()
 
     def reserve(self, connections: int) -> None:
         """Allow so many connections at once; the one that waits for jobs comes on top."""

@@ -129,6 +129,11 @@ class Acting:
             turn.execute(SQL["command_write"], (f"{found[0] or ''} {command}".strip(), worker))
         return True
 
+    def forget_error(self, id: str) -> bool:  # noqa: A002
+        """Forget a kind of failure."""
+        with self._store.turn() as turn:
+            return turn.execute(SQL["fault_forget"], (id,)).rowcount > 0
+
 
 # -- actions -----------------------------------------------------------------------------------------------------
 

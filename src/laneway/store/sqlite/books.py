@@ -69,6 +69,9 @@ class Books(Struct):
     recovered: int = 0
     refused: int = 0
     queues: list[Queue] = []
+    arrived: dict[str, dict[str, int]] = {}  #: queue → task → how many came since
+    arrived_at: int = 0  #: this stretch of ten seconds began, microseconds; see statistics.py
+    closed: int = 0  #: statistics up to here are added up, microseconds
 
 
 _books = msgspec.json.Decoder(Books)

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from laneway.errors import NotFound
+from laneway.figures import Depth
 from laneway.instant import as_datetime
 from laneway.job import STATES, State
 from laneway.outcome import Notes
 from laneway.store.failures import read_errors
+from laneway.store.faults import ErrorGroup
 from laneway.store.inspect import (
     Counts,
     Filter,
@@ -24,10 +26,12 @@ from laneway.store.inspect import (
     StoredResult,
     WorkerStatus,
 )
+from laneway.store.rollup import Kept, Level
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, ripen
 from laneway.store.sqlite.filters import COLUMNS, condition
 from laneway.store.sqlite.look_lanes import list_lanes, list_payloads
 from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.statistics import read_faults, read_figures
 from laneway.store.sqlite.store import SQLiteStore
 from laneway.store.sqlite.turn import KEEP_RUNS, Row
 from laneway.store.sqlite.workers import list_workers
@@ -159,6 +163,16 @@ class Looking:
         """Return the last runs, newest first."""
         with self._store.database.reading() as connection:
             return _recent(connection)[:limit]
+
+    def figures(self, level: Level, number: int, depth: Depth = "times") -> Kept:
+        """Return the last so many buckets of a level."""
+        with self._store.database.reading() as connection:
+            return read_figures(connection, self._store.read_books(connection), level, number, depth)
+
+    def errors(self, limit: int) -> list[ErrorGroup]:
+        """Return failures by kind, the last seen first."""
+        with self._store.database.reading() as connection:
+            return read_faults(connection, limit)
 
 
 def _recent(connection: sqlite3.Connection) -> list[Run]:

@@ -6,19 +6,23 @@ the database itself says so, by its two unique indexes. Who asks hears which job
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 
 from laneway.errors import WrongQueue
 from laneway.job import Job
 from laneway.store.sqlite.books import READY, SCHEDULED
 from laneway.store.sqlite.gather import gather
 from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.statistics import arrive
 from laneway.store.sqlite.turn import Turn
 
 __all__ = ["push"]
 
 #: seq, id, queue, task, lane, rank, place, due, enqueued, body
 Pushed = tuple[int, str, str, str, str | None, int, int, int, int, bytes]
+_queue_and_task = itemgetter(2, 3)
 
 
 def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
@@ -34,6 +38,7 @@ def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     _settle_kind(turn, of_jobs, collects=False)
     _settle_kind(turn, of_collectors, collects=True)
     gather(turn, payloads)
+    arrive(turn, Counter((job.queue, job.task) for job in payloads))
     answers = iter(_push_jobs(turn, plain))
     return [next(answers) if job.gather is None else None for job in jobs]
 
@@ -84,6 +89,7 @@ def _in_stead(turn: Turn, job: Job, seq: int) -> str:
 def _count(turn: Turn, rows: list[Pushed]) -> None:
     """Count new jobs."""
     turn.books.enqueued += len(rows)
+    arrive(turn, {_queue_and_task(rows[0]): 1} if len(rows) == 1 else Counter(map(_queue_and_task, rows)))
     for _, _, name, _, _, rank, _, due, _, _ in rows:
         queue = turn.queue(name)
         if due <= queue.ripe:

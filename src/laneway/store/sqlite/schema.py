@@ -15,10 +15,12 @@ from laneway.store.sqlite.sql import SQL
 
 __all__ = ["VERSION", "ensure", "is_there", "migrate"]
 
-VERSION = 1
+VERSION = 2
 
 #: From version n to n + 1, each in the same transaction as the new number.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
+    1: lambda connection: _make_tables(connection, "schema_statistics"),
+}
 
 
 def ensure(connection: sqlite3.Connection, name: str) -> None:
@@ -66,10 +68,15 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    for statement in SQL["schema"].split(";"):
+    _make_tables(connection, "schema")
+    _make_tables(connection, "schema_statistics")
+    connection.execute("insert into laneway_meta values (1, ?, ?, x'')", (VERSION, encode(Books())))
+
+
+def _make_tables(connection: sqlite3.Connection, name: str) -> None:
+    for statement in SQL[name].split(";"):
         if statement.strip():
             connection.execute(statement)
-    connection.execute("insert into laneway_meta values (1, ?, ?, x'')", (VERSION, encode(Books())))
 
 
 def _version(connection: sqlite3.Connection, name: str) -> int | None:

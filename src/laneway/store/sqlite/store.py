@@ -16,12 +16,13 @@ from types import MappingProxyType
 import msgspec
 
 from laneway.errors import ConfigError
+from laneway.figures import Report, Seen
 from laneway.instant import now_micros
 from laneway.job import Job
 from laneway.life import Observer
 from laneway.outcome import ErrorInfo, Settled
 from laneway.store.contract import Exchange, Heard, Schedules, Slot, Want, WorkerInfo
-from laneway.store.sqlite import lanes, schema
+from laneway.store.sqlite import lanes, schema, statistics
 from laneway.store.sqlite.bell import Bell
 from laneway.store.sqlite.books import DEAD, READY, Books, decode
 from laneway.store.sqlite.claim import claim, next_due
@@ -198,10 +199,15 @@ class SQLiteStore:
         with self.turn() as turn:
             turn.executemany(SQL["note"], [(told, token) for _, token, told in notes])
 
-    def record(self, counts: Mapping[str, int]) -> None:
-        """Add to the store's counters."""
+    def record(self, report: Report) -> None:
+        """Keep what a worker reports. See the contract."""
         with self.turn() as turn:
-            turn.executemany(SQL["count_add"], counts.items())
+            statistics.record(turn, report)
+
+    def learned(self) -> dict[str, Seen]:
+        """Return what workers have learned about tasks. See the contract."""
+        with self.database.reading() as connection:
+            return statistics.read_learned(connection)
 
     def reserve(self, connections: int) -> None:
         """There are none: a file has one writer at a time."""

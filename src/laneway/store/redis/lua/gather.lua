@@ -1,5 +1,5 @@
 -- gather.lua: payloads of a collector's queue join their lanes, in order.
--- uses  clock jobs lanes
+-- uses  clock arrived jobs lanes
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 schedule or ''   4 its slot
 --       then nine per payload: its lane's id, lane, task, when ('' at once, else delay@at), score or '', quiet, longest, digest, body
@@ -61,7 +61,7 @@ local function put_off(lane, when, quiet, longest)
     end
 end
 
-local lanes, order = {}, {}
+local lanes, order, tasks = {}, {}, {}
 for n = 5, #ARGV, 9 do
     local id = ARGV[n]
     local lane = lanes[id]
@@ -78,6 +78,7 @@ for n = 5, #ARGV, 9 do
         lanes[id] = lane
         order[#order + 1] = lane
     end
+    tasks[ARGV[n + 2]] = (tasks[ARGV[n + 2]] or 0) + 1
     put_off(lane, ARGV[n + 3], tonumber(ARGV[n + 5]), tonumber(ARGV[n + 6]))
     local score = tonumber(ARGV[n + 4])
     if not score then
@@ -101,6 +102,9 @@ for _, lane in ipairs(order) do
     end
 end
 call('HSET', META, 'score', string.format('%.17g', last_score))
+for task, times in pairs(tasks) do
+    arrive(now, task, times)
+end
 changed = true
 finish(ready())
 return 0

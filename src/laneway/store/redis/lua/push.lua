@@ -1,5 +1,5 @@
 -- push.lua: take jobs of one queue, in order. It never looks at their lanes.
--- uses  clock
+-- uses  clock arrived
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 how many sequence numbers the whole push takes
 --       4 which of them these jobs have, a msgpack list, or '' if one after the other   5 schedule or ''   6 its slot
@@ -34,6 +34,7 @@ if #ARGV == 9 and ARGV[8] == '' and ARGV[5] == '' and meta[3] and ARGV[9]:sub(1,
         ring()
     end
     call('HSET', META, 'now', now, 'seq', seq, 'enqueued', (tonumber(meta[4]) or 0) + 1)
+    arrive(now, struct.unpack('>I2c0', ARGV[9], 3), 1)
     return 0
 end
 
@@ -76,7 +77,7 @@ local function unique_key(rest)
     return (struct.unpack('>I2c0', rest, at))
 end
 
-local jobs, due_by_rank, heads, answers, taken = {}, {}, {}, {}, 0
+local jobs, due_by_rank, heads, answers, tasks, taken = {}, {}, {}, {}, {}, 0
 local pack = struct.pack
 for n = 1, number do
     local id, when, rest = ARGV[4 + 3 * n], ARGV[5 + 3 * n], ARGV[6 + 3 * n]
@@ -117,6 +118,8 @@ for n = 1, number do
         end
         there[id] = true
         taken = taken + 1
+        local task = task_of(rest:byte(1), rest, 3)
+        tasks[task] = (tasks[task] or 0) + 1
     end
 end
 
@@ -133,6 +136,9 @@ if taken > 0 then
         end
     end
     call('HINCRBY', META, 'enqueued', taken)
+    for task, times in pairs(tasks) do
+        arrive(now, task, times)
+    end
 end
 call('HSET', META, 'now', now, 'seq', first + ARGV[3] - 1)
 if not meta[3] then

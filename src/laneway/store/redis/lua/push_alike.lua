@@ -1,5 +1,5 @@
 -- push_alike.lua: take new jobs that begin alike into a queue that has had some, in order. Whatever is unusual is left to push.lua.
--- uses  clock
+-- uses  clock arrived
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 when: '' at once, else delay@at   3 what their records begin with: flags, rank, and what comes after
 --       the numbers; then all ids, then for each what its record goes on with
@@ -63,6 +63,18 @@ if rank ~= 100 and not (meta[6] or ''):find(string.char(rank), 1, true) then
     call('HSET', META, 'ranks', (meta[6] or '') .. string.char(rank))
 end
 call('HSET', META, 'now', now, 'seq', seq + number - 1, 'enqueued', (tonumber(meta[4]) or 0) + number)
+if more ~= '' then
+    arrive(now, task_of(flags, ARGV[3], 3), number)
+else
+    local tasks = {}
+    for n = 1, number do
+        local task = task_of(flags, ARGV[3 + number + n], 1)
+        tasks[task] = (tasks[task] or 0) + 1
+    end
+    for task, times in pairs(tasks) do
+        arrive(now, task, times)
+    end
+end
 -- Who waits knows when the first is due: it must hear of one that comes before.
 if call('ZRANGE', due_key, 0, 0)[1] == waits[2] then
     ring()

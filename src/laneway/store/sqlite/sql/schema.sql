@@ -1,4 +1,4 @@
--- schema.sql: all tables of version 1.
+-- schema.sql: the tables that were there with version 1.
 
 -- One row. All that is counted stands in one place, so that a step of the store writes one page for it.
 create table laneway_meta (

@@ -1,0 +1,3 @@
+-- learned.sql: what is known about tasks.
+-- returns task, seen
+select task, seen from laneway_learned

@@ -1,0 +1,3 @@
+-- reports_drop.sql: it is added up.
+-- takes up to when
+delete from laneway_report where at < ?

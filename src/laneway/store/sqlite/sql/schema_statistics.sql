@@ -1,0 +1,47 @@
+-- schema_statistics.sql: the tables of statistics, which came with version 2.
+
+-- Buckets: stretches of ten seconds, minutes and days, each as one value with all queues and tasks, see figures.py.
+create table laneway_figures (
+    level   integer not null,              -- how long it is, microseconds
+    at      integer not null,              -- when it began, microseconds
+    figures blob not null,
+    primary key (level, at)
+) strict;
+
+-- What workers reported and nobody has added up yet.
+create table laneway_report (
+    number integer primary key,
+    at     integer not null,               -- the stretch of ten seconds it came in
+    report blob not null
+) strict;
+
+-- What arrived and nobody has added up yet; the very last stands in the books.
+create table laneway_arrived (
+    at     integer not null,               -- as above
+    queue  text not null,
+    task   text not null,
+    number integer not null,
+    primary key (at, queue, task)
+) strict, without rowid;
+
+-- Who reported, so that a report that comes twice counts once.
+create table laneway_reporter (
+    worker text primary key,
+    number integer not null,               -- of its last report
+    at     integer not null
+) strict, without rowid;
+
+create table laneway_fault (
+    id     text primary key,
+    count  integer not null,
+    first  integer not null,               -- seen, microseconds
+    last   integer not null,
+    sample blob not null                   -- JSON, see faults.py
+) strict;
+create index laneway_fault_last on laneway_fault (last);
+
+-- What workers learned about tasks, see learn.py.
+create table laneway_learned (
+    task text primary key,
+    seen blob not null                     -- six numbers, JSON
+) strict, without rowid;

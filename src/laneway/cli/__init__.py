@@ -22,7 +22,8 @@ from laneway.errors import LanewayError, NotFound, ResultError, StoreError
 __all__ = ["COMMANDS", "laneway", "main"]
 
 COMMANDS = (
-    "worker", "status", "top", "jobs", "queues", "lanes", "workers", "schedules", "enqueue", "plan", "migrate", "config", "demo",
+    "worker", "status", "top", "jobs", "queues", "lanes", "workers", "schedules", "enqueue", "plan", "dashboard",
+    "migrate", "config", "demo",
 )  # fmt: skip
 
 EPILOG = """\

@@ -1,0 +1,129 @@
+"""`laneway dashboard`: serve an app's dashboard and API."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
+
+if TYPE_CHECKING:
+    from laneway.app import App
+
+__all__ = ["dashboard"]
+
+
+@click.command(
+    "dashboard", cls=Command,
+    epilog=examples(
+        "laneway dashboard",
+        "laneway dashboard shop.jobs:app --port 9000 --read-only",
+        "laneway dashboard --store redis://db/0 --host 0.0.0.0",
+    ),
+)  # fmt: skip
+@app_argument
+@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", metavar="N", type=click.IntRange(0, 65_535), default=8080, show_default=True, help="0 takes a free one.")
+@click.option("--read-only", is_flag=True, help="Nobody may act.")
+@click.option("--open-health", is_flag=True, help="Everybody may ask /healthz, and hears no reasons.")
+@app_options
+@json_option
+def dashboard(
+    app_name: str | None, host: str, port: int, read_only: bool, open_health: bool, app_option: str | None, store: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Serve the dashboard, its API, /healthz and /metrics.
+
+    On this machine it is open to this machine alone. Elsewhere it needs credentials: LANEWAY_DASHBOARD_USER and
+    LANEWAY_DASHBOARD_PASSWORD, or LANEWAY_DASHBOARD_TOKEN. It needs laneway[web].
+    """
+    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
+
+    try:
+        from laneway.web import dashboard as make  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigError(f'laneway dashboard needs {error.name}: pip install "laneway[web]"') from None
+    with opened(app_option, store, app_name, tasks=True, looks=False) as app:
+        _check_url(app)
+        site = make(app, read_only=read_only, open_health=open_health)
+        _check_host(host, guarded=site.state.laneway.access.guarded)
+        listening = _listen(host, port)
+        url = _url(host, listening.getsockname()[1])
+        said(_opening(app, url, read_only), {"url": url, "store": _store(app), "read_only": read_only}, as_json)
+        sys.stdout.flush()
+        _serve(site, listening)
+
+
+def _check_url(app: App) -> None:
+    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
+    from laneway.store import check_url  # noqa: PLC0415
+
+    if not check_url(app.url).path:
+        raise ConfigError(f"{app.url} is a store in the memory of one process: no other can look at it")
+
+
+def _check_host(host: str, *, guarded: bool) -> None:
+    """Refuse to be open to all."""
+    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
+    from laneway.web.access import is_loopback  # noqa: PLC0415
+
+    if not guarded and not is_loopback(host):
+        raise ConfigError(
+            f"--host {host} can be reached from other machines, and there are no credentials: set LANEWAY_DASHBOARD_USER and "
+            "LANEWAY_DASHBOARD_PASSWORD, or LANEWAY_DASHBOARD_TOKEN; or leave out --host and use an SSH tunnel"
+        )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host} port {port}: {error.strerror}. Choose another with --port") from None
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _store(app: App) -> str:
+    from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
+
+    return safe_url(app.url)
+
+
+def _opening(app: App, url: str, read_only: bool) -> str:
+    return f"dashboard of {_store(app)} on {url}{', read-only' if read_only else ''}. Ctrl-C ends it"
+
+
+def _start_logging() -> None:
+    """Show what is done (`laneway.audit`) and what goes wrong, unless the app has set up logging itself."""
+    log = logging.getLogger("laneway")
+    if not logging.getLogger().handlers and not log.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+
+
+def _serve(site: Any, listening: socket.socket) -> None:
+    """Serve until a signal; those who listen to the live stream are let go."""
+    import uvicorn  # noqa: PLC0415 - the help needs none of it
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: object) -> None:  # noqa: ARG002 - as uvicorn calls it
+            self.force_exit = self.should_exit
+            self.should_exit = True
+            site.state.laneway.live.close()
+
+    _start_logging()
+    # What a proxy says about a client is no proof: nobody is let in for an address it names.
+    config = uvicorn.Config(
+        site, log_config=None, access_log=False, proxy_headers=False, server_header=False, lifespan="off",
+        timeout_graceful_shutdown=3,
+    )  # fmt: skip
+    Server(config).run(sockets=[listening])

@@ -1,0 +1,240 @@
+"""What can be done: everything `app.inspect` does to jobs, queues, lanes, workers and schedules.
+
+One job is acted on at once. All that match filters, or are named, and whatever else may take long, is an operation: the answer is
+202 and its id. Which jobs are meant is found first; then they are changed in portions, those that still match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from laneway.cli.known import check_queue, collects
+from laneway.locate import load_tasks
+from laneway.web.api import FILTERS, LANE, job_id
+from laneway.web.ask import Answer, Ask, bad
+from laneway.web.endpoint import Endpoint
+from laneway.web.look import WAITING
+from laneway.web.operations import Operation, Work
+from laneway.web.refused import Refused
+
+__all__ = ["ACTIONS"]
+
+#: So many jobs are changed at a time. A store looks up each among the ids of its portion: more would not be faster.
+PORTION = 100
+#: So many are found at a time.
+FOUND = 5_000
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------
+
+
+def act(verb: str, ask: Ask) -> object:
+    """Act on one job."""
+    id_ = job_id(ask)
+    call = getattr(ask.app.inspect, verb)
+    if not (call(id_, ask.when()) if verb == "reschedule" else call(id_)):
+        found = ask.app.inspect.job(id_)
+        state = "gone" if found is None else found.state
+        raise Refused(409, "nothing_to_do", f"{id_} is {state}: there is nothing to {verb}")
+    return {"id": id_, "matched": 1, "changed": 1, "dry_run": False}
+
+
+def act_all(verb: str, ask: Ask) -> object:
+    """Act on all jobs that match, or are named."""
+    which, ids = ask.which(), ask.ids()
+    if ids is not None and which:
+        raise bad("ids and filters together: use one of them")
+    if ids is None and not which and not ask.flag("all"):
+        raise bad(f'say which jobs: {", ".join(FILTERS)}, or ids; all of them with {{"all": true}}')
+    more = (ask.when(),) if verb == "reschedule" else ()
+    # Of a collector `retry` would make lanes due that wait for their time: they are not meant unless it is said.
+    states = [which.pop("state")] if "state" in which else ["retrying", "dead"] if verb == "retry" and ids is None else [None]
+    if ask.flag("dry_run"):
+        count = ask.app.inspect.count
+        matched = len(ids) if ids is not None else sum(count(state, **which) for state in states)
+        return {"matched": matched, "changed": 0, "dry_run": True}
+    call = partial(getattr(ask.app.inspect, f"{verb}_all"), *more)
+
+    def work(operation: Operation) -> None:
+        named = {state: list(ids) if ids is not None else _find(ask, state, which) for state in states}
+        operation.total = sum(map(len, named.values()))
+        for state, found in named.items():
+            for start in range(0, len(found), PORTION):
+                portion = tuple(found[start : start + PORTION])
+                operation.changed += call(state, **which, ids=portion)
+                operation.done += len(portion)
+
+    return _begin(ask, f"jobs.{verb}_all", work)
+
+
+def _find(ask: Ask, state: str | None, which: dict[str, Any]) -> list[str]:
+    found: list[str] = []
+    after = None
+    while True:
+        page = ask.app.inspect.jobs(state, **which, limit=FOUND, after=after)
+        found += [job.id for job in page]
+        after = page.next
+        if after is None:
+            return found
+
+
+def _begin(ask: Ask, action: str, work: Work) -> Answer:
+    """Start an operation, and say where it can be watched."""
+    made = Operation(action, ask.site.documents.safe({**ask.path, **ask.given}), ask.caller.who)
+    operation = ask.site.operations.start(made, work)
+    return Answer(operation.document, 202, {"Location": f"{ask.root}/api/v1/operations/{operation.id}"})
+
+
+# -- queues ------------------------------------------------------------------------------------------------------
+
+
+def pause(ask: Ask) -> object:
+    """Stop claims from a queue."""
+    load_tasks(ask.app)
+    ask.app.inspect.pause(ask.path["queue"], by=ask.caller.who)
+    return {"name": ask.path["queue"], "paused": True}
+
+
+def resume(ask: Ask) -> object:
+    """Let a paused queue go on."""
+    load_tasks(ask.app)
+    ask.app.inspect.resume(ask.path["queue"])
+    return {"name": ask.path["queue"], "paused": False}
+
+
+def clear(ask: Ask) -> object:
+    """Remove all waiting jobs of a queue."""
+    name = ask.path["queue"]
+    check_queue(ask.app, name)
+
+    def waiting() -> int:
+        found = (queue.counts for queue in ask.app.inspect.queues() if queue.name == name)
+        return sum(counts[state] for counts in found for state in WAITING)
+
+    if ask.flag("dry_run"):
+        return {"matched": waiting(), "changed": 0, "dry_run": True}
+
+    def work(operation: Operation) -> None:
+        total = operation.total = waiting()
+        operation.measure = lambda: max(total - waiting(), 0)
+        operation.changed = ask.app.inspect.clear(name)
+        operation.total = operation.done = max(operation.changed, total)
+
+    return _begin(ask, "queue.clear", work)
+
+
+# -- lanes -------------------------------------------------------------------------------------------------------
+
+
+def run_lane(ask: Ask) -> object:
+    """Let a lane run now."""
+    queue, lane = ask.lane()
+    if not ask.app.inspect.run_lane(queue, lane):
+        found = ask.app.inspect.lane(queue, lane)
+        raise Refused(409, "nothing_to_do", f"lane {lane} of {queue} is {found.state}: api/v1/lane says what it waits for")
+    return {"queue": queue, "lane": lane, "matched": 1, "changed": 1}
+
+
+def run_lanes(ask: Ask) -> object:
+    """Let all lanes of a collector run now."""
+    queue = ask.needed("queue")
+    check_queue(ask.app, queue)
+    if not collects(ask.app, queue):
+        raise bad(f"queue {queue} is no collector's: act on its jobs with api/v1/jobs/retry_all")
+
+    def work(operation: Operation) -> None:
+        operation.changed = operation.total = operation.done = ask.app.inspect.run_lanes(queue)
+
+    return _begin(ask, "lanes.run_all", work)
+
+
+def drop_oldest(ask: Ask) -> object:
+    """Remove a lane's oldest payload."""
+    queue, lane = ask.lane()
+    found = ask.app.inspect.lane(queue, lane)
+    if not found.collects:
+        raise bad(f"lane {lane} of {queue} has jobs, not payloads: delete its head, job {found.head}")
+    dropped = ask.app.inspect.drop_oldest(queue, lane)
+    if dropped is None:
+        raise Refused(409, "nothing_to_do", f"in lane {lane} of {queue} nothing waits: what is in it runs")
+    document = ask.site.documents.payload(dropped)
+    return {"queue": queue, "lane": lane, "payload": document["payload"], "score": dropped.score, "left": found.size - 1}
+
+
+def drop_lane(ask: Ask) -> object:
+    """Remove a lane with all that is in it."""
+    queue, lane = ask.lane()
+    size = ask.app.inspect.lane(queue, lane).size
+
+    def work(operation: Operation) -> None:
+        operation.total = size
+        operation.changed = ask.app.inspect.drop_lane(queue, lane)
+        operation.done = size
+
+    return _begin(ask, "lane.drop", work)
+
+
+# -- workers, schedules, errors ----------------------------------------------------------------------------------
+
+
+def tell(command: str, ask: Ask) -> object:
+    """Leave a command for a worker's next beat."""
+    getattr(ask.app.inspect, command)(ask.path["id"])
+    return {"id": ask.path["id"], "told": command}
+
+
+def pause_schedule(ask: Ask) -> object:
+    """Let a schedule's slots pass."""
+    load_tasks(ask.app)
+    ask.app.inspect.pause_schedule(ask.path["task"], by=ask.caller.who)
+    return {"task": ask.path["task"], "paused": True}
+
+
+def resume_schedule(ask: Ask) -> object:
+    """Let a paused schedule go on."""
+    load_tasks(ask.app)
+    ask.app.inspect.resume_schedule(ask.path["task"])
+    return {"task": ask.path["task"], "paused": False}
+
+
+def run_schedule(ask: Ask) -> object:
+    """Enqueue a schedule's job now."""
+    load_tasks(ask.app)
+    job = ask.app.inspect.run_schedule(ask.path["task"])
+    return {"id": job.id, "created": job.created}
+
+
+def forget_error(ask: Ask) -> object:
+    """Forget a kind of failure, until it is seen again."""
+    if not ask.app.stats.forget_error(ask.path["id"]):
+        raise Refused(404, "unknown_error", f'no failures "{ask.path["id"][:100]}" are known: api/v1/stats/errors lists them')
+    return {"id": ask.path["id"], "forgotten": True}
+
+
+def _post(path: str, action: str, answer: Callable[[Ask], object], *takes: str) -> Endpoint:
+    return Endpoint("POST", path, answer, takes, action)
+
+
+WHEN = ("in", "at")
+VERBS: dict[str, tuple[str, ...]] = {"retry": (), "cancel": (), "kill": (), "delete": (), "reschedule": WHEN}
+
+ACTIONS = (
+    *(_post(f"/api/v1/jobs/{verb}_all", f"jobs.{verb}_all", partial(act_all, verb), *FILTERS, "ids", "all", "dry_run", *more)
+      for verb, more in VERBS.items()),
+    *(_post(f"/api/v1/jobs/{{id}}/{verb}", f"job.{verb}", partial(act, verb), *more) for verb, more in VERBS.items()),
+    _post("/api/v1/queues/{queue}/pause", "queue.pause", pause),
+    _post("/api/v1/queues/{queue}/resume", "queue.resume", resume),
+    _post("/api/v1/queues/{queue}/clear", "queue.clear", clear, "dry_run"),
+    _post("/api/v1/lane/run", "lane.run", run_lane, *LANE),
+    _post("/api/v1/lane/drop-oldest", "lane.drop_oldest", drop_oldest, *LANE),
+    _post("/api/v1/lane/drop", "lane.drop", drop_lane, *LANE),
+    _post("/api/v1/lanes/run_all", "lanes.run_all", run_lanes, "queue"),
+    _post("/api/v1/workers/{id}/quiet", "worker.quiet", partial(tell, "quiet")),
+    _post("/api/v1/workers/{id}/stop", "worker.stop", partial(tell, "stop")),
+    _post("/api/v1/schedules/{task:path}/pause", "schedule.pause", pause_schedule),
+    _post("/api/v1/schedules/{task:path}/resume", "schedule.resume", resume_schedule),
+    _post("/api/v1/schedules/{task:path}/run", "schedule.run", run_schedule),
+    _post("/api/v1/stats/errors/{id}/forget", "error.forget", forget_error),
+)  # fmt: skip

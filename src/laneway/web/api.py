@@ -1,0 +1,307 @@
+"""What can be looked at: everything `app.inspect` and `app.stats` show.
+
+Each function answers one endpoint; the table at the end says which. No function looks at all jobs; those that list or count jobs
+cost what the store's own lists cost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import laneway as front
+from laneway.cli import plan_views
+from laneway.cli.plan_live import observed
+from laneway.config import safe_url
+from laneway.errors import StoreError, UnknownJob, UnknownQueue
+from laneway.job import check_id
+from laneway.locate import load_tasks
+from laneway.plan import Load, Machine, plan
+from laneway.web import documents
+from laneway.web.ask import Answer, Ask, bad
+from laneway.web.documents import figures
+from laneway.web.endpoint import Endpoint
+from laneway.web.health import Health
+from laneway.web.look import lags_of, look
+from laneway.web.metrics import CONTENT_TYPE
+from laneway.worker.learn import Learner
+
+__all__ = ["FILTERS", "LANE", "LOOKS", "PLAN", "RUNS", "capacity", "job_id"]
+
+#: Which jobs.
+FILTERS = ("state", "queue", "task", "lane", "error", "failing")
+PAGE = ("limit", "after")
+#: How many of a finished job's runs are looked through: all that the store keeps.
+RUNS = 1000
+
+
+def session(ask: Ask) -> object:
+    """Say who asks, what they may do, and what actions by a browser need."""
+    return {
+        "who": ask.caller.who,
+        "may": ask.caller.may,
+        "read_only": ask.site.access.read_only,
+        "csrf_token": ask.site.access.csrf_token(ask.caller),
+        "version": front.__version__,
+        "store": safe_url(ask.app.url),
+    }
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------
+
+
+def counts(ask: Ask) -> object:
+    """Count the jobs in each state."""
+    return ask.app.inspect.counts()
+
+
+def jobs(ask: Ask) -> object:
+    """List jobs."""
+    page = ask.app.inspect.jobs(**ask.which(), **ask.page(), newest=ask.flag("newest"))
+    return {"jobs": [ask.site.documents.entry(job) for job in page], "next": page.next}
+
+
+def count(ask: Ask) -> object:
+    """Count the jobs that match."""
+    which = ask.which()
+    if {*which} <= {"state", "queue"}:  # the store keeps these
+        found = [queue.counts for queue in ask.app.inspect.queues() if which.get("queue", queue.name) == queue.name]
+        return {
+            "count": sum(number for counted in found for state, number in counted.items() if which.get("state", state) == state)
+        }
+    return {"count": ask.app.inspect.count(**which)}
+
+
+def job_id(ask: Ask) -> str:
+    """Return the id in the path."""
+    try:
+        return check_id(ask.path["id"])
+    except ValueError as error:
+        raise UnknownJob(str(error)) from None
+
+
+def job(ask: Ask) -> object:
+    """Show everything about a job; of one that has finished its last run."""
+    id_ = job_id(ask)
+    found = ask.app.inspect.job(id_)
+    if found is not None:
+        return ask.site.documents.job(found, ask.app.inspect.explain(id_).reasons)
+    run = next((run for run in ask.app.stats.recent(RUNS) if run.id == id_), None)
+    if run is None:
+        raise UnknownJob(f'no job "{id_}" is in the store: it has finished so long ago that nobody remembers, or never was')
+    return ask.site.documents.run(run, ask.app.store_inspect.result(id_).value)
+
+
+def explain(ask: Ask) -> object:
+    """Say why a job is where it is."""
+    return ask.app.inspect.explain(job_id(ask))
+
+
+# -- queues, lanes, workers, schedules ---------------------------------------------------------------------------
+
+
+def queues(ask: Ask) -> object:
+    """List the queues."""
+    found = ask.app.inspect.queues()
+    lags = lags_of(ask.app, found)
+    return {"queues": [documents.queue(queue, lags[queue.name]) for queue in found]}
+
+
+def queue(ask: Ask) -> object:
+    """Show a queue."""
+    found = next((queue for queue in ask.app.inspect.queues() if queue.name == ask.path["queue"]), None)
+    if found is None:
+        raise UnknownQueue(f'no queue "{ask.path["queue"]}" has had a job: api/v1/queues lists those that have')
+    return documents.queue(found, lags_of(ask.app, [found])[found.name])
+
+
+def lanes(ask: Ask) -> object:
+    """List lanes that have something to do."""
+    page = ask.app.inspect.lanes(ask.text("queue") or None, order=ask.text("order") or "lag", **ask.page())
+    return {"lanes": [documents.lane(lane) for lane in page], "next": page.next}
+
+
+def lane(ask: Ask) -> object:
+    """Show a lane, and why it is where it is."""
+    queue, key = ask.lane()
+    found = ask.app.inspect.lane(queue, key)
+    return {**documents.lane(found), "reasons": ask.app.inspect.explain_lane(queue, key).reasons}
+
+
+def payloads(ask: Ask) -> object:
+    """List the payloads of a collector's lane."""
+    queue, key = ask.lane()
+    page = ask.app.inspect.payloads(queue, key, **ask.page())
+    return {"payloads": [ask.site.documents.payload(payload) for payload in page], "next": page.next}
+
+
+def workers(ask: Ask) -> object:
+    """List the workers."""
+    return {"workers": [documents.worker(worker) for worker in ask.app.inspect.workers()]}
+
+
+def schedules(ask: Ask) -> object:
+    """List the schedules of the app."""
+    load_tasks(ask.app)
+    return {"schedules": [documents.schedule(schedule) for schedule in ask.app.inspect.schedules()]}
+
+
+def tasks(ask: Ask) -> object:
+    """List the app's tasks and collectors."""
+    load_tasks(ask.app)
+    return {
+        "tasks": [
+            {"name": name, "queue": task.queue, "collects": name not in ask.app.tasks} for name, task in ask.app.declared.items()
+        ]
+    }
+
+
+def operations(ask: Ask) -> object:
+    """List the operations that this process remembers, the newest first."""
+    return {"operations": [operation.document for operation in ask.site.operations.list()]}
+
+
+def operation(ask: Ask) -> object:
+    """Show an operation, its progress and its result."""
+    return ask.site.operations.find(ask.path["id"]).document
+
+
+# -- figures -----------------------------------------------------------------------------------------------------
+
+
+def stats(ask: Ask) -> object:
+    """Show length, dead and lag, in total and of each queue."""
+    return figures(*ask.site.look())
+
+
+def totals(ask: Ask) -> object:
+    """Return what has happened since the store began."""
+    return ask.app.stats.totals()
+
+
+def recent(ask: Ask) -> object:
+    """List the last runs."""
+    return {"runs": [ask.site.documents.run(run) for run in ask.app.stats.recent(ask.whole("limit", 100, 1, RUNS))]}
+
+
+def _by(ask: Ask) -> dict[str, bool]:
+    by = ask.text("by") or ""
+    if by not in ("", "task", "queue"):
+        raise bad(f"by={by}: use task or queue")
+    return {"by_task": by == "task" or ask.flag("by_task"), "by_queue": by == "queue" or ask.flag("by_queue")}
+
+
+def series(ask: Ask) -> object:
+    """Return a point for each ten seconds."""
+    return {"series": ask.app.stats.series(ask.whole("seconds", 1000, 1, 1_100), **_by(ask))}
+
+
+def minutes(ask: Ask) -> object:
+    """Return a point for each minute."""
+    return {"minutes": ask.app.stats.minutes(ask.whole("hours", 24, 1, 25), **_by(ask))}
+
+
+def history(ask: Ask) -> object:
+    """Return what happened on each day."""
+    return {"history": ask.app.stats.history(ask.whole("days", 365, 1, 366), **_by(ask))}
+
+
+def by_task(ask: Ask) -> object:
+    """Sum up each task."""
+    return {"tasks": list(ask.app.stats.tasks(ask.whole("seconds", 3600, 1, 366 * 86_400)).values())}
+
+
+def by_queue(ask: Ask) -> object:
+    """Sum up each queue."""
+    return {"queues": list(ask.app.stats.queues(ask.whole("seconds", 3600, 1, 366 * 86_400)).values())}
+
+
+def errors(ask: Ask) -> object:
+    """List failures by kind."""
+    return {"errors": ask.app.stats.errors(ask.whole("limit", 100, 1, 500))}
+
+
+def learned(ask: Ask) -> object:
+    """Return what workers learned about tasks: which compute, which wait, and by which figures."""
+    found = ask.app.stats.learned()
+    return {"kinds": dict(Learner(found).kinds), "learned": found}
+
+
+def capacity(ask: Ask) -> object:
+    """Say whether workers keep up, and what it would take; what is not given is taken from the store."""
+    load: dict[str, Any] = {
+        "rate": ask.number("rate"), "share": ask.number("share"), "seconds": ask.seconds("seconds"), "kind": ask.text("kind"),
+        "bytes": ask.size("bytes"), "backlog": ask.whole("backlog", 0, 0, 10**15) if "backlog" in ask.given else None,
+    }  # fmt: skip
+    machine: dict[str, Any] = {
+        **{name: ask.whole(name, 1, 1, 10_000) for name in ("cores", "slots") if name in ask.given},
+        "ram": ask.size("ram"), "app_memory": ask.size("app_memory"),
+    }  # fmt: skip
+    said = {name: value for name, value in load.items() if value is not None}
+    fixed = {name: value for name, value in machine.items() if value is not None}
+    if "rate" in said and "seconds" in said:
+        return plan_views.document(plan(Load(**said), Machine(**fixed)), None)
+    seen = observed(ask.app)
+    usual = {name: value for name, value in (("slots", seen.slots), ("app_memory", seen.app_memory)) if value is not None}
+    answers = plan(dataclasses.replace(seen.load, **said), Machine(**{**usual, **fixed}), seen.crew)
+    return plan_views.document(answers, seen)
+
+
+def health(ask: Ask) -> object:
+    """Say whether work gets done: 200, or 503 with why not."""
+    try:
+        _, found = ask.site.look()
+    except StoreError as error:
+        found = Health(status="failing", reasons=[f"the store cannot be used: {error}"])
+    return Answer(found, 200 if found.status == "ok" else 503)
+
+
+def metrics(ask: Ask) -> object:
+    """Return the figures for Prometheus."""
+    try:
+        text = ask.site.metrics.text(look(ask.app))
+    except StoreError:
+        text = ask.site.metrics.text(None)
+    return Answer(None, text=text, content_type=CONTENT_TYPE)
+
+
+def _get(path: str, answer: Callable[[Ask], object], *takes: str) -> Endpoint:
+    return Endpoint("GET", path, answer, takes)
+
+
+BY = ("by", "by_task", "by_queue")
+LANE = ("queue", "lane")
+PLAN = ("rate", "share", "seconds", "kind", "bytes", "backlog", "slots", "cores", "ram", "app_memory")
+
+LOOKS = (
+    Endpoint("GET", "/healthz", health, open=True),
+    _get("/metrics", metrics),
+    _get("/api/v1/session", session),
+    _get("/api/v1/counts", counts),
+    _get("/api/v1/count", count, *FILTERS),
+    _get("/api/v1/jobs", jobs, *FILTERS, *PAGE, "newest"),
+    _get("/api/v1/jobs/{id}", job),
+    _get("/api/v1/jobs/{id}/explain", explain),
+    _get("/api/v1/queues", queues),
+    _get("/api/v1/queues/{queue}", queue),
+    _get("/api/v1/lanes", lanes, "queue", "order", *PAGE),
+    _get("/api/v1/lane", lane, *LANE),
+    _get("/api/v1/lane/payloads", payloads, *LANE, *PAGE),
+    _get("/api/v1/workers", workers),
+    _get("/api/v1/schedules", schedules),
+    _get("/api/v1/tasks", tasks),
+    _get("/api/v1/operations", operations),
+    _get("/api/v1/operations/{id}", operation),
+    _get("/api/v1/plan", capacity, *PLAN),
+    _get("/api/v1/stats", stats),
+    _get("/api/v1/stats/totals", totals),
+    _get("/api/v1/stats/recent", recent, "limit"),
+    _get("/api/v1/stats/series", series, "seconds", *BY),
+    _get("/api/v1/stats/minutes", minutes, "hours", *BY),
+    _get("/api/v1/stats/history", history, "days", *BY),
+    _get("/api/v1/stats/tasks", by_task, "seconds"),
+    _get("/api/v1/stats/queues", by_queue, "seconds"),
+    _get("/api/v1/stats/errors", errors, "limit"),
+    _get("/api/v1/stats/learned", learned),
+)

@@ -1,0 +1,24 @@
+"""The audit: a line for every action, whether it was done or refused: who, what, on what, and what became of it.
+
+Goes to the logger `laneway.audit`; a handler that wants fields finds them in the record's `audit`. Values are written as JSON, so
+that nobody can forge a line with a line break in a name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+__all__ = ["audit"]
+
+log = logging.getLogger("laneway.audit")
+#: So much of a target is written.
+MOST = 500
+
+
+def audit(who: str, action: str, target: Any, result: str) -> None:
+    """Write a line."""
+    fields = {"who": who, "action": action, "target": target, "result": result}
+    shown = (f"{name}={json.dumps(value, default=str)[:MOST]}" for name, value in fields.items())
+    log.info("%s", " ".join(shown), extra={"audit": fields})

@@ -1,0 +1,142 @@
+"""Documents: what the API shows, as plain JSON values, with the names that the command line's --json has.
+
+Jobs, runs, lanes and workers are the command line's own documents; other values are their fields. What may be secret in
+arguments, payloads and results is taken out here, where the task is known.
+
+Enters: values of the inspection side.  Leaves: dicts and lists.  Called by: `api`, `actions`, `live`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, cast
+
+import msgspec
+
+from laneway.app import App
+from laneway.cli import job_views, lane_views
+from laneway.cli.workers import worker_document
+from laneway.errors import ConfigError
+from laneway.inspection import ScheduleInfo
+from laneway.locate import load_tasks
+from laneway.store.inspect import JobInfo, LaneInfo, PayloadInfo, QueueInfo, Run, WorkerStatus
+from laneway.web.health import Health
+from laneway.web.look import WAITING, Seen, total
+from laneway.web.redact import HIDDEN, Redactor
+
+__all__ = ["Documents", "figures", "lane", "plain", "queue", "schedule", "worker"]
+
+
+def plain(value: Any) -> Any:
+    """Return a value, a Struct or a dataclass as plain JSON values, by its fields; times as the command line writes them."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in cast("list[Any]", value)]
+    return value.isoformat() if isinstance(value, date) else value  # a datetime is one too
+
+
+def queue(found: QueueInfo, lag: float | None = None) -> dict[str, Any]:
+    """Return a queue."""
+    known = {**plain(found), "paused_by": found.paused_by or None}
+    return {**known, "length": _length(found.counts), "dead": found.counts["dead"], "lag": lag}
+
+
+def schedule(found: ScheduleInfo) -> dict[str, Any]:
+    """Return a schedule."""
+    return {**plain(found), "paused_by": found.paused_by or None}
+
+
+def worker(found: WorkerStatus) -> dict[str, Any]:
+    """Return a worker."""
+    more = {"busy": found.busy, "uptime": found.uptime, "beat_age": found.beat_age, "tasks": list(found.tasks)}
+    return {**worker_document(found), **more}
+
+
+def lane(found: LaneInfo) -> dict[str, Any]:
+    """Return a lane."""
+    return lane_views.entry(found)
+
+
+def figures(seen: Seen, health: Health) -> dict[str, Any]:
+    """Return a look at a store: length, dead and lag in total and of each queue."""
+    workers = seen.workers
+    return {
+        "length": _length(seen.counts),
+        "dead": seen.counts["dead"],
+        "lag": seen.lag,
+        "counts": seen.counts,
+        "queues": [queue(one, seen.lags[one.name]) for one in seen.queues],
+        "totals": seen.totals,
+        "workers": {
+            "count": len(workers),
+            "slots": sum(one.slots for one in workers),
+            "busy": sum(one.busy for one in workers),
+            "memory": sum(one.rss for one in workers),
+        },
+        "health": plain(health),
+    }
+
+
+def _length(counts: dict[str, int]) -> int:
+    """What waits: for its time, a slot, its retry or its lane."""
+    return sum(total([counts])[state] for state in WAITING)
+
+
+class Documents:
+    """Documents with arguments in them, which may be secret."""
+
+    def __init__(self, app: App, redactor: Redactor) -> None:
+        self._app = app
+        self._redactor = redactor
+
+    def entry(self, job: JobInfo) -> dict[str, Any]:
+        """Return a job as an entry of a list."""
+        return self._without_secrets(job, job_views.entry(job))
+
+    def job(self, job: JobInfo, reasons: Sequence[str]) -> dict[str, Any]:
+        """Return everything about a job."""
+        return self._without_secrets(job, job_views.document(job, reasons))
+
+    def run(self, run: Run, result: bytes | None = None) -> dict[str, Any]:
+        """Return a finished run, and what it returned if that is kept."""
+        document = job_views.run_document(run)
+        return document if result is None else {**document, "result": self._redactor.value(_read(result))}
+
+    def payload(self, found: PayloadInfo) -> dict[str, Any]:
+        """Return a payload."""
+        document = lane_views.payload_entry(found)
+        return {**document, "payload": self._redactor.value(document["payload"])}
+
+    def safe(self, value: Any) -> Any:
+        """Return what a client sent, without secrets."""
+        return self._redactor.value(value)
+
+    def _without_secrets(self, job: JobInfo, document: dict[str, Any]) -> dict[str, Any]:
+        document["args"], document["kwargs"] = self._redactor.call(document["args"], document["kwargs"], self._names(job.task))
+        return document
+
+    def _names(self, task: str) -> list[str]:
+        """Name a task's parameters, if the task is known here."""
+        try:
+            load_tasks(self._app)
+        except ConfigError:  # who only looks can do without
+            return []
+        declared = self._app.declared.get(task)
+        if declared is None:
+            return []
+        return list(inspect.signature(declared.function).parameters)
+
+
+def _read(result: bytes) -> Any:
+    try:
+        return msgspec.json.decode(result)
+    except (ValueError, RecursionError):
+        return HIDDEN

@@ -1,0 +1,99 @@
+"""Health: whether work gets done, in words.
+
+Three things are wrong: the store cannot be reached; work is due, and for a while nobody has claimed or settled anything, although
+somebody could; a due job has waited longer than is allowed. Paused queues are meant to wait and do not count. Workers whose slots
+are all taken do not stand still: whether what waits behind them waits too long is for the lag to say.
+
+Whether nothing moves is only seen by looking twice, so a `Pulse` remembers what it saw last. What one look is enough for, that no
+worker serves a queue, is said at once.
+
+Enters: `Seen`.  Leaves: `Health`.  Called by: `api`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from laneway.store.inspect import QueueInfo, WorkerStatus
+from laneway.web.look import Seen
+
+__all__ = ["SILENT", "Health", "Pulse"]
+
+#: A worker that has not beaten for so long does not count, seconds.
+SILENT = 15.0
+#: What moves when somebody claims or settles.
+MOVES = ("processed", "failed", "retried", "dead", "cancelled")
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How it is."""
+
+    status: str  #: ok or failing
+    reasons: list[str]  #: what is wrong, in words; nothing if it is ok
+    lag: float | None = None  #: seconds that the oldest due job has waited, of queues that are not paused; None: not known
+    due: int = 0  #: jobs that are due in queues that are not paused
+    workers: int = 0  #: that work
+
+
+class Pulse:
+    """Looks whether anything moves."""
+
+    def __init__(self, max_lag: float, max_stall: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_lag = max_lag
+        self._max_stall = max_stall
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._before: object = None
+        self._since = clock()  # when something moved last, or nothing was due
+
+    def judge(self, seen: Seen) -> Health:
+        """Say how it is."""
+        due = [queue for queue in seen.queues if queue.counts["ready"] and not queue.paused]
+        working = [worker for worker in seen.workers if worker.phase == "working" and (worker.beat_age or 0.0) <= SILENT]
+        lags = {queue.name: seen.lags[queue.name] for queue in due}
+        known = [lag for lag in lags.values() if lag is not None]
+        reasons = [*self._stalled(due, lags, working, self._still(seen, due)), *self._late(lags)]
+        return Health(
+            status="failing" if reasons else "ok", reasons=reasons, lag=max(known, default=None if lags else 0.0),
+            due=sum(queue.counts["ready"] for queue in due), workers=len(working),
+        )  # fmt: skip
+
+    def _still(self, seen: Seen, due: Sequence[QueueInfo]) -> float:
+        """Return for how long nothing has moved although work is due."""
+        moved = (*(seen.totals.get(name, 0) for name in MOVES), frozenset(job.token for one in seen.workers for job in one.jobs))
+        with self._lock:
+            now = self._clock()
+            if not due or moved != self._before:
+                self._since = now
+            self._before = moved
+            return now - self._since
+
+    def _stalled(
+        self, due: Sequence[QueueInfo], lags: dict[str, float | None], working: Sequence[WorkerStatus], still: float
+    ) -> list[str]:
+        said: list[str] = []
+        for queue in due:
+            serving = [worker for worker in working if not worker.queues or queue.name in worker.queues]
+            waits = max(lags[queue.name] or 0.0, still)
+            if waits < self._max_stall or (serving and still < self._max_stall):
+                continue
+            if not serving:
+                who = "no worker runs" if not working else f"none of {len(working)} workers serves it"
+                said.append(f"queue {queue.name} has {queue.counts['ready']} due, for {waits:.0f} s, and {who}: start one")
+            elif any(worker.busy < worker.slots for worker in serving):
+                said.append(
+                    f"claims stand still: queue {queue.name} has {queue.counts['ready']} due, and for {still:.0f} s its "
+                    f"{len(serving)} workers, which have free slots, have claimed nothing"
+                )
+        return said
+
+    def _late(self, lags: dict[str, float | None]) -> list[str]:
+        return [
+            f"lag: a due job of queue {name} has waited {lag:.0f} s, more than {self._max_lag:g} s"
+            for name, lag in lags.items()
+            if lag is not None and lag > self._max_lag
+        ]

@@ -1408,6 +1408,28 @@ class TestLooking:
             ("cancelled", "cancelled"), ("dies", "dead"), ("retried", "retrying"), ("done", "done"),
         ]  # fmt: skip
 
+    @pytest.mark.parametrize("after", ["seq:²", "seq:" + "9" * 30, "seq:", "seq:x"])
+    def test_a_place_that_no_page_gave_is_not_found(self, inspect: Inspect, after: str) -> None:
+        with pytest.raises(NotFound, match=r"page\.next"):
+            inspect.jobs(Filter(), 10, after)
+
+    def test_a_queue_lags_as_long_as_its_oldest_due_job_has_waited(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        def lag() -> float:
+            [queue] = inspect.queues()
+            return queue.lag
+
+        store.push([job("later", delay=60)])
+        clock.advance(1)
+        assert lag() == 0
+        store.push([job("a"), job("b", delay=2, priority=5), job("c", lane="x")])
+        clock.advance(3)
+        assert lag() == 3
+        held = claim(store)
+        assert (len(held), lag()) == (3, 0)
+        settle(store, held[:1], Retrying(10 * SECOND, ERROR))
+        clock.advance(14)
+        assert lag() == 4
+
 
 class TestWorkers:
     def test_a_dead_workers_claims_are_ready_again_and_marked(self, store: Store, inspect: Inspect) -> None:

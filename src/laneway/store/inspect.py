@@ -179,6 +179,7 @@ class QueueInfo(Struct, frozen=True):
     paused_by: str = ""  #: who paused it, if somebody said so
     paused_at: datetime | None = None  #: since when it is paused
     collects: bool = False  #: it is a collector's: lanes are counted, and dead payloads
+    lag: float = 0.0  #: seconds that its oldest due job has waited; 0: none is due
 
 
 class RunningJob(Struct, frozen=True):

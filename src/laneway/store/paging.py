@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import contextlib
+from typing import TypeVar, cast
 
 import msgspec
 
 from laneway.errors import NotFound
 
-__all__ = ["read_place", "write_place"]
+__all__ = ["read_number", "read_place", "write_place"]
 
 Place = TypeVar("Place")
 
@@ -20,7 +21,14 @@ def write_place(place: object) -> str:
 
 def read_place(after: str, places: msgspec.json.Decoder[Place]) -> Place:
     """Return the place that a page's `next` stands for."""
-    try:
-        return places.decode(after)
-    except (ValueError, RecursionError):
-        raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after) from None
+    place: Place | None = None
+    with contextlib.suppress(ValueError, RecursionError):
+        place = places.decode(after)
+    if place is None or any(isinstance(part, int) and abs(part) >= 1 << 63 for part in cast("tuple[object, ...]", place)):
+        raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after)
+    return place
+
+
+def read_number(text: str) -> int | None:
+    """Return a sequence number, or None if it is none that a store gives."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -104,7 +104,7 @@ def explain(ask: Ask) -> object:
 def queues(ask: Ask) -> object:
     """List the queues."""
     found = ask.app.inspect.queues()
-    lags = lags_of(ask.app, found)
+    lags = lags_of(found)
     return {"queues": [documents.queue(queue, lags[queue.name]) for queue in found]}
 
 
@@ -113,7 +113,7 @@ def queue(ask: Ask) -> object:
     found = next((queue for queue in ask.app.inspect.queues() if queue.name == ask.path["queue"]), None)
     if found is None:
         raise UnknownQueue(f'no queue "{ask.path["queue"]}" has had a job: api/v1/queues lists those that have')
-    return documents.queue(found, lags_of(ask.app, [found])[found.name])
+    return documents.queue(found, lags_of([found])[found.name])
 
 
 def lanes(ask: Ask) -> object:

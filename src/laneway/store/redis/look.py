@@ -27,6 +27,7 @@ from laneway.store.inspect import (
     StoredResult,
     WorkerStatus,
 )
+from laneway.store.paging import read_number
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
 from laneway.store.redis.look_lanes import list_lanes, list_payloads
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
@@ -324,8 +325,8 @@ class Looking:
             return None
         kind, _, rest = after.partition(":")
         seq, _, queue = rest.partition(":")
-        if kind == "seq" and seq.isdigit():
-            return int(seq), queue
+        if kind == "seq" and (number := read_number(seq)) is not None:
+            return number, queue
         found = self._find(after)
         if found is None:
             raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from laneway.errors import GarbageError
-from laneway.instant import as_datetime
+from laneway.instant import SECOND, as_datetime
 from laneway.job import STATES, State
 from laneway.outcome import ErrorInfo, Notes
 from laneway.store.failures import read_errors
@@ -33,11 +33,12 @@ def number(raw: bytes | None) -> int:
 
 
 def queue_info(name: str, answer: Sequence[Any]) -> QueueInfo:
-    *counts, paused, by, kind = answer
+    *counts, paused, by, kind, lag = answer
     since = as_datetime(number(paused)) if paused else None
     return QueueInfo(
-        name, bool(paused), dict(zip(STATES, counts, strict=True)), by.decode(errors="replace"), since, collects=kind == b"lanes"
-    )
+        name, bool(paused), dict(zip(STATES, counts, strict=True)), by.decode(errors="replace"), since, collects=kind == b"lanes",
+        lag=lag / SECOND,
+    )  # fmt: skip
 
 
 def record_of(raw: bytes) -> Record:

@@ -19,7 +19,21 @@ from msgspec import Struct, field
 from laneway.errors import StoreCorrupt
 from laneway.store.sqlite.sql import SQL
 
-__all__ = ["BLOCKED", "DEAD", "READY", "RETRYING", "RUNNING", "SCHEDULED", "Books", "Queue", "decode", "encode", "ranks", "ripen"]
+__all__ = [
+    "BLOCKED",
+    "DEAD",
+    "READY",
+    "RETRYING",
+    "RUNNING",
+    "SCHEDULED",
+    "Books",
+    "Execute",
+    "Queue",
+    "decode",
+    "encode",
+    "ranks",
+    "ripen",
+]
 
 #: Where a queue counts its jobs.
 SCHEDULED, READY, RETRYING, BLOCKED, RUNNING, DEAD = range(6)

@@ -9,7 +9,7 @@ import msgspec
 
 from laneway.errors import NotFound
 from laneway.figures import Depth
-from laneway.instant import as_datetime
+from laneway.instant import SECOND, as_datetime
 from laneway.job import STATES, State
 from laneway.outcome import Notes
 from laneway.store.failures import read_errors
@@ -26,8 +26,9 @@ from laneway.store.inspect import (
     StoredResult,
     WorkerStatus,
 )
+from laneway.store.paging import read_number
 from laneway.store.rollup import Kept, Level
-from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, ripen
+from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Execute, Queue, ranks, ripen
 from laneway.store.sqlite.filters import COLUMNS, condition
 from laneway.store.sqlite.look_lanes import list_lanes, list_payloads
 from laneway.store.sqlite.sql import SQL
@@ -65,11 +66,12 @@ class Looking:
             books = self._store.read_books(connection)
             for queue in books.queues:
                 ripen(connection.execute, queue, books.now)
+            lags = {queue.name: _lag(connection.execute, queue, books.now) for queue in books.queues if queue.counts[READY]}
         return [
             QueueInfo(
                 queue.name, queue.paused, dict(zip(STATES, queue.counts, strict=True)),
                 paused_by=queue.paused_by, paused_at=as_datetime(queue.paused_at) if queue.paused else None,
-                collects=queue.collects,
+                collects=queue.collects, lag=lags.get(queue.name, 0) / SECOND,
             )
             for queue in sorted(books.queues, key=lambda queue: queue.name)
         ]  # fmt: skip
@@ -175,6 +177,12 @@ class Looking:
             return read_faults(connection, limit)
 
 
+def _lag(execute: Execute, queue: Queue, now: int) -> int:
+    """Return how long the oldest due job of a queue has waited: a look at the first of each priority."""
+    first = (execute(SQL["first_due"], (queue.name, rank)).fetchone()[0] for rank in ranks(execute, queue.name))
+    return max(now - min(first, default=now), 0)
+
+
 def _recent(connection: sqlite3.Connection) -> list[Run]:
     tail = connection.execute(SQL["books_read"]).fetchone()[1:]
     portions = connection.execute(SQL["recent_read"]).fetchall()
@@ -185,8 +193,8 @@ def _position(connection: sqlite3.Connection, after: str | None) -> int:
     """Return the sequence number that a job's id or a page's `next` stands for."""
     if after is None:
         return 0
-    if after.startswith("seq:") and after[4:].isdigit():
-        return int(after[4:])
+    if after.startswith("seq:") and (number := read_number(after[4:])) is not None:
+        return number
     row = connection.execute("select seq from laneway_job where id = ?", (after,)).fetchone()
     if row is None:
         raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)

@@ -2,16 +2,18 @@
 -- uses  clock
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''
--- returns scheduled, ready, retrying, blocked, running, dead, since when it is paused or '', by whom, its kind or ''
+-- returns scheduled, ready, retrying, blocked, running, dead, since when it is paused or '', by whom, its kind or '',
+-- microseconds that the first one waits that is due
 
 local books = call('HMGET', META, 'now', 'ranks', 'paused', 'by', 'blocked', 'kind')
 local now = clock(ARGV[1], books[1])
 local ranks = string.char(100) .. (books[2] or '')
-local ready, waiting, running = 0, 0, 0
+local ready, waiting, running, first = 0, 0, 0, now
 for n = 1, #ranks do
     local due = DUE .. (ranks:byte(n) - 100)
     ready = ready + call('ZCOUNT', due, '-inf', now)
     waiting = waiting + call('ZCARD', due)
+    first = math.min(first, tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]) or first)
 end
 for _, worker in ipairs(call('SMEMBERS', HOLDERS)) do
     running = running + call('HLEN', RUNNING .. worker)
@@ -20,5 +22,5 @@ local retrying = call('ZCARD', RETRY) - call('ZCOUNT', RETRY, '-inf', now)
 local dead = call('ZCARD', DEAD) + call('ZCARD', HALTED)
 return {
     waiting - ready - retrying, ready, retrying, tonumber(books[5]) or 0, running, dead,
-    books[3] or '', books[4] or '', books[6] or '',
+    books[3] or '', books[4] or '', books[6] or '', now - first,
 }

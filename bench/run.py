@@ -10,17 +10,21 @@ import platform
 import sqlite3
 import sys
 
+import balance
 import collectors
 import fleet
+import pools
 import raw_redis
 import redis_store
 import redis_worker
+import stats
 import store
 import worker
 from harness import folder
 
-ON_REDIS = redis_store.PARTS | redis_worker.PARTS
-PARTS = store.PARTS | worker.PARTS | collectors.PARTS | fleet.PARTS | ON_REDIS
+ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS
+LOCAL = store.PARTS | worker.PARTS | collectors.PARTS | fleet.PARTS | stats.PARTS | balance.PARTS | pools.PARTS
+PARTS = LOCAL | ON_REDIS
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or list(PARTS)

@@ -101,9 +101,9 @@ def test_every_setting_is_read_and_a_bad_one_says_where_it_is_written(
 
 def test_every_setting_is_among_those_that_are_tested() -> None:
     assert list(SETTINGS) == [
-        "url", "app", "queues", "balance", "slots", "processes", "shutdown_timeout", "beat", "timeout_grace", "max_jobs", "max_memory",
-        "enqueue_timeout", "connections", "dead_days", "dead_max", "dead_after", "dashboard_user", "dashboard_password",
-        "dashboard_token", "dashboard_redact", "health_lag", "health_stall",
+        "url", "app", "queues", "balance", "slots", "processes", "shutdown_timeout", "beat", "timeout_grace", "max_jobs",
+        "max_memory", "enqueue_timeout", "connections", "dead_days", "dead_max", "dead_after", "dashboard_user",
+        "dashboard_password", "dashboard_token", "dashboard_redact", "health_lag", "health_stall",
     ]  # fmt: skip
 
 
@@ -205,6 +205,13 @@ def test_config_shows_every_setting_and_where_it_comes_from(desk: Desk, monkeypa
     seen = desk.run("config", "--sources", "--store", "redis://ada:secret@x")
     assert "redis://ada:***@x" in seen
     assert "LANEWAY_SHUTDOWN_TIMEOUT" in seen
+
+
+def test_config_never_shows_a_secret(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEWAY_DASHBOARD_PASSWORD", "hunter22")
+    found = {one["name"]: one["value"] for one in desk.json("config")}
+    assert (found["dashboard_password"], found["dashboard_token"]) == ("<hidden>", None)
+    assert "hunter22" not in desk.run("config", "--sources")
 
 
 def test_config_needs_no_app_and_names_what_is_no_setting(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

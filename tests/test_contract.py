@@ -1166,7 +1166,7 @@ class TestMany:
         inspect.kill("e")
 
         assert inspect.act_all("cancel", Filter(queue="default", task="app.task")) == 2  # a, c; e is dead
-        assert [j.id for j in inspect.jobs(Filter(), 10, None)] == ["b", "d", "e"]
+        assert sorted(j.id for j in inspect.jobs(Filter(), 10, None)) == ["b", "d", "e"]
         assert inspect.act_all("retry", Filter()) == 1
         assert inspect.act_all("reschedule", Filter(queue="default"), 60 * SECOND) == 2
         assert states(inspect) == {"scheduled": 2, "ready": 1}
@@ -1240,10 +1240,10 @@ class TestMany:
 
         assert inspect.clear("default") == 5
 
-        assert [(j.id, j.state) for j in inspect.jobs(Filter(), 10, None)] == [
+        assert sorted((j.id, j.state) for j in inspect.jobs(Filter(), 10, None)) == [
             ("dead", "dead"),
-            ("x0", "running"),
             ("m", "ready"),
+            ("x0", "running"),
         ]
         assert states(inspect) == {"ready": 1, "running": 1, "dead": 1}
         assert (inspect.totals()["cancelled"], inspect.clear("default"), inspect.clear("unheard of")) == (0, 0, 0)
@@ -1281,7 +1281,7 @@ class TestLooking:
         def found(**which: Any) -> list[str]:
             return [j.id for j in inspect.jobs(Filter(**which), 10, None)]
 
-        assert found() == ["a", "b", "c", "d"]
+        assert sorted(found()) == ["a", "b", "c", "d"]
         assert found(state="running") == ["a"]
         assert found(state="blocked") == ["b"]
         assert found(state="ready") == ["c"]
@@ -1315,6 +1315,33 @@ class TestLooking:
 
         assert [[j.id for j in page] for page in (first, second, last)] == [["j5", "j4"], ["j2", "j1"], ["j0"]]
         assert last.next is None
+
+    @pytest.mark.parametrize("newest", [False, True])
+    @pytest.mark.parametrize("state", [None, "ready", "scheduled", "retrying", "blocked", "running", "dead", "waiting"])
+    def test_pages_of_any_size_show_every_job_of_a_state_once(
+        self, store: Store, inspect: Inspect, state: str | None, newest: bool
+    ) -> None:
+        store.push([job(f"r{n}", priority=n % 3) for n in range(7)])
+        held = claim(store, limit=6)
+        settle(store, held[:2], Dead(ERROR))
+        settle(store, held[2:4], Retrying(60 * SECOND, ERROR))
+        store.push([job(f"s{n}", delay=9 + n % 2, queue="default" if n % 2 else "mail") for n in range(5)])
+        store.push([job(f"x{n}", lane=f"lane-{n % 2}", queue="lanes") for n in range(6)])
+        claim(store, queues=["lanes"])
+        store.push([job(f"p{n}", priority=n, queue="mail") for n in range(3)])
+        everybody = [info.id for info in inspect.jobs(Filter(state=state), 100, None, newest)]
+
+        for size in (1, 2, 3):
+            for by_id in (False, True):
+                found: list[str] = []
+                page = inspect.jobs(Filter(state=state), size, None, newest)
+                found += [info.id for info in page]
+                while page.next is not None:
+                    page = inspect.jobs(Filter(state=state), size, page[-1].id if by_id else page.next, newest)
+                    found += [info.id for info in page]
+                assert found == everybody
+        assert everybody
+        assert len(everybody) == len(set(everybody)) == inspect.count(Filter(state=state))
 
     def test_jobs_are_found_by_their_last_error_and_by_their_ids(self, store: Store, inspect: Inspect) -> None:
         store.push([job(id_) for id_ in "abcd"])

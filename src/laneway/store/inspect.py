@@ -260,7 +260,12 @@ class Inspect(Protocol):
         ...
 
     def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
-        """List jobs by arrival, or the newest first, after a job's id or a page's `next`."""
+        """List jobs, the oldest or the newest first, after a job's id or a page's `next`.
+
+        A page costs as much however many jobs there are, if it is by state and queue alone. Where there is an index by arrival
+        they come by that. Where there is none, in groups: what runs by claim, what waits by due time, what is parked by place,
+        what is dead by when it died.
+        """
         ...
 
     def count(self, which: Filter) -> int:

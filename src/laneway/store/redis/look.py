@@ -1,13 +1,16 @@
 """Looking: what the Redis store shows.
 
-Counts are read off the indexes and never scan. A list by arrival has no index of its own, since every waiting job would pay for
-it: it is made from the index of the state that is asked for, or from all jobs, read in portions.
+Counts are read off the indexes and never scan. Lists go through them (see `walk`), as far as somebody asks. Only what is to be
+counted or acted upon by something else than state and queue is looked for among all jobs, read in portions.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from laneway.errors import NotFound
@@ -27,12 +30,13 @@ from laneway.store.inspect import (
     StoredResult,
     WorkerStatus,
 )
-from laneway.store.paging import read_number
+from laneway.store.paging import read_place, write_place
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
 from laneway.store.redis.look_lanes import list_lanes, list_payloads
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.store import RedisStore
+from laneway.store.redis.walk import Place, Walk, place_of
 from laneway.store.redis.wire import Command
 from laneway.store.rollup import Kept, Level
 from laneway.store.workers import Held, read_worker, status
@@ -100,27 +104,51 @@ class Looking:
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
-        """List jobs by arrival, or the newest first."""
-        position = self._position(after)
-        found: list[tuple[Found, JobInfo]] = []
-        for one in self.matching(which, newest=newest, after=position):
+        """List jobs in the order of the indexes, or the other way round."""
+        begin = self._place(after, which)
+        found: list[tuple[Place, JobInfo]] = []
+        for one in self._walk(which, newest, begin, limit + 1):
             found.append(one)
             if len(found) > limit:
                 break
         page = Page(info for _, info in found[:limit])
         if len(found) > limit and limit:
             last = found[limit - 1][0]
-            page.next = f"seq:{last.seq}:{last.queue}"
+            page.next = write_place((last.group, last.at, last.queue, last.entry.hex()))
         return page
 
-    def matching(
-        self, which: Filter, *, newest: bool = False, after: tuple[int, str] | None = None
-    ) -> Iterator[tuple[Found, JobInfo]]:
-        """Walk the jobs that a filter means."""
-        found = self.candidates(which)
-        if after is not None:
-            found = [one for one in found if ((one.seq, one.queue) < after if newest else (one.seq, one.queue) > after)]
-        found.sort(reverse=newest)
+    def _walk(self, which: Filter, newest: bool, begin: Place | None, first: int) -> Iterator[tuple[Place, JobInfo]]:
+        """Go through the jobs that a filter means, and look at no more of them than somebody asks for."""
+        names = sorted(name for name in self._store.queues.read() if which.queue in (None, name))
+        walk = Walk(self._store.wire, names, which, self._store.now(), newest=newest)
+        places = walk.places(begin, first)
+        size = first
+        while portion := list(itertools.islice(places, size)):
+            meant = portion if which == Filter(state=which.state, queue=which.queue) else self._sift(which, portion)
+            infos = self._look([(place.queue, place.id) for place in meant])
+            for place in meant:
+                info = infos.get((place.queue, place.id))
+                if info is not None and _fits(which, info):
+                    yield place, info
+            size = PORTION
+
+    def _sift(self, which: Filter, places: Sequence[Place]) -> list[Place]:
+        """Return those whose records may be meant."""
+        by_queue: dict[str, list[bytes]] = {}
+        for place in places:
+            by_queue.setdefault(place.queue, []).append(place.id)
+        answers = self._store.wire.ask_all([("HMGET", queue_key(queue, "JOB"), *ids) for queue, ids in by_queue.items()])
+        kept = {
+            (queue, id_)
+            for (queue, ids), records in zip(by_queue.items(), answers, strict=True)
+            for id_, raw in zip(ids, records, strict=True)
+            if raw is not None and _candidate(queue, id_, raw, which, in_lanes=False) is not None
+        }
+        return [place for place in places if (place.queue, place.id) in kept and _is_among(which.ids, place.id)]
+
+    def matching(self, which: Filter) -> Iterator[tuple[Found, JobInfo]]:
+        """Go through all jobs that a filter means, by arrival."""
+        found = sorted(self.candidates(which))
         for start in range(0, len(found), PORTION):
             portion = found[start : start + PORTION]
             infos = self._look([(one.queue, one.id) for one in portion])
@@ -319,18 +347,27 @@ class Looking:
         answers = self._store.wire.ask_all([self._store.command("look", queue, *ids) for queue, ids in by_queue.items()])
         return {(queue, row[0]): job_info(queue, row) for queue, answer in zip(by_queue, answers, strict=True) for row in answer}
 
-    def _position(self, after: str | None) -> tuple[int, str] | None:
+    def _place(self, after: str | None, which: Filter) -> Place | None:
         """Return the place in the list that a job's id or a page's `next` stands for."""
         if after is None:
             return None
-        kind, _, rest = after.partition(":")
-        seq, _, queue = rest.partition(":")
-        if kind == "seq" and (number := read_number(seq)) is not None:
-            return number, queue
+        if after.startswith("["):
+            group, at, queue, entry = read_place(after, _places)
+            with contextlib.suppress(ValueError):
+                return Place(group, at, queue, bytes.fromhex(entry))
+            raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after)
         found = self._find(after)
         if found is None:
             raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)
-        return found[0].seq, found[1].queue
+        return place_of(*found, which)
+
+
+#: Where a page of jobs ended: group, time, queue, entry in its index.
+_places: msgspec.json.Decoder[tuple[int, int, str, str]] = msgspec.json.Decoder(tuple[int, int, str, str])
+
+
+def _is_among(ids: tuple[str, ...] | None, id_: bytes) -> bool:
+    return ids is None or id_.decode(errors="replace") in ids
 
 
 def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter, in_lanes: bool) -> Found | None:

@@ -1343,6 +1343,22 @@ class TestLooking:
         assert everybody
         assert len(everybody) == len(set(everybody)) == inspect.count(Filter(state=state))
 
+    @pytest.mark.parametrize("newest", [False, True])
+    def test_a_page_that_is_not_to_look_at_many_may_be_short_and_goes_on(
+        self, store: Store, inspect: Inspect, newest: bool
+    ) -> None:
+        store.push([job(f"j{n:03}", task="rare" if n % 40 == 7 else "app.task") for n in range(5_000)])
+        which = Filter(task="rare", look=1_000)
+        pages = [inspect.jobs(which, 1_000, None, newest)]
+        while (after := pages[-1].next) is not None:
+            pages.append(inspect.jobs(which, 1_000, after, newest))
+
+        assert len(pages) > 1
+        everybody = [info.id for info in inspect.jobs(Filter(task="rare"), 1_000, None, newest)]
+        assert [info.id for page in pages for info in page] == everybody
+        assert len(everybody) == 125
+        assert len(inspect.jobs(Filter(look=10), 100, None)) == 100
+
     def test_jobs_are_found_by_their_last_error_and_by_their_ids(self, store: Store, inspect: Inspect) -> None:
         store.push([job(id_) for id_ in "abcd"])
         errors = [ErrorInfo("smtp.Refused", "no such user: ann%"), ErrorInfo("OSError", "disk full"), ErrorInfo("OSError", "bye")]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownWorker, did_you_mean
 from laneway.explain import Around, explain
@@ -69,11 +69,17 @@ class Inspection(LaneInspection):
     def jobs(
         self, state: str | None = None, *, queue: str | None = None, task: str | None = None, lane: str | None = None,
         error: str | None = None, failing: bool = False, limit: int = 100, after: str | None = None, newest: bool = False,
+        look: int | None = None,
     ) -> Page:  # fmt: skip
-        """List jobs by arrival, or the newest first. The next page is `jobs(..., after=page.next)`; a job's id will do too."""
+        """List jobs, the oldest or the newest first. The next page is `jobs(..., after=page.next)`; a job's id will do too.
+
+        By state and queue jobs are found at once. By something else others are looked at as well: with `look` no more than about
+        so many for one page, which may then be short, or empty, and yet have a `next`.
+        """
         if not 1 <= limit <= 10_000:
             raise ConfigError(f"limit={limit}: use 1 to 10,000")
-        return self._store().jobs(_filter(state, queue, task, lane, error, failing=failing), limit, after, newest)
+        which = _filter(state, queue, task, lane, error, failing=failing)
+        return self._store().jobs(structs.replace(which, look=look), limit, after, newest)
 
     def count(
         self, state: str | None = None, *, queue: str | None = None, task: str | None = None, lane: str | None = None,

@@ -238,6 +238,12 @@ class Filter(Struct, frozen=True):
     error: str | None = None  #: a part of the last error's kind or message
     ids: tuple[str, ...] | None = None
     failing: bool = False  #: only what has failed, and is not dead: it has attempts that counted
+    look: int | None = None  #: a list looks at no more than about so many: its page may be short, and yet go on
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether a store finds these without looking at others."""
+        return (self.task, self.lane, self.error, self.ids, self.failing) == (None, None, None, None, False)
 
 
 class StoredResult(Struct, frozen=True):

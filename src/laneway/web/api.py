@@ -32,6 +32,8 @@ __all__ = ["FILTERS", "LANE", "LOOKS", "PLAN", "RUNS", "capacity", "job_id"]
 #: Which jobs.
 FILTERS = ("state", "queue", "task", "lane", "error", "failing")
 PAGE = ("limit", "after")
+#: How many jobs are looked at for one page, if they are not found by state and queue: it may be short then, and go on.
+LOOK = 10_000
 #: How many of a finished job's runs are looked through: all that the store keeps.
 RUNS = 1000
 
@@ -58,7 +60,7 @@ def counts(ask: Ask) -> object:
 
 def jobs(ask: Ask) -> object:
     """List jobs."""
-    page = ask.app.inspect.jobs(**ask.which(), **ask.page(), newest=ask.flag("newest"))
+    page = ask.app.inspect.jobs(**ask.which(), **ask.page(), newest=ask.flag("newest"), look=LOOK)
     return {"jobs": [ask.site.documents.entry(job) for job in page], "next": page.next}
 
 

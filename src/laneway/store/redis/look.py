@@ -45,6 +45,8 @@ __all__ = ["Found", "Looking"]
 
 #: How many jobs are read at once.
 PORTION = 500
+#: Of those that wait, so many are looked at to find their lanes.
+LOOKED = 10_000
 KEEP_RUNS = 1000
 TOTALS = ("enqueued", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
@@ -107,44 +109,48 @@ class Looking:
         """List jobs in the order of the indexes, or the other way round."""
         begin = self._place(after, which)
         found: list[tuple[Place, JobInfo]] = []
-        for one in self._walk(which, newest, begin, limit + 1):
-            found.append(one)
+        last: Place | None = None
+        for portion, meant in self._walk(which, newest, begin, limit + 1):
+            found += meant
             if len(found) > limit:
+                last = found[limit - 1][0] if limit else None
                 break
+            if portion is not None:
+                last = portion  # it has looked at enough
         page = Page(info for _, info in found[:limit])
-        if len(found) > limit and limit:
-            last = found[limit - 1][0]
+        if last is not None:
             page.next = write_place((last.group, last.at, last.queue, last.entry.hex()))
         return page
 
-    def _walk(self, which: Filter, newest: bool, begin: Place | None, first: int) -> Iterator[tuple[Place, JobInfo]]:
-        """Go through the jobs that a filter means, and look at no more of them than somebody asks for."""
+    def _walk(
+        self, which: Filter, newest: bool, begin: Place | None, first: int
+    ) -> Iterator[tuple[Place | None, list[tuple[Place, JobInfo]]]]:
+        """Go through the jobs that a filter means, and look at no more of them than somebody asks for.
+
+        Gives portions of what is meant; with the last one where it ended, if there may be more.
+        """
         names = sorted(name for name in self._store.queues.read() if which.queue in (None, name))
         walk = Walk(self._store.wire, names, which, self._store.now(), newest=newest)
         places = walk.places(begin, first)
-        size = first
+        size, looked = first, 0
         while portion := list(itertools.islice(places, size)):
-            meant = portion if which == Filter(state=which.state, queue=which.queue) else self._sift(which, portion)
+            meant = portion if which.is_indexed else self._sift(which, portion)
             infos = self._look([(place.queue, place.id) for place in meant])
-            for place in meant:
-                info = infos.get((place.queue, place.id))
-                if info is not None and _fits(which, info):
-                    yield place, info
-            size = PORTION
+            shown = [(place, infos[place.queue, place.id]) for place in meant if (place.queue, place.id) in infos]
+            looked += len(portion)
+            enough = which.look is not None and looked >= which.look and not which.is_indexed
+            yield (portion[-1] if enough else None), [(place, info) for place, info in shown if _fits(which, info)]
+            if enough:
+                return
+            size = PORTION if which.is_indexed else 4 * PORTION
 
     def _sift(self, which: Filter, places: Sequence[Place]) -> list[Place]:
         """Return those whose records may be meant."""
-        by_queue: dict[str, list[bytes]] = {}
-        for place in places:
-            by_queue.setdefault(place.queue, []).append(place.id)
-        answers = self._store.wire.ask_all([("HMGET", queue_key(queue, "JOB"), *ids) for queue, ids in by_queue.items()])
-        kept = {
-            (queue, id_)
-            for (queue, ids), records in zip(by_queue.items(), answers, strict=True)
-            for id_, raw in zip(ids, records, strict=True)
-            if raw is not None and _candidate(queue, id_, raw, which, in_lanes=False) is not None
-        }
-        return [place for place in places if (place.queue, place.id) in kept and _is_among(which.ids, place.id)]
+        return [
+            place
+            for place, raw in zip(places, self._raw(places), strict=True)
+            if raw is not None and _candidate(place.queue, place.id, raw, which) is not None and _is_among(which.ids, place.id)
+        ]
 
     def matching(self, which: Filter) -> Iterator[tuple[Found, JobInfo]]:
         """Go through all jobs that a filter means, by arrival."""
@@ -224,12 +230,31 @@ class Looking:
         """List lanes in an order."""
 
         def jobs() -> Iterable[JobInfo]:
-            found = sorted(self.candidates(Filter(queue=queue, lane=name), in_lanes=True))
+            found = sorted(self._in_lanes(Filter(queue=queue, lane=name)))
             for start in range(0, len(found), PORTION):
                 portion = found[start : start + PORTION]
                 yield from self._look([(one.queue, one.id) for one in portion]).values()
 
         return list_lanes(jobs, self._store.now(), order, limit, after)
+
+    def _in_lanes(self, which: Filter) -> Iterator[Found]:
+        """Return the jobs in lanes: all that run, are parked or halt theirs; of those that wait, the ones that are due first."""
+        names = sorted(name for name in self._store.queues.read() if which.queue in (None, name))
+        places = Walk(self._store.wire, names, which, self._store.now(), newest=False).in_lanes(LOOKED)
+        while portion := list(itertools.islice(places, 10 * PORTION)):
+            for place, raw in zip(portion, self._raw(portion), strict=True):
+                one = None if raw is None else _candidate(place.queue, place.id, raw, which, in_lanes=True)
+                if one is not None:
+                    yield one
+
+    def _raw(self, places: Sequence[Place]) -> list[bytes | None]:
+        """Return the records of jobs, in order."""
+        by_queue: dict[str, list[bytes]] = {}
+        for place in places:
+            by_queue.setdefault(place.queue, []).append(place.id)
+        answers = self._store.wire.ask_all([("HMGET", queue_key(queue, "JOB"), *ids) for queue, ids in by_queue.items()])
+        records = {queue: iter(answer) for queue, answer in zip(by_queue, answers, strict=True)}
+        return [next(records[place.queue]) for place in places]
 
     def payloads(self, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
         """List the payloads of a collector's lane."""
@@ -271,13 +296,13 @@ class Looking:
 
     # -- finding ---------------------------------------------------------------------------------------------
 
-    def candidates(self, which: Filter, *, in_lanes: bool = False) -> list[Found]:
-        """Return the jobs that may be meant: those in the right index, and with the right task and lane; or all in any lane."""
+    def candidates(self, which: Filter) -> list[Found]:
+        """Return the jobs that may be meant: those in the right index, and with the right task and lane."""
         names = [name for name in self._store.queues.read() if which.queue in (None, name)]
         found: dict[tuple[str, bytes], Found] = {}
         for queue in names:
             for id_, raw in self._records(queue, which):
-                if raw is not None and (one := _candidate(queue, id_, raw, which, in_lanes)) is not None:
+                if raw is not None and (one := _candidate(queue, id_, raw, which)) is not None:
                     found[queue, id_] = one
         return list(found.values())
 
@@ -370,7 +395,7 @@ def _is_among(ids: tuple[str, ...] | None, id_: bytes) -> bool:
     return ids is None or id_.decode(errors="replace") in ids
 
 
-def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter, in_lanes: bool) -> Found | None:
+def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter, *, in_lanes: bool = False) -> Found | None:
     record = record_of(raw)
     if in_lanes and record.lane is None:
         return None

@@ -10,6 +10,7 @@ Enters: a filter and a place.  Leaves: ids, each with its place.  Called by: `lo
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -71,6 +72,14 @@ class Walk:
         for group in reversed(groups) if self._newest else groups:
             if after is None or (group <= after.group if self._newest else group >= after.group):
                 yield from self._group(group, after if after is not None and after.group == group else None, first)
+
+    def in_lanes(self, most: int) -> Iterator[Place]:
+        """Go through the jobs that may be in lanes, at most so many of those that wait."""
+        halted = [_Index(DEAD, queue, queue_key(queue, "HALTED").encode()) for queue in self._queues]
+        yield from self._running()
+        yield from itertools.islice(self._group(WAITING, None, PORTION), most)
+        yield from self._parked()
+        yield from heapq.merge(*self._begin(halted, None, PORTION))
 
     def _group(self, group: int, after: Place | None, first: int) -> Iterator[Place]:
         if group in (RUNNING, PARKED):

@@ -28,7 +28,7 @@ from laneway.store.inspect import (
 )
 from laneway.store.paging import read_number
 from laneway.store.rollup import Kept, Level
-from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Execute, Queue, ranks, ripen
+from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RUNNING, Books, Execute, Queue, ranks, ripen
 from laneway.store.sqlite.filters import COLUMNS, condition
 from laneway.store.sqlite.look_lanes import list_lanes, list_payloads
 from laneway.store.sqlite.sql import SQL
@@ -79,19 +79,34 @@ class Looking:
     def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
         """List jobs by arrival, or the newest first."""
         with self._store.database.reading() as connection:
-            now = self._store.read_books(connection).now
+            books = self._store.read_books(connection)
+            now = books.now
             terms, values = condition(which, now)
+            rare = _rare(books, which.state)
+            if rare:
+                terms += f" and seq in ({rare})"
+                values["pairs"] = _pairs(connection.execute, books)
+            direction, beyond = ("desc", "<") if newest else ("asc", ">")
             if after is not None:
-                terms += f" and seq {'<' if newest else '>'} :after"
+                terms += f" and seq {beyond} :after"
+            values |= {"after": _position(connection, after), "limit": limit + 1}
+            end = (
+                None
+                if which.look is None or which.is_indexed or rare
+                else _end(connection, which.look, direction, beyond, values)
+            )
+            if end is not None:
+                terms += f" and not seq {beyond} {end}"
             statement = (
                 f"select {COLUMNS}, {MORE} from laneway_job where {terms} "  # noqa: S608 - our own words
-                f"order by seq {'desc' if newest else 'asc'} limit :limit"
+                f"order by seq {direction} limit :limit"
             )
-            values |= {"after": _position(connection, after), "limit": limit + 1}
             rows = connection.execute(statement, values).fetchall()
         page = Page(_info(row, now) for row in rows[:limit])
         if len(rows) > limit:
             page.next = f"seq:{rows[limit - 1][0]}"
+        elif end is not None:
+            page.next = f"seq:{end}"
         return page
 
     def count(self, which: Filter) -> int:
@@ -175,6 +190,41 @@ class Looking:
         """Return failures by kind, the last seen first."""
         with self._store.database.reading() as connection:
             return read_faults(connection, limit)
+
+
+#: Where the few jobs of a state are, by its own index.
+_OF_STATE = {
+    "dead": "select seq from laneway_job where state = 4 and holds = 0 union all "
+    "select seq from laneway_job where state = 4 and holds = 1",
+    "running": "select seq from laneway_job where state = 3",
+    "blocked": "select seq from laneway_job where state = 2",
+}
+_WAITING = (
+    "select job.seq from json_each(:pairs) pair cross join laneway_job job on job.queue = json_extract(pair.value, '$[0]') "
+    "and job.rank = json_extract(pair.value, '$[1]') and job.state < 2 and job.due "
+)
+_OF_STATE |= {"ready": f"{_WAITING}<= :now", "scheduled": f"{_WAITING}> :now", "retrying": f"{_WAITING}> :now"}
+
+
+def _end(connection: sqlite3.Connection, look: int, direction: str, beyond: str, values: dict[str, Any]) -> int | None:
+    """Return the last of so many jobs by arrival; None: there are not so many left."""
+    further = f"seq {beyond} :after" if values["after"] else "true"
+    statement = f"select seq from laneway_job where {further} order by seq {direction} limit 1 offset :look"  # noqa: S608 - our own
+    row = connection.execute(statement, {"after": values["after"], "look": max(look - 1, 0)}).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _rare(books: Books, state: str | None) -> str:
+    """Return where the jobs of a state are, if they are so few among all that going through all by arrival would take long."""
+    if state not in STATES:
+        return ""
+    number = sum(queue.counts[STATES.index(state)] for queue in books.queues)
+    return _OF_STATE[state] if 4 * number < sum(sum(queue.counts) for queue in books.queues) else ""
+
+
+def _pairs(execute: Execute, books: Books) -> str:
+    """Return the queues and their priorities in use, as JSON."""
+    return msgspec.json.encode([(queue.name, rank) for queue in books.queues for rank in ranks(execute, queue.name)]).decode()
 
 
 def _lag(execute: Execute, queue: Queue, now: int) -> int:

@@ -230,7 +230,8 @@ class Looking:
         """List lanes in an order."""
 
         def jobs() -> Iterable[JobInfo]:
-            found = sorted(self._in_lanes(Filter(queue=queue, lane=name)))
+            which = Filter(queue=queue, lane=name)
+            found = sorted(self._in_lanes(which) if name is None else self.candidates(which))
             for start in range(0, len(found), PORTION):
                 portion = found[start : start + PORTION]
                 yield from self._look([(one.queue, one.id) for one in portion]).values()

@@ -96,7 +96,7 @@ class Looking:
                 else _end(connection, which.look, direction, beyond, values)
             )
             if end is not None:
-                terms += f" and not seq {beyond} {end}"
+                terms += f" and seq {'>=' if newest else '<='} {end}"
             statement = (
                 f"select {COLUMNS}, {MORE} from laneway_job where {terms} "  # noqa: S608 - our own words
                 f"order by seq {direction} limit :limit"
@@ -156,7 +156,7 @@ class Looking:
     def lanes(self, queue: str | None, order: str, limit: int, after: str | None, name: str | None = None) -> LanePage:
         """List lanes in an order."""
         with self._store.database.reading() as connection:
-            return list_lanes(connection, self._store.read_books(connection).now, queue, order, limit, after, name)
+            return list_lanes(connection, self._store.read_books(connection), queue, order, limit, after, name)
 
     def payloads(self, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
         """List the payloads of a collector's lane."""

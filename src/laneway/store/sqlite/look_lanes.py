@@ -1,7 +1,8 @@
 """Looking at lanes: which there are and how they stand, and what a collector's lane holds.
 
 Lanes are no rows of their own: a collector's is one, and those of jobs are what their jobs have in common. So a page is one
-statement that puts all together and takes as many as it needs; only those are read in full.
+statement that puts all together and takes as many as it needs; only those are read in full. Of jobs that wait, those are looked
+at that are due first.
 
 Enters: rows.  Leaves: `LanePage`, `PayloadPage`.  Called by: `look`.
 """
@@ -9,6 +10,7 @@ Enters: rows.  Leaves: `LanePage`, `PayloadPage`.  Called by: `look`.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,10 +21,13 @@ from laneway.job import State, lane_id
 from laneway.store.failures import read_errors
 from laneway.store.inspect import LANE_ORDERS, LaneInfo, LanePage, PayloadInfo, PayloadPage
 from laneway.store.paging import read_place, write_place
+from laneway.store.sqlite.books import Books
 from laneway.store.sqlite.sql import SQL
 
 __all__ = ["list_lanes", "list_payloads"]
 
+#: Of those that wait, so many are looked at to find their lanes.
+LOOKED = 10_000
 
 #: By what lanes are ordered, as columns of lanes.sql, each with its usual direction. Who is due later has no lag.
 _ORDERS = {
@@ -46,7 +51,7 @@ _LaneRow = tuple[int, str, str, str, str, int, int, int, int, bytes | None, int,
 
 
 def list_lanes(
-    connection: sqlite3.Connection, now: int, queue: str | None, order: str, limit: int, after: str | None, name: str | None
+    connection: sqlite3.Connection, books: Books, queue: str | None, order: str, limit: int, after: str | None, name: str | None
 ) -> LanePage:
     """Return some lanes in an order, from a place on."""
     by = order.removeprefix("-")
@@ -62,8 +67,10 @@ def list_lanes(
         beyond = ">" if direction == "asc" else "<"
         further = f"(value {beyond} :value or value = :value and (queue, lane) > (:after_queue, :after_lane))"
     statement = SQL["lanes"].format(terms=terms, further=further, value=column, direction=direction)
+    now = books.now
     value, after_queue, after_lane, since = place or (0, "", "", now)
     values = {
+        "waiting": _waiting(connection, [one.name for one in books.queues if queue in (None, one.name)], name),
         "queue": queue, "name": name, "now": since, "value": value, "after_queue": after_queue, "after_lane": after_lane,
         "limit": limit + 1,
     }  # fmt: skip
@@ -73,6 +80,16 @@ def list_lanes(
         last = rows[limit - 1]
         page.next = write_place((last[-1], last[1], last[2], since))
     return page
+
+
+def _waiting(connection: sqlite3.Connection, queues: Sequence[str], name: str | None) -> str:
+    """Return the jobs that wait in lanes, those of each queue that are due first, as JSON; of one lane all."""
+    if name is not None:
+        rows = connection.execute("select seq from laneway_job where lane = ? and state < 2", (name,)).fetchall()
+    else:
+        each = max(LOOKED // max(len(queues), 1), 100)
+        rows = [row for queue in queues for row in connection.execute(SQL["lanes_waiting"], (queue, each))]
+    return msgspec.json.encode([row[0] for row in rows]).decode()
 
 
 def _lane(row: _LaneRow, now: int) -> LaneInfo:

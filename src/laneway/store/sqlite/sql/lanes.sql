@@ -1,12 +1,21 @@
 -- lanes.sql: lanes that have something to do. Of those that jobs run in, the one that holds it stands for the lane, else the first
 -- by place. Words in braces are put in by look_lanes.py.
--- takes queue, name, now, value, after_queue, after_lane, limit
+-- takes waiting (as JSON: see lanes_waiting.sql), queue, name, now, value, after_queue, after_lane, limit
 -- returns seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value
-with heads as (
+with found as (
+    select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job where state = 2
+    union all
+    select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job where state = 3 and lane is not null
+    union all
+    select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job where state = 4 and holds = 1
+    union all
+    select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job
+    where seq in (select value from json_each(:waiting))
+), heads as (
     select seq, queue, lane, state, attempt, due, side is not null as collects, count(*) as jobs,
            min(case when holds = 1 then '' else printf('%019d%019d', place, seq) end)
-    from laneway_job
-    where lane is not null and (state < 4 or holds = 1) and {terms}
+    from found
+    where lane is not null and {terms}
     group by queue, lane
 ), sized as (
     select *, case when collects then (select count(*) from laneway_payload p where p.lane = heads.seq) else jobs end as size from heads

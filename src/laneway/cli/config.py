@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -98,4 +98,4 @@ def _shown(name: str, value: Any) -> str:
         return SETTINGS[name].without
     if isinstance(value, float):
         return f"{value:.12g}"
-    return ",".join(value) if isinstance(value, tuple) else str(_plain(name, value))
+    return ",".join(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(_plain(name, value))

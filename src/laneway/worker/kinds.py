@@ -81,7 +81,7 @@ class Kinds:
         return self._learner.news()
 
     def _conclude(self) -> None:
-        kinds = {**self._learner.kinds, **self._given}
+        kinds: dict[str, Kind] = {**self._learner.kinds, **self._given}
         self.computing = {task for task, kind in kinds.items() if kind == "cpu"}
         queues = {queue: kind_of_queue(queue, tasks, kinds) for queue, tasks in self._runs.items()}
         self.io = {queue for queue, kind in queues.items() if kind == "io"}

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -107,12 +107,13 @@ class Exchanges:
         asked = self.wire.send_all((("EVALSHA", self.settle, 1, queue_base(queue), self.clock(), worker, *alike),))
 
         def hear() -> Exchange:
-            [answer] = asked.hear(patient=True)
-            if type(answer) is not list:  # it was not that common, and nothing has happened
+            answer: Any = asked.hear(patient=True)[0]
+            if not isinstance(answer, list):  # it was not that common, and nothing has happened
                 call = _Call(self, worker, settled, (), 0)
                 call.send()
                 return call.hear()
-            self.stand(queue, *answer)
+            ready, paused, due_in = cast("list[int]", answer)
+            self.stand(queue, ready, paused, due_in)
             return Exchange([], [], False, None, {name: how[0] for name, how in self.stood.items() if not how[1]})
 
         return hear

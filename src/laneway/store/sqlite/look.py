@@ -192,18 +192,20 @@ class Looking:
             return read_faults(connection, limit)
 
 
+_WAITING = (
+    "select job.seq from json_each(:pairs) pair cross join laneway_job job on job.queue = json_extract(pair.value, '$[0]') "
+    "and job.rank = json_extract(pair.value, '$[1]') and job.state < 2 and job.due "
+)
 #: Where the few jobs of a state are, by its own index.
 _OF_STATE = {
+    "ready": f"{_WAITING}<= :now",
+    "scheduled": f"{_WAITING}> :now",
+    "retrying": f"{_WAITING}> :now",
     "dead": "select seq from laneway_job where state = 4 and holds = 0 union all "
     "select seq from laneway_job where state = 4 and holds = 1",
     "running": "select seq from laneway_job where state = 3",
     "blocked": "select seq from laneway_job where state = 2",
 }
-_WAITING = (
-    "select job.seq from json_each(:pairs) pair cross join laneway_job job on job.queue = json_extract(pair.value, '$[0]') "
-    "and job.rank = json_extract(pair.value, '$[1]') and job.state < 2 and job.due "
-)
-_OF_STATE |= {"ready": f"{_WAITING}<= :now", "scheduled": f"{_WAITING}> :now", "retrying": f"{_WAITING}> :now"}
 
 
 def _end(connection: sqlite3.Connection, look: int, direction: str, beyond: str, values: dict[str, Any]) -> int | None:

@@ -25,10 +25,10 @@ READS = (
     "/healthz", "/metrics", "/api/v1/counts", "/api/v1/count?state=dead", "/api/v1/jobs?limit=50",
     "/api/v1/jobs?limit=50&newest=true", "/api/v1/jobs?state=ready&limit=50", "/api/v1/jobs?state=dead&limit=50&newest=true",
     "/api/v1/jobs?state=ready&queue=billing&limit=50", "/api/v1/jobs?task=work-1&limit=50",
-    "/api/v1/jobs?state=dead&error=OSError", "/api/v1/jobs/{id}", "/api/v1/jobs/{id}/explain", "/api/v1/queues", "/api/v1/lanes?limit=50", "/api/v1/workers",
-    "/api/v1/schedules", "/api/v1/plan", "/api/v1/stats", "/api/v1/stats/totals", "/api/v1/stats/recent",
-    "/api/v1/stats/series", "/api/v1/stats/minutes", "/api/v1/stats/history", "/api/v1/stats/tasks", "/api/v1/stats/queues",
-    "/api/v1/stats/errors",
+    "/api/v1/jobs?state=dead&error=OSError", "/api/v1/jobs/{id}", "/api/v1/jobs/{id}/explain", "/api/v1/queues",
+    "/api/v1/lanes?limit=50", "/api/v1/workers", "/api/v1/schedules", "/api/v1/plan", "/api/v1/stats",
+    "/api/v1/stats/totals", "/api/v1/stats/recent", "/api/v1/stats/series", "/api/v1/stats/minutes", "/api/v1/stats/history",
+    "/api/v1/stats/tasks", "/api/v1/stats/queues", "/api/v1/stats/errors",
 )  # fmt: skip
 PAGES = (
     "/", "/jobs", "/jobs?q=state:dead", "/jobs?q=task:work-1", "/jobs/{id}", "/errors", "/lanes", "/workers", "/schedules",

@@ -1,0 +1,178 @@
+"""Finding jobs for a page: what the store finds by itself, and what is looked into one by one, within a budget.
+
+By state and queue a store finds jobs at once. Everything else is looked for newest first, in portions, until a page is full or
+the budget is used up; then the page says how far it has come, and goes on from there if somebody wants it. What is secret cannot
+be found: what is searched is what would be shown.
+
+Enters: a `Query` and where to go on.  Leaves: `Found`.  Called by: `jobs`, `groups`. Blocks.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from laneway.app import App
+from laneway.cli.job_views import kind, summary
+from laneway.errors import NotFound
+from laneway.faults import fault_of
+from laneway.job import check_id
+from laneway.store.inspect import JobInfo
+from laneway.web.documents import Documents
+from laneway.web.pages.query import FINISHED, Query
+from laneway.web.redact import HIDDEN
+
+__all__ = ["BUDGET", "INDEXED", "Found", "call_text", "find", "group_of", "may_fit", "parts_of", "row_of"]
+
+#: So many jobs are looked into for one page, and for so long, seconds.
+BUDGET = 10_000
+PATIENCE = 0.15
+PORTION = 500
+#: A store that filters by itself looks at so many at a time.
+LOOK = 2_500
+#: A list shows so much of a text that may be large, characters.
+CLIP = 160
+
+
+#: By these a store finds jobs at once.
+INDEXED = {"state", "queue"}
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """Some jobs, the newest first."""
+
+    jobs: list[JobInfo]
+    next: str | None = None  #: where to go on; None: that was all
+    looked: int = 0  #: how many were looked into one by one, about
+    tired: bool = False  #: the budget was used up before the page was full
+    moved: bool = False  #: where to go on was not there any more: this is the beginning
+
+
+def find(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> Found:
+    """Return a page of jobs."""
+    if query.state == FINISHED:
+        return Found(jobs=[])
+    try:
+        return _find(app, documents, query, after, limit)
+    except NotFound:
+        if after is None:
+            raise
+        found = _find(app, documents, query, None, limit)
+        return msgspec.structs.replace(found, moved=True)
+
+
+def _find(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> Found:
+    if not query.searches and {*query.which} <= INDEXED:
+        page = app.inspect.jobs(**query.which, limit=limit, after=after, newest=True)
+        return Found(jobs=list(page), next=page.next)
+    if after is None and (named := _named(app, query)) is not None:
+        return Found(jobs=[named], looked=1)
+    return _search(app, _fitter(documents, query), query.which, after, limit, PORTION if query.searches else limit)
+
+
+def _search(
+    app: App, fits: Callable[[JobInfo], bool], which: dict[str, Any], after: str | None, limit: int, portion: int
+) -> Found:
+    until = time.monotonic() + PATIENCE
+    found: list[JobInfo] = []
+    looked = 0
+    while True:
+        page = app.inspect.jobs(**which, limit=portion, after=after, newest=True, look=LOOK)
+        looked += len(page) if {*which} <= INDEXED or page.next is None else LOOK
+        for place, job in enumerate(page):
+            if fits(job):
+                found.append(job)
+            if len(found) == limit:
+                last = place == len(page) - 1
+                return Found(jobs=found, next=page.next if last else job.id, looked=looked)
+        after = page.next
+        if after is None or looked >= BUDGET or time.monotonic() > until:
+            return Found(jobs=found, next=after, looked=looked, tired=after is not None)
+
+
+def _named(app: App, query: Query) -> JobInfo | None:
+    """Return the job whose id the only word is."""
+    if query.args or query.group or query.which or len(query.words) != 1:
+        return None
+    try:
+        return app.inspect.job(check_id(query.words[0]))
+    except ValueError:
+        return None
+
+
+def _fitter(documents: Documents, query: Query) -> Callable[[JobInfo], bool]:
+    def fits(job: JobInfo) -> bool:
+        if query.group is not None and group_of(job) != query.group:
+            return False
+        if not (query.args or query.words):
+            return True
+        return may_fit(job, query) and query.fits(parts_of(job, documents))
+
+    return fits
+
+
+def may_fit(job: JobInfo, query: Query) -> bool:
+    """Say whether it is worth to look closely: a plain word that is shown in arguments stands in the body, too, or was hidden."""
+    body = job.body.lower()
+    if not body.isascii() or b"\\" in body:
+        return True
+    known = "\n".join((job.id, job.task, job.queue, job.lane or "", *(summary(error) for error in job.errors[-1:]))).casefold()
+    words = [word for word in query.words if word.casefold() not in known]
+    plain = [one.lower() for one in (*query.args, *words) if _PLAIN.fullmatch(one)]
+    return all(one.encode() in body or one in HIDDEN for one in plain)
+
+
+_PLAIN = re.compile(r"[A-Za-z_]+|[0-9]{1,15}|[A-Za-z0-9_@-]*[A-Za-z_@][A-Za-z0-9_@-]*", re.ASCII)
+
+
+def group_of(job: JobInfo) -> str | None:
+    """Return the id of the kind of failure that a job's last error is."""
+    return fault_of(job.errors[-1], job.id, job.task, job.queue).id if job.errors else None
+
+
+# -- a job in a list ---------------------------------------------------------------------------------------------
+
+
+def parts_of(job: JobInfo, documents: Documents) -> dict[str, str]:
+    """Return what of a job is searched, by name."""
+    entry = documents.entry(job)
+    parts = {name: entry[name] or "" for name in ("id", "task", "queue", "lane", "error")}
+    return {**parts, "args": call_text(entry["args"], entry["kwargs"])}
+
+
+def row_of(job: JobInfo, documents: Documents) -> dict[str, Any]:
+    """Return a job as a row of a list."""
+    entry = documents.entry(job)
+    said = {"lane": "", "payload": call_text(entry["args"], {})}.get(kind(job), call_text(entry["args"], entry["kwargs"]))
+    done, total = job.progress or (0.0, 0.0)
+    return {
+        "id": job.id, "state": job.state, "task": job.task, "queue": job.queue, "lane": job.lane, "attempt": job.attempt,
+        "kind": kind(job), "payloads": job.payloads, "args": _clipped(said), "at": job.due_at,
+        "word": {"dead": "died", "running": "was due"}.get(job.state, "due"), "mark": job.mark, "worker": job.worker,
+        "error": _clipped(summary(job.errors[-1])) if job.errors else "",
+        "share": min(max(done / total, 0.0), 1.0) if total > 0 else None,
+    }  # fmt: skip
+
+
+def call_text(args: list[Any] | None, kwargs: dict[str, Any] | None) -> str:
+    """Return arguments as they would be written.
+
+    >>> call_text([1, "a"], {"b": None})
+    '1, "a", b=null'
+    """
+    if args is None or kwargs is None:
+        return "(cannot be read)"
+    return ", ".join([*map(_json, args), *(f"{name}={_json(value)}" for name, value in kwargs.items())])
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode(errors="replace")
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= CLIP else f"{text[:CLIP]}…"

@@ -1,0 +1,165 @@
+"""The overview: how much goes through, in which queues, with how much memory; what fails, and where it is stored.
+
+All figures were counted when things happened; nothing here looks at jobs. What a queue does is told over the last minutes, long
+enough to be calm and short enough to be now.
+
+Enters: an `Ask`, and a look at the store.  Leaves: plain values.  Called by: `mount`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from laneway.stats import Point, Stats, Summary
+from laneway.store.inspect import QueueInfo
+from laneway.web.ask import Ask, bad
+from laneway.web.look import WAITING, Seen
+from laneway.web.pages.about import about
+from laneway.web.pages.frame import slots_of, unserved
+from laneway.web.pages.points import row_at, spark
+
+__all__ = ["QueueRow", "drain", "overview", "queue_rows"]
+
+#: Rates, times and errors of queues are of the last so many seconds.
+LATELY = 300
+#: What the charts can show.
+RANGES = {"15m": "15 minutes", "3h": "3 hours", "24h": "24 hours"}
+#: So many queues are shown.
+QUEUES = 200
+#: So many kinds of failures are shown.
+ERRORS = 5
+
+
+class QueueRow(Struct, frozen=True, kw_only=True):
+    """A queue in the table."""
+
+    name: str
+    collects: bool
+    paused: bool
+    paused_by: str
+    paused_at: Any
+    unserved: bool
+    length: int  #: what waits
+    ready: int
+    running: int
+    dead: int
+    lag: float | None
+    in_rate: float
+    out_rate: float
+    drain: float | None  #: seconds; None: never, at this pace
+    errors: float | None  #: share of the runs that failed; None: nothing ran
+    p50: float | None
+    p95: float | None
+    spark: str
+
+
+def overview(ask: Ask, seen: Seen) -> dict[str, Any]:
+    """Show how it goes."""
+    stats = ask.app.stats
+    span = ask.given.get("range", "15m")
+    if span not in RANGES:
+        raise bad(f"range: there are {', '.join(RANGES)}")
+    points = _points(stats, span)
+    busy, slots = slots_of(seen.workers)
+    return {
+        "range": span,
+        "ranges": RANGES,
+        "throughput": [row_at(at, [done, failed], with_day=span != "15m") for at, done, failed, _ in points],
+        "memory": [row_at(at, [memory], with_day=span != "15m") for at, _, _, memory in points],
+        "queues": queue_rows(seen, stats.queues(LATELY), stats.series(900, by_queue=True)),
+        "other_queues": max(len(seen.queues) - QUEUES, 0),
+        "lately": LATELY // 60,
+        "errors": stats.errors(ERRORS),
+        "store": about(ask.app),
+        "crew": {"count": len(seen.workers), "busy": busy, "slots": slots, "memory": sum(one.rss for one in seen.workers)},
+        "new": not seen.queues,
+    }
+
+
+# -- the charts --------------------------------------------------------------------------------------------------
+
+Plotted = tuple[Any, float, float, float | None]
+
+
+def _points(stats: Stats, span: str) -> list[Plotted]:
+    """Return (begin, done a second, failed a second, memory) for each point."""
+    if span == "15m":
+        return [_plotted([point]) for point in _whole(stats.series(910))]
+    minutes = _whole(stats.minutes(3 if span == "3h" else 24))
+    if span == "3h":
+        return [_plotted([point]) for point in minutes]
+    return [_plotted(list(points)) for _, points in itertools.groupby(minutes, _ten_minutes)]
+
+
+def _ten_minutes(point: Point) -> int:
+    """The ten minutes of the clock that a minute is in."""
+    return int(point.at.timestamp()) // 600
+
+
+def _whole(points: Sequence[Point]) -> Sequence[Point]:
+    """Leave the last one out while it has only begun: a rate over a moment jumps."""
+    return points[:-1]
+
+
+def _plotted(points: Sequence[Point]) -> Plotted:
+    seconds = sum(point.seconds for point in points)
+    told = [point.memory for point in points if point.workers]
+    memory = sum(told) / len(told) if told else None
+    done, failed = (sum(getattr(point, name) for point in points) / seconds for name in ("processed", "failed"))
+    return points[0].at, done, failed, memory
+
+
+# -- the queues --------------------------------------------------------------------------------------------------
+
+
+def queue_rows(seen: Seen, lately: Mapping[str, Summary], series: Mapping[str, Sequence[Point]]) -> list[QueueRow]:
+    """Return the table of queues by name: those in which most waits, if there are many."""
+    shown = heapq.nlargest(QUEUES, seen.queues, key=_waiting)
+    return [
+        _row(one, seen, lately.get(one.name), series.get(one.name, ())) for one in sorted(shown, key=lambda queue: queue.name)
+    ]
+
+
+def _waiting(queue: QueueInfo) -> int:
+    return sum(queue.counts[state] for state in WAITING)
+
+
+def _row(queue: QueueInfo, seen: Seen, sums: Summary | None, points: Sequence[Point]) -> QueueRow:
+    counts = queue.counts
+    in_rate, out_rate, errors, p50, p95 = _lately(sums)
+    return QueueRow(
+        name=queue.name, collects=queue.collects, paused=queue.paused, paused_by=queue.paused_by, paused_at=queue.paused_at,
+        unserved=unserved(queue.name, seen.workers), length=_waiting(queue), ready=counts["ready"],
+        running=counts["running"], dead=counts["dead"], lag=seen.lags[queue.name], in_rate=in_rate, out_rate=out_rate,
+        drain=drain(counts["ready"] + counts["blocked"], in_rate, out_rate, collects=queue.collects), errors=errors, p50=p50,
+        p95=p95, spark=spark([point.processed for point in points[:-1]]),
+    )  # fmt: skip
+
+
+def _lately(sums: Summary | None) -> tuple[float, float, float | None, float | None, float | None]:
+    """Return what came and went in a second, the share that failed, and how long runs took."""
+    if sums is None:
+        return 0.0, 0.0, None, None, None
+    went = sums.processed + sums.dead + sums.cancelled
+    runs = sums.processed + sums.failed
+    p50, p95 = (sums.run.p50, sums.run.p95) if sums.run.count else (None, None)
+    return sums.enqueued / sums.seconds, went / sums.seconds, sums.failed / runs if runs else None, p50, p95
+
+
+def drain(waiting: int, in_rate: float, out_rate: float, *, collects: bool = False) -> float | None:
+    """Return in how many seconds nothing due waits any more, if it goes on so; None: it does not get less.
+
+    Of a collector payloads come in and lanes go out, so what comes is not taken off.
+
+    >>> drain(0, 5, 1), drain(100, 1, 2), drain(100, 2, 2), drain(100, 9, 5, collects=True)
+    (0.0, 100.0, None, 20.0)
+    """
+    if not waiting:
+        return 0.0
+    spare = out_rate if collects else out_rate - in_rate
+    return waiting / spare if spare > 0 else None

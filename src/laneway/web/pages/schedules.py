@@ -1,0 +1,52 @@
+"""The page of schedules: when each runs next, when it ran last, what became of it, and whether it is paused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laneway.inspection import ScheduleInfo
+from laneway.instant import as_datetime
+from laneway.locate import load_tasks
+from laneway.store.inspect import Run
+from laneway.web.ask import Ask
+from laneway.web.pages.query import FINISHED, Query
+
+__all__ = ["schedules"]
+
+#: The last runs of a task that are shown as marks.
+MARKS = 20
+
+
+def schedules(ask: Ask) -> dict[str, Any]:
+    """Show the schedules of the app."""
+    load_tasks(ask.app)
+    found = ask.app.inspect.schedules()
+    now = as_datetime(ask.app.store.schedules().now) if found else None
+    runs = _runs({one.task for one in found}, ask.app.stats.recent(1000)) if found else {}
+    rows = [_row(one, runs.get(one.task, [])) for one in found]
+    for row, one in zip(rows, found, strict=True):
+        row["late"] = now is not None and not one.paused and (now - one.next_at).total_seconds() > 60
+    return {"schedules": sorted(rows, key=lambda row: (row["paused"], row["next_at"])), "tasks": len(ask.app.declared)}
+
+
+def _runs(tasks: set[str], recent: list[Run]) -> dict[str, list[Run]]:
+    """Return the last runs of tasks, the newest first."""
+    found: dict[str, list[Run]] = {}
+    for run in recent:
+        if run.task in tasks:
+            found.setdefault(run.task, []).append(run)
+    return found
+
+
+def _row(one: ScheduleInfo, runs: list[Run]) -> dict[str, Any]:
+    last = runs[0] if runs else None
+    return {
+        "task": one.task, "schedule": one.schedule, "catch_up": one.catch_up, "paused": one.paused, "paused_by": one.paused_by,
+        "last_at": one.last_at, "next_at": one.next_at,
+        "outcome": last.outcome if last else None,
+        "ran_at": last.finished_at if last else None,
+        "took": (last.finished - last.started) / 1e6 if last and last.started else None,
+        "job": last.id if last else None,
+        "marks": [run.outcome for run in reversed(runs[:MARKS])],
+        "q": str(Query(task=one.task)), "finished_q": str(Query(task=one.task, state=FINISHED)),
+    }  # fmt: skip

@@ -1,0 +1,79 @@
+"""The page of workers: slots and what they run now, memory, and what was learned about tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from laneway.figures import Seen
+from laneway.store.inspect import WorkerStatus
+from laneway.web.ask import Ask
+from laneway.web.health import SILENT
+from laneway.worker.learn import Learner
+
+__all__ = ["workers"]
+
+#: So many of a worker's jobs are listed.
+MOST = 20
+
+
+def workers(ask: Ask) -> dict[str, Any]:
+    """Show the workers."""
+    found = ask.app.inspect.workers()
+    learned = ask.app.stats.learned()
+    most = max((one.pss or one.rss for one in found), default=0) or 1
+    return {
+        "workers": [_row(one, most) for one in found],
+        "slots": sum(one.slots for one in found),
+        "busy": sum(one.busy for one in found),
+        "memory": sum(one.pss or one.rss for one in found),
+        "hosts": sorted({one.host for one in found}),
+        "fleets": _fleets(found),
+        "learned": _learned(learned),
+        "versions": sorted({one.version for one in found if one.version}),
+    }
+
+
+def _row(one: WorkerStatus, most: int) -> dict[str, Any]:
+    return {
+        "id": one.id, "host": one.host, "pid": one.pid, "fleet": one.fleet, "version": one.version, "phase": one.phase,
+        "queues": list(one.queues), "slots": one.slots, "busy": one.busy, "free": max(one.slots - one.busy, 0),
+        "over": max(one.busy - one.slots, 0),
+        "started_at": one.started_at, "last_beat": one.last_beat, "silent": one.beat_age is None or one.beat_age > SILENT,
+        "rss": one.rss, "pss": one.pss, "memory": one.pss or one.rss, "share": (one.pss or one.rss) / most,
+        "jobs": [
+            {"id": job.id, "task": job.task, "queue": job.queue, "lane": job.lane, "started_at": job.started_at}
+            for job in one.jobs[:MOST]
+        ],
+        "more": max(len(one.jobs) - MOST, 0), "tasks": len(one.tasks),
+    }  # fmt: skip
+
+
+def _fleets(found: list[WorkerStatus]) -> list[dict[str, Any]]:
+    """Return how evenly work is spread over the workers of each fleet."""
+    fleets: dict[str, list[WorkerStatus]] = {}
+    for one in found:
+        if one.fleet:
+            fleets.setdefault(one.fleet, []).append(one)
+    return [
+        {
+            "id": id_, "host": crew[0].host, "workers": len(crew), "busy": sum(one.busy for one in crew),
+            "slots": sum(one.slots for one in crew), "least": min(one.busy for one in crew),
+            "most": max(one.busy for one in crew),
+        }
+        for id_, crew in fleets.items()
+    ]  # fmt: skip
+
+
+def _learned(seen: dict[str, Seen]) -> list[dict[str, Any]]:
+    """Return what workers know of tasks: how many runs they saw, and how much of a core each of them used."""
+    kinds = Learner(seen).kinds
+    rows: list[dict[str, Any]] = []
+    for task, (runs, could, cpu, more_runs, more_could, more_cpu) in sorted(seen.items()):
+        used = (cpu + more_cpu) / (could + more_could) if could + more_could > 0 else None
+        words = {"cpu": "computes: runs alone in its process", "io": "waits: many run side by side"}
+        kind = kinds.get(task)
+        rows.append({
+            "task": task, "runs": runs + more_runs, "share": None if used is None else min(max(used, 0.0), 1.0),
+            "kind": kind, "words": words.get(kind, "not known yet") if kind else "not known yet",
+        })  # fmt: skip
+    return rows

@@ -22,7 +22,7 @@ demo: setup  ## watch a small shop at work for half a minute; ARGS="--seconds 60
 
 test: setup  ## run the tests (under ten minutes); ARGS="-k lanes" narrows them
 	@scripts/servers
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: setup  ## ruff, mypy --strict and pyright
 	$(BIN)/ruff check .

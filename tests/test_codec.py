@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType, Optional, TypedDict
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import pydantic
@@ -150,8 +150,9 @@ def nested(levels: int, leaf: object = 1) -> object:
 
 # -- what makes the trip -----------------------------------------------------------------------------------------
 
+SOME_ID = UUID("6f1d2c3b-4a59-4687-9f70-81a2b3c4d5e6")
 AWARE = datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=timezone(timedelta(hours=5, minutes=30)))
-ORDER = Order(uuid4(), [Point(1), Point(2, -1.5)], Colour.BLUE, AWARE, Decimal("19.90"), {7: "gift"})
+ORDER = Order(SOME_ID, [Point(1), Point(2, -1.5)], Colour.BLUE, AWARE, Decimal("19.90"), {7: "gift"})
 
 TRIPS: list[tuple[Any, object]] = [
     (int, 2**70),
@@ -169,7 +170,7 @@ TRIPS: list[tuple[Any, object]] = [
     (date, date(2024, 2, 29)),
     (time, time(23, 59, 59, 999999)),
     (timedelta, timedelta(days=-3, microseconds=7)),
-    (UUID, uuid4()),
+    (UUID, SOME_ID),
     (Decimal, Decimal("1.10")),
     (Decimal, Decimal("1E+30")),
     (Colour, Colour.RED),
@@ -182,11 +183,11 @@ TRIPS: list[tuple[Any, object]] = [
     (tuple[int, str], (1, "a")),
     (tuple[int, ...], (1, 2, 3)),
     (set[int], {1, 2}),
-    (frozenset[UUID], frozenset({uuid4()})),
+    (frozenset[UUID], frozenset({SOME_ID})),
     (dict[int, str], {1: "a", 2: "b"}),
     (dict[str, date], {"a": date(2024, 1, 1)}),
     (dict[int, Any], {1: [None]}),
-    (dict[UUID, list[tuple[int, Decimal]]], {uuid4(): [(1, Decimal("0.5"))]}),
+    (dict[UUID, list[tuple[int, Decimal]]], {SOME_ID: [(1, Decimal("0.5"))]}),
     (Optional[int], None),  # noqa: UP045 - as it is written in older code
     (int | None, 5),
     (datetime | None, AWARE),
@@ -464,7 +465,7 @@ def test_a_call_that_does_not_fit_is_refused_and_named(
         (dict[str, float], {"a": math.nan}, "nan"),
         (Point, Point(1, math.nan), "nan"),
         (Point | None, Point(1, math.inf), "inf"),
-        (list[Order], [Order(uuid4(), [Point(1, math.nan)], Colour.RED, AWARE)], "nan"),
+        (list[Order], [Order(SOME_ID, [Point(1, math.nan)], Colour.RED, AWARE)], "nan"),
         (Loose, Loose(math.nan), "nan"),
         (Measure, Measure(value=math.nan), "nan"),
         (list[Measure], [Measure(value=math.inf)], "inf"),
@@ -505,7 +506,7 @@ CHANGING: list[tuple[object, str]] = [
     (AWARE, "datetime would arrive as a str"),
     (date(2024, 1, 1), "date would arrive as a str"),
     (timedelta(1), "timedelta would arrive as a str"),
-    (uuid4(), "UUID would arrive as a str"),
+    (SOME_ID, "UUID would arrive as a str"),
     (Decimal(1), "Decimal would arrive as a str"),
     (b"a", "bytes would arrive as a str"),
     (Colour.RED, "Colour would arrive as a str"),

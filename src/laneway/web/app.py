@@ -27,6 +27,7 @@ from laneway.web.actions import ACTIONS
 from laneway.web.api import LOOKS
 from laneway.web.endpoint import HEADERS, Endpoint, handler, refuse
 from laneway.web.health import Pulse
+from laneway.web.pages.acts import PAGE_ACTIONS
 from laneway.web.pages.mount import is_for_people, page_routes, show_refusal
 from laneway.web.redact import Redactor
 from laneway.web.refused import Refused
@@ -35,7 +36,7 @@ from laneway.web.site import Site
 __all__ = ["ENDPOINTS", "dashboard"]
 
 #: Everything that can be asked for, except the live stream, which is no single answer.
-ENDPOINTS: tuple[Endpoint, ...] = (*LOOKS, *ACTIONS)
+ENDPOINTS: tuple[Endpoint, ...] = (*LOOKS, *ACTIONS, *PAGE_ACTIONS)
 LIVE = "/api/v1/live"
 
 

@@ -15,6 +15,7 @@ import collectors
 import fleet
 import pools
 import raw_redis
+import reads
 import redis_store
 import redis_worker
 import stats
@@ -23,7 +24,7 @@ import worker
 from harness import folder
 
 ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS
-LOCAL = store.PARTS | worker.PARTS | collectors.PARTS | fleet.PARTS | stats.PARTS | balance.PARTS | pools.PARTS
+LOCAL = store.PARTS | worker.PARTS | collectors.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS
 PARTS = LOCAL | ON_REDIS
 
 if __name__ == "__main__":

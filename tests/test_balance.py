@@ -536,3 +536,34 @@ def test_a_hiccup_of_the_machine_is_not_charged_to_the_queue_whose_job_ran_then(
 
     spent = {queue: part.spent for queue, part in balance._parts.items()}
     assert spent["a"] < 1.3 * spent["b"]
+
+
+def test_who_computes_has_its_slot_though_others_hold_theirs_for_long() -> None:
+    loads = {"images": 99, "calls": 99}
+    balance = Balance(25, adaptive)
+    balance.look(loads, 0.0, cpu=["images"], io=["calls"])
+    balance.took([(token, "calls") for token in range(24)], 0.0)
+
+    dealt: list[str] = []
+    for token in range(100, 120):  # one after the other, while the same 24 calls go on
+        now = (token - 99) * 0.02
+        balance.look(loads, now, cpu=["images"], io=["calls"])
+        want = balance.wants(["calls", "images"], loads, 1, token, now)[0]
+        dealt.append(want.queue)
+        balance.took([(token, want.queue)], now)
+        balance.ran([(token, 0.02)], now + 0.02)
+
+    assert dealt == ["images"] * 20
+
+
+def test_what_a_queue_had_before_it_was_known_to_compute_is_forgiven() -> None:
+    loads = {"images": 99, "calls": 99}
+    balance = Balance(10)
+    balance.look(loads, 0.0)
+    balance.wants(["images", "calls"], loads, 10, 0, 0.0)
+    balance.took([(token, "images") for token in range(10)], 0.0)
+    balance.ran([(token, 4.0) for token in range(10)], 4.0)
+
+    balance.look(loads, 5.0, cpu=["images"])
+
+    assert "images" in [want.queue for want in balance.wants(["images", "calls"], loads, 3, 1, 5.0)][:2]

@@ -206,3 +206,15 @@ def test_an_unknown_task_is_dead_after_an_hour() -> None:
     assert isinstance(found, Dead)
     assert found.error.kind == "unknown task"
     assert '"mail"' in found.error.message
+
+
+def test_short_jobs_beside_long_ones_are_not_claimed_ahead_as_if_all_were_short() -> None:
+    pace = Pace(25)
+    pace.measured(0.0005, 100)
+    assert pace.short
+    assert pace.ahead > 100
+
+    pace.longest = 0.5
+
+    assert not pace.short
+    assert (pace.ahead, pace.unsettled, pace.share) == (0, 25, 1)

@@ -19,7 +19,7 @@ def one_second(learner: Learner, crowd: Mapping[str, tuple[int, float, float]], 
     """Let a second pass in which each task had so many threads, each in runs of so many seconds, so much of them on the CPU."""
     for task, (threads, seconds, used) in crowd.items():
         for _ in range(max(int(threads / seconds), threads)):
-            learner.ran(task, seconds, seconds * used)
+            learner.ran(task, seconds, seconds * used, seconds * busy)
     learner.second(busy, [task for task, (threads, *_) in crowd.items() for _ in range(threads)], speed)
 
 
@@ -88,7 +88,7 @@ def test_runs_that_began_in_a_crowd_say_nothing_when_the_crowd_has_gone() -> Non
         one_second(learner, {"loop": (25, 2.5, 0.04)}, 1.0)
 
     for _ in range(25):
-        learner.ran("loop", 2.5, 0.1)
+        learner.ran("loop", 2.5, 0.1, 2.5)
     learner.second(0.3, ["loop"])
 
     assert learner.kinds == {"loop": "cpu"}
@@ -99,11 +99,11 @@ def test_it_takes_a_few_runs_to_know() -> None:
     learner.second(0.0, [])
 
     for _ in range(4):
-        learner.ran("send", 0.2, 0.001)
+        learner.ran("send", 0.2, 0.001, 0.002)
     learner.second(0.01, ["send"])
     assert learner.kinds == {}
 
-    learner.ran("send", 0.2, 0.001)
+    learner.ran("send", 0.2, 0.001, 0.002)
     learner.second(0.01, ["send"])
     assert learner.kinds == {"send": "io"}
 
@@ -113,7 +113,7 @@ def test_runs_too_short_for_the_clocks_say_nothing() -> None:
     learner.second(0.0, [])
 
     for _ in range(100):
-        learner.ran("nothing", 0.000001, 0.000001)
+        learner.ran("nothing", 0.000001, 0.000001, 0.000001)
     learner.second(0.1, [])
 
     assert learner.kinds == {}
@@ -124,7 +124,7 @@ def test_a_clock_that_was_set_back_says_nothing() -> None:
     learner.second(0.0, [])
 
     for _ in range(100):
-        learner.ran("send", -5.0, 0.1)
+        learner.ran("send", -5.0, 0.1, 0.1)
     learner.second(0.1, [])
 
     assert learner.news() == {}
@@ -190,3 +190,16 @@ def test_whatever_is_stored_can_be_begun_with(known: dict[str, Seen]) -> None:
 )
 def test_what_a_queue_is_like(queue: str, tasks: dict[str, float], kind: Kind | None) -> None:
     assert kind_of_queue(queue, tasks, {"send": "io", "resize": "cpu"}) == kind
+
+
+def test_runs_that_come_at_once_in_a_second_with_time_left_are_a_crowd() -> None:
+    learner = Learner()
+
+    for _ in range(3):  # two at a time for a third of the second, beside others that only wait
+        for _ in range(13):
+            learner.ran("loop", 0.05, 0.022, 0.047)
+        for _ in range(25):
+            learner.ran("sleep", 0.5, 0.0001, 0.25)
+        learner.second(0.5, ["sleep"] * 25)
+
+    assert learner.kinds == {"loop": "cpu", "sleep": "io"}

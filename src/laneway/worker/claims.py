@@ -20,7 +20,7 @@ from laneway.store.contract import Want
 from laneway.worker.balance import Policy
 from laneway.worker.batch import batch_sizes
 from laneway.worker.dealing import Balance, expected, first_to_run
-from laneway.worker.fetch import SHORT, Pace
+from laneway.worker.fetch import Pace
 from laneway.worker.kinds import Kinds
 from laneway.worker.places import Seats, Slots
 
@@ -54,20 +54,35 @@ class Claims:
     @property
     def short(self) -> bool:
         """Whether jobs are so short here that an exchange takes longer than they do."""
-        return self.pace.mean < SHORT
+        return self.pace.short
+
+    @property
+    def overfull(self) -> bool:
+        """Whether far more wait in hand than can start soon: they were claimed when jobs were short."""
+        return len(self.hand) > self._size + self.pace.ahead and not self.short
 
     # -- to the store and back -------------------------------------------------------------------------------
 
-    def room(self, settling: int, most: float) -> int:
+    def room(self, settling: int, most: float, loads: Mapping[str, int]) -> int:
         """Return how many claims are wanted, if so many are settled in the same exchange; never more than `most` in all."""
         free = self.pace.unsettled - self.in_flight + settling - len(self._sent)
-        missing = free + self.pace.ahead - len(self.hand) - self._limit
+        ready = len(self.hand) - self._kept()
+        missing = free + self.pace.ahead - ready - self._limit
+        if missing > 0 and not self.short:
+            missing += self.balance.ahead(loads)
         if missing > most - len(self.known):
             missing = int(most) - len(self.known)
         # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle. And to find
         # many at once takes little longer than to find a few: who has plenty at hand waits until half of it is gone.
-        left = len(self.hand) - free
+        left = ready - free
         return 0 if (left >= 0 and not settling) or left > self.pace.ahead // 2 else max(missing, 0)
+
+    def _kept(self) -> int:
+        """Return how many in hand wait for others of their kind to end, since they compute: they need no slot yet."""
+        if not self.hand or self.short or not self.kinds.cpu:
+            return 0
+        here = sum([claim.job.queue in self.kinds.cpu for claim in self.hand])
+        return max(here - max(self.balance.places_to_compute - (self.balance.computers - here), 0), 0)
 
     def wants(
         self, settled: Sequence[Settled], queues: Sequence[str], loads: Mapping[str, int], limit: int, turn: int,
@@ -109,6 +124,7 @@ class Claims:
         self.balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
         self.kinds.settled(settled)
         self.pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
+        self.pace.longest = self.balance.longest
 
     def took(self, claims: Sequence[Claim]) -> None:
         """Take new claims in hand."""
@@ -116,6 +132,7 @@ class Claims:
             self.known[claim.token] = claim
         self.balance.took([(claim.token, claim.job.queue) for claim in claims], time.monotonic())
         self.hand.extend(claims)
+        self.pace.longest = self.balance.longest
 
     def take_back(self) -> Collection[Claim]:
         """Forget what waits in hand, or in line for a slot, and return it."""

@@ -49,7 +49,7 @@ ANY = 1_000_000
 class Part:
     """A queue, as a worker's balance sees it."""
 
-    __slots__ = ("cap", "held", "load", "mean", "place", "queue", "share", "spent")
+    __slots__ = ("cap", "held", "load", "mean", "place", "queue", "seen", "share", "spent")
 
     def __init__(
         self, queue: str, share: float = 0.0, held: int = 0, load: int = 0, spent: float = 0.0, mean: float = WAITING,
@@ -61,6 +61,7 @@ class Part:
         self.load = load  # jobs that wait in the store
         self.spent = spent  # what its runs have taken, each divided by the share it had: seconds
         self.mean = mean  # what one takes, seconds
+        self.seen = False  # or is it a guess?
         self.cap = cap  # how many may run at a time, if its jobs compute
         self.place = place  # who is first, among queues without a share
 
@@ -68,6 +69,8 @@ class Part:
         """Return a key: the lower, the sooner it gets the next place."""
         if not self.share:
             return (2, self.place, 0)
+        if self.cap is not None and self.share >= 1 and self.held < self.share + self.waiting:
+            return (-1, 0.0, self.place)  # its one slot is its own: who had it lent would keep it for a whole run
         return (int(self.held >= self.own(scale)), self.spent + self.held * piece / self.share, self.place)
 
     def own(self, scale: float) -> float:
@@ -78,8 +81,12 @@ class Part:
         """Return how many may be claimed, apart from shares, if it holds so many less."""
         if self.cap is None:
             return ANY
-        # Beside those that run, a little may wait here, as everybody's may.
-        return max(self.cap + min(int(WAITING / self.mean), MOST_WAITING) - self.held + less, 0)
+        return max(self.cap + self.waiting - self.held + less, 0)
+
+    @property
+    def waiting(self) -> int:
+        """How many of it, if its jobs compute, may wait here beside those that run: a little, as everybody's may."""
+        return min(int(WAITING / self.mean), MOST_WAITING)
 
 
 NOBODY = Part("")
@@ -148,6 +155,25 @@ class Balance:
         """How many slots each queue is to have now; who is not in it has none."""
         return {queue: part.share for queue, part in self._parts.items() if part.share}
 
+    @property
+    def longest(self) -> float:
+        """What a job takes of the slowest queue that has some here, seconds, as far as it was seen."""
+        return max([part.mean for part in self._parts.values() if part.seen and part.held > 0], default=0.0)
+
+    @property
+    def computers(self) -> int:
+        """How many claims are held of queues whose jobs compute."""
+        return sum([self._parts[queue].held for queue in self._capped])
+
+    @property
+    def places_to_compute(self) -> int:
+        """How many of these may run at a time."""
+        return self.computing * len(self._capped)
+
+    def ahead(self, loads: Mapping[str, int]) -> int:
+        """How many more of these may wait here: in no slot, until those before them have ended."""
+        return sum([min(self._parts[queue].room(), loads.get(queue, 0)) for queue in self._capped])
+
     def took(self, claims: Iterable[tuple[int, str]], now: float) -> None:
         """Take note of claims: token and queue."""
         entry, noted = (NOBODY, now), self._claims  # this and `ran` are called for every job: they are to be quick
@@ -175,7 +201,8 @@ class Balance:
             if cost > HICCUP * part.mean and part.mean < SHORT:
                 cost = HICCUP * part.mean
             mean += 0.05 * (cost - mean)
-            part.mean += 0.1 * (cost - part.mean)
+            part.mean += 0.1 * (cost - part.mean) if part.seen else cost - part.mean
+            part.seen = True
             if part.share:
                 part.spent += (cost if cost < latest - since else latest - since) / part.share
         self._mean = mean
@@ -237,6 +264,8 @@ class Balance:
             self._part(queue).place = place
         for queue, part in self._parts.items():
             part.share = shares.get(queue, 0.0)
+            if part.cap is None and queue in cpu:
+                part.spent = min(part.spent, self._floor)  # what it had before it was known is forgiven
             part.cap = self.computing if queue in cpu else None
             if queue not in shares:
                 part.place = len(shares)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["MOST_WAITING", "SHORT", "WAITING", "Batches", "Pace"]
+__all__ = ["LONG", "MOST_WAITING", "SHORT", "WAITING", "Batches", "Pace"]
 
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
@@ -18,6 +18,8 @@ MOST_WAITING = 200
 SHARE = 50
 #: Jobs shorter than this are settled while the next ones run already.
 SHORT = 0.001
+#: A queue whose jobs take longer than this, seconds, is not short, whatever others do.
+LONG = 0.005
 
 
 class Pace:
@@ -26,6 +28,7 @@ class Pace:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self.mean = WAITING  # seconds; carefully slow until something was measured
+        self.longest = 0.0  # of the queues at hand, what a job of the slowest takes, seconds
 
     def measured(self, seconds: float, jobs: int) -> None:
         """Take note of how long some jobs took together."""
@@ -39,17 +42,22 @@ class Pace:
 
         One for each slot. Where jobs are so short that writing them down takes longer than running them, as many again.
         """
-        return self._slots * 2 if self.mean < SHORT else self._slots
+        return self._slots * 2 if self.short else self._slots
+
+    @property
+    def short(self) -> bool:
+        """Whether jobs are so short here that an exchange takes longer than they do."""
+        return self.mean < SHORT and self.longest < LONG
 
     @property
     def share(self) -> int:
         """How many jobs of a queue are worth asking for."""
-        return SHARE if self.mean < SHORT else 1
+        return SHARE if self.short else 1
 
     @property
     def ahead(self) -> int:
-        """How many claims may wait beyond that."""
-        return min(int(WAITING / max(self.mean, 1e-6)), MOST_WAITING)
+        """How many claims may wait beyond that. Where some are long, they would wait for these and take the places of others."""
+        return min(int(WAITING / max(self.mean, self.longest if self.longest >= LONG else 1e-6)), MOST_WAITING)
 
 
 #: How many lanes a claim of a queue may have, and how many payloads each.

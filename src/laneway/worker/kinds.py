@@ -32,11 +32,11 @@ class Kinds:
         self.io: set[str] = set()  #: queues whose jobs wait
         self.cpu: set[str] = set()  #: queues whose jobs compute
         self.computing: set[str] = set()  #: tasks that compute
-        self.busy = 0.0  #: how much of a core this process used in the last second
+        self.busy = 0.0  #: how much this process used of the core that it could have, in the last second
         self._given: dict[str, Kind] = {name: "io" for name, task in declared.items() if task.is_async}
         self._given |= {name: task.kind for name, task in declared.items() if task.kind is not None}
         self._learner = Learner()
-        self._ended: deque[tuple[str, float, float]] = deque(maxlen=10_000)  # task, seconds, CPU seconds
+        self._ended: deque[tuple[str, float, float, float]] = deque(maxlen=10_000)  # task, seconds, CPU seconds: its own, of all
         self._runs: dict[str, dict[str, float]] = {}  # queue → task → runs, lately; to begin with, as declared
         for name, task in declared.items():
             self._runs.setdefault(task.queue, {})[name] = 1.0
@@ -49,9 +49,9 @@ class Kinds:
         self._learner = Learner(known)
         self._conclude()
 
-    def ran(self, task: str, seconds: float, cpu: float) -> None:
-        """Take note of a run that has ended in this thread: wall and CPU seconds. From any thread."""
-        self._ended.append((task, seconds, cpu))
+    def ran(self, task: str, seconds: float, cpu: float, around: float) -> None:
+        """Take note of a run that has ended in this thread: wall and CPU seconds, and those of the process. From any thread."""
+        self._ended.append((task, seconds, cpu, around))
 
     def settled(self, settled: Iterable[Settled]) -> None:
         """Take note of whose runs these were."""
@@ -67,10 +67,11 @@ class Kinds:
         if now < self._next:
             return
         self._next = now + EVERY
-        self.busy, speed = self._clocks.read(now)
+        busy, speed = self._clocks.read(now)
+        self.busy = busy / max(speed, 0.1)  # where others have the cores, it is not for want of work
         while self._ended:
             self._learner.ran(*self._ended.popleft())
-        self._learner.second(self.busy, running, speed)
+        self._learner.second(busy, running, speed)
         self._conclude()
         for tasks in self._runs.values():
             for task in tasks:

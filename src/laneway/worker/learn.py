@@ -43,6 +43,8 @@ MEMORY, AT_LEAST = 200, 1.0
 LEISURE, TAKEN = 0.7, 0.9
 #: The only run of its task that could have had this much of a core is as good as alone.
 NEARLY_ALONE = 0.3
+#: Whose CPU time was this part of the process's was alone.
+ALONE = 0.8
 #: So many threads that compute are not yet in each other's way.
 FEW = 1.5
 
@@ -62,7 +64,7 @@ class Learner:
     def __init__(self, known: Mapping[str, Seen] | None = None) -> None:
         self._seen = {task: _limited(figures) for task, figures in (known or {}).items()}
         self._kinds: dict[str, Kind] = {}
-        self._runs: dict[str, list[float]] = {}  # of this second: runs, seconds, CPU seconds, the longest
+        self._runs: dict[str, list[float]] = {}  # of this second: runs, seconds, CPU seconds, those of the process, the longest
         self._leisure = -1.0  # for how long the process has surely been at leisure, seconds
         self._news: dict[str, Seen] = {}
         for task in self._seen:
@@ -73,17 +75,18 @@ class Learner:
         """What tasks are; who is not in it has not been seen enough."""
         return self._kinds
 
-    def ran(self, task: str, seconds: float, cpu: float) -> None:
-        """Take note of a run that has ended in a thread of its own: wall and CPU seconds."""
+    def ran(self, task: str, seconds: float, cpu: float, around: float) -> None:
+        """Take note of a run that has ended in a thread of its own: wall and CPU seconds, and those of the process meanwhile."""
         if seconds < 0 or cpu < 0:
             return  # a clock was set back
         runs = self._runs.get(task)
         if runs is None:
-            runs = self._runs[task] = [0.0, 0.0, 0.0, 0.0]
+            runs = self._runs[task] = [0.0, 0.0, 0.0, 0.0, 0.0]
         runs[0] += 1
         runs[1] += seconds
         runs[2] += cpu
-        runs[3] = max(runs[3], seconds)
+        runs[3] += around
+        runs[4] = max(runs[4], seconds)
 
     def second(self, busy: float, running: Iterable[str], speed: float = 1.0) -> None:
         """Weigh the runs since the last call. `busy`: CPU seconds of the process per second; `running`: the tasks that run now.
@@ -93,15 +96,16 @@ class Learner:
         """
         counts = Counter(running)
         wanted = sum([number * self._wants(task) for task, number in counts.items()])
-        has_time, is_taken = busy < LEISURE * speed, busy >= TAKEN * speed
-        if wanted > FEW:
-            speed = 1.0  # it says nothing: they are in each other's way
-        fair = speed if has_time or wanted <= 1 else min(busy / wanted, speed)
-        is_calm = fair >= NEARLY_ALONE * speed
-        self._leisure = self._leisure + 1 if is_calm else -1
-        for task, (runs, seconds, cpu, longest) in self._runs.items():
+        self._leisure = self._leisure + 1 if self._fair(busy, wanted, speed)[1] else -1
+        for task, (runs, seconds, cpu, around, longest) in self._runs.items():
+            # In a second that was calm, its runs may all have come at once.
+            then = max(busy, around / seconds) if seconds else busy
+            has_time, is_taken = then < LEISURE * speed, then >= TAKEN * speed
+            fair, is_calm = self._fair(then, wanted, speed)
             at_leisure = is_calm and (has_time or wanted <= 1 or counts[task] <= 1)
-            if (longest > self._leisure) if at_leisure else not is_taken:
+            if not has_time and not counts[task] and cpu < ALONE * around:
+                at_leisure = False  # none of them runs now: who runs does not stand for who ran then
+            if (longest > self._leisure) if at_leisure else (not is_taken or wanted <= 1):
                 continue  # some of them began when there was a crowd; or it is neither the one nor the other
             figures = (runs, seconds * fair, cpu)
             new: Seen = (*figures, 0, 0, 0) if at_leisure else (0, 0, 0, *figures)
@@ -109,6 +113,12 @@ class Learner:
             self._news[task] = _add(self._news.get(task, NOTHING), new)
             self._judge(task)
         self._runs.clear()
+
+    def _fair(self, busy: float, wanted: float, speed: float) -> tuple[float, bool]:
+        """Return how much of a core a run could have had, and whether that was as good as all of it."""
+        ours = 1.0 if wanted > FEW else speed  # it says nothing, if they are in each other's way
+        fair = ours if busy < LEISURE * speed or wanted <= 1 else min(busy / wanted, ours)
+        return fair, fair >= NEARLY_ALONE * ours
 
     def news(self) -> dict[str, Seen]:
         """Return what was seen since the last call: to be added to what is stored."""

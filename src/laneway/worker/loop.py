@@ -169,7 +169,7 @@ class Loop:
             return
         with self._mutex:
             self._hear()
-            if self.stopping:
+            if self.stopping or self._claims.overfull:
                 self._give_back()
             if self._due <= time.monotonic():
                 self._look, self._due = True, float("inf")
@@ -224,7 +224,7 @@ class Loop:
         """Return how many claims are wanted, if so many are settled in the same exchange."""
         if self.stopping or self._quiet or self._failure is not None or not self._beat.known:
             return 0  # who claims must be known
-        return self._claims.room(settling, self._left)
+        return self._claims.room(settling, self._left, self._loads)
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
         """Begin an exchange. If there is something to run meanwhile its answer is heard after that, else at once."""

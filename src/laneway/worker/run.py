@@ -151,9 +151,9 @@ class Runner:
         return True
 
     def _call_measured(self, kinds: Kinds, job: JobContext, task: Declared, policy: Retry) -> Meant:
-        cpu, wall = time.thread_time(), time.perf_counter()
+        around, cpu, wall = time.process_time(), time.thread_time(), time.perf_counter()
         outcome = contextvars.Context().run(self._call, job, task, policy)
-        kinds.ran(task.name, time.perf_counter() - wall, time.thread_time() - cpu)
+        kinds.ran(task.name, time.perf_counter() - wall, time.thread_time() - cpu, time.process_time() - around)
         return outcome
 
     def _call_specially(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:

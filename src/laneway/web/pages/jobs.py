@@ -15,7 +15,7 @@ from laneway.web.look import total
 from laneway.web.pages.find import BUDGET, INDEXED, Found, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse
 
-__all__ = ["LIMIT", "jobs"]
+__all__ = ["CAN", "LIMIT", "jobs"]
 
 #: So many jobs are on a page.
 LIMIT = 50

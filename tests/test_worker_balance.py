@@ -234,3 +234,31 @@ def test_what_was_learned_is_kept_for_the_next_worker_and_shown(app: App) -> Non
 
     assert Snapshot.of(app, 1).learned == "computes computes; waits waits"
     assert (kinds.computing, kinds.cpu, kinds.io) == ({"computes"}, {"first"}, {"second"})
+
+
+def test_short_jobs_and_longer_ones_in_turn_do_not_go_back_and_forth(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[int] = []
+    give_back = app.store.give_back
+
+    def counted(worker: str, keep: Any = ()) -> list[str]:
+        ids = give_back(worker, keep)
+        given_back.append(len(ids))
+        return ids
+
+    monkeypatch.setattr(app.store, "give_back", counted)
+
+    @app.task
+    def short() -> None: ...
+
+    @app.task
+    def longer() -> None:
+        end = time.perf_counter() + 0.002
+        while time.perf_counter() < end:
+            pass
+
+    app.enqueue_many(call for _ in range(400) for call in (longer.bind(), short.bind()))
+    begun = time.monotonic()
+    burst(app, 4)
+
+    assert len(given_back) <= 3 + (time.monotonic() - begun)
+    assert app.stats.totals()["processed"] == 800

@@ -47,6 +47,7 @@ class Claims:
         self._batches = batch_sizes(declared)
         self._seated = {name for name, task in declared.items() if task.is_async and not task.isolate}
         self._on_loop = 0  # of those in flight, on the event loop
+        self._overfull = float("-inf")  # when there were far too many in hand
         self._sent: list[Settled] = []  # outcomes on their way
         self._wanted: Sequence[Want] = ()  # what is asked for on the same way,
         self._limit = 0  # and how much of it
@@ -56,10 +57,19 @@ class Claims:
         """Whether jobs are so short here that an exchange takes longer than they do."""
         return self.pace.short
 
-    @property
-    def overfull(self) -> bool:
-        """Whether far more wait in hand than can start soon: they were claimed when jobs were short."""
-        return len(self.hand) > self._size + self.pace.ahead and not self.short
+    def is_overfull(self) -> bool:
+        """Say whether far more wait in hand than can start soon: they were claimed when jobs were short.
+
+        Once a second at most: where short jobs and longer ones take turns, the next moment says the opposite.
+        """
+        enough = 2 * (self._size + self.pace.ahead)
+        if self.short or len(self.hand) <= enough or len(self.hand) - self._kept() <= enough:
+            return False
+        now = time.monotonic()
+        if now - self._overfull < 1.0:
+            return False
+        self._overfull = now
+        return True
 
     # -- to the store and back -------------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ class Loop:
             return
         with self._mutex:
             self._hear()
-            if self.stopping or self._claims.overfull:
+            if self.stopping or self._claims.is_overfull():
                 self._give_back()
             if self._due <= time.monotonic():
                 self._look, self._due = True, float("inf")

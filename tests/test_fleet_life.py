@@ -197,7 +197,7 @@ def test_running_jobs_may_end_after_a_stop_and_nothing_new_is_claimed(yard: Yard
 
     fleet.process.send_signal(signal.SIGTERM)
     fleet.until_said("SIGTERM: stopping")
-    until(lambda: {worker.phase for worker in yard.app.inspect.workers()} <= {"working", "stopping"})
+    until(lambda: {worker.phase for worker in yard.app.inspect.workers()} == {"stopping"})
     late = yard.enqueue("neighbour")
     yard.gate("go").touch()
 

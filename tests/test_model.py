@@ -50,6 +50,7 @@ exchange = st.tuples(
     st.integers(0, 5),
     st.sampled_from(["heard", "heard", "heard", "heard", "request lost", "answer lost"]),
 )
+go_on = st.tuples(st.just("go_on"), numbers, st.integers(1, 3))
 others = st.one_of(
     st.tuples(st.just("tick"), st.sampled_from([1, 500_000, 1_000_000, 10_000_000, -2_000_000])),
     st.tuples(st.just("stale"), st.sampled_from(WORKERS), numbers, outcomes),
@@ -69,7 +70,7 @@ by_hand = st.one_of(
     st.tuples(st.just("clear"), st.sampled_from(QUEUES)),
 )  # fmt: skip
 # Not one_of: it takes the others as equals and forgets what is named twice, and then hardly a claim is ever settled.
-KINDS = (push, push, push, exchange, exchange, exchange, exchange, others, others, by_hand)
+KINDS = (push, push, push, exchange, exchange, exchange, exchange, go_on, others, others, by_hand)
 step = st.integers(0, len(KINDS) - 1).flatmap(lambda kind: KINDS[kind])
 # Left to itself hypothesis prefers short lists; what is interesting takes dozens of steps.
 steps = st.integers(1, 80).flatmap(lambda length: st.lists(step, min_size=length, max_size=length))
@@ -162,6 +163,15 @@ class Play:
         refused, claims = self.both(worker, settled, [], 0)
         assert fate == "request lost" or len(refused) == len(settled), "settled twice"
         self.hear(worker, settled, claims)
+
+    def go_on(self, number: int, most: int) -> None:
+        """One run ended well, and something of the same queue is wanted: so a lane is worked off."""
+        known = [(who, token, id_) for who in WORKERS for token, id_ in self.known[who].items() if id_ in self.model.jobs]
+        if known:
+            worker, token, id_ = known[number % len(known)]
+            settled = [(id_, token, "done", 0)]
+            _, claims = self.both(worker, settled, [(self.model.jobs[id_].queue, most)], most)
+            self.hear(worker, settled, claims)
 
     def both(
         self, worker: str, settled: list[tuple[str, int, str, int]], wants: list[tuple[str, int]], limit: int

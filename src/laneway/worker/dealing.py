@@ -289,14 +289,16 @@ class Balance:
         """
         busy = [queue for queue in queues if loads.get(queue)]
         ends = Counter[str]()
+        dealt: dict[str, int] = {}
         if len(busy) > 1 or self._capped:
             ends.update([self._claims[token][0].queue for token in ending if token in self._claims])
             ends.subtract(asked)
-        parts = self._at_present(busy, loads, ends, now)
-        held = len(self._claims) - ends.total()
-        dealt: dict[str, int] = {}
-        if len(parts) > 1:
-            dealt = deal(parts, self._slots, held, capacity, least=least, piece=min(self._mean, EVERY))
+            parts = self._at_present(busy, loads, ends, now)
+            held = len(self._claims) - ends.total()
+            if len(parts) > 1:
+                dealt = deal(parts, self._slots, held, capacity, least=least, piece=min(self._mean, EVERY))
+        else:
+            self._catch_up([part for part in map(self._part, busy) if part.share])
         steps = [Want(queue, number, *batches.get(queue, ())) for queue, number in dealt.items()]
         first = turn % len(queues) if queues else 0
         self.held_back = False

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from laneway.codec import open_body
 from laneway.errors import GarbageError, StoreCorrupt, StoreError
 from laneway.job import Claim, Job, LaneClaim, Payload
-from laneway.outcome import Settled
+from laneway.outcome import Done, Settled
 from laneway.store.contract import Exchange, Want
 from laneway.store.redis.ends import Ends, buried, sort_out
 from laneway.store.redis.keys import NUMBERS, queue_base
@@ -37,6 +37,8 @@ WRONG_KIND, NOT_ALIKE = -3, -4
 #: Who gets something to do hears of other queues as they stood so long ago, seconds: with many queues, asking each of them every
 #: time would be most of the work. Who gets nothing asks, and whoever heard the bell.
 LATELY = 0.05
+#: A lane that could not go on the short way goes the long one for so long, seconds: others come and are ready just now.
+DETOUR = 0.01
 
 log = logging.getLogger("laneway")
 
@@ -52,6 +54,7 @@ class Exchanges:
         self.clock = clock
         self.jobs = script("exchange").digest
         self.settle = script("settle").digest
+        self.onward = script("onward").digest
         self.lanes = script("collect").digest
         self.load = script("load").digest
         self.highest = 0  # the highest token seen: later claims of this process have greater ones, whatever their queue
@@ -59,6 +62,7 @@ class Exchanges:
         self.complained: set[str] = set()  # queues that cannot be worked on, and it was said
         self.dead: dict[str, int] = {}  # how many were dead when we last had one
         self.stood: dict[str, tuple[int, int, int]] = {}  # how queues stood when we last asked: ready, paused, due in
+        self._missed = 0.0  # when a lane could not go on the short way
         self._asked = 0.0  # when we last asked all of them
         self._soonest = 0.0  # and when the first of those that had nothing ready is due
 
@@ -97,6 +101,8 @@ class Exchanges:
             alike = next(iter(by_queue.values())).alike() if len(by_queue) == 1 else None
             if alike is not None:
                 return self._settle(worker, settled, alike)
+        if len(settled) == 1 and limit and self._may_go_on(settled[0], wants):
+            return self._go_on(worker, settled, wants, limit)
         call = _Call(self, worker, settled, wants, limit)
         call.send()
         return call.hear
@@ -117,6 +123,50 @@ class Exchanges:
             return Exchange([], [], False, None, {name: how[0] for name, how in self.stood.items() if not how[1]})
 
         return hear
+
+    def _may_go_on(self, item: Settled, wants: Sequence[Want]) -> bool:
+        """Say whether it looks as if the only thing that can be claimed were the next of the lane whose job has ended."""
+        if not ends_in_lane(item) or time.monotonic() - self._missed < DETOUR or not self.remembers(self.queues.numbers):
+            return False
+        if any(ready or paused for ready, paused, _ in self.stood.values()):
+            return False
+        return any(want.queue == item.claim.job.queue and want.most > 0 for want in wants)
+
+    def _go_on(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+        """A lane that is worked off one by one: a success, and the next of it."""
+        queue = settled[0].claim.job.queue
+        end = sort_out(settled)[0][queue].done
+        asked = self.wire.send_all((("EVALSHA", self.onward, 1, queue_base(queue), self.clock(), worker, self.highest, *end),))
+
+        def hear() -> Exchange:
+            answer: Any = asked.hear(patient=True)[0]
+            if not isinstance(answer, list):  # it was something else, and nothing has happened
+                self._missed = time.monotonic()
+                call = _Call(self, worker, settled, wants, limit)
+                call.send()
+                return call.hear()
+            due_in, token, id_, record = cast("tuple[int, bytes, bytes, bytes]", answer)
+            self.highest = max(self.highest, int(token) + NUMBERS)
+            self.stand(queue, 0, 0, due_in)
+            try:
+                claim = _claim(queue, id_, record, int(token), {})
+            except GarbageError as error:
+                call = _Call(self, worker, (), wants, limit)
+                call.bury(queue, id_, int(token), error)
+                call.send()
+                return call.hear()
+            waits = [self.stood[want.queue][2] for want in wants if want.queue in self.stood]
+            return Exchange(
+                [], [claim], False, min([due for due in waits if due >= 0], default=None), dict.fromkeys(self.stood, 0)
+            )
+
+        return hear
+
+
+def ends_in_lane(item: Settled) -> bool:
+    """Say whether it is a success of a job in a lane, and nothing more."""
+    outcome = item.outcome
+    return item.claim.job.lane is not None and not item.claim.lanes and type(outcome) is Done and outcome.result is None
 
 
 class _Step(Struct):
@@ -280,6 +330,10 @@ class _Call:
         steps = [n for step in self._steps if step.queue == queue for n in (step.asked, step.lanes, step.payloads)]
         return ("EVALSHA", house.lanes, *arguments, _to_msgpack(steps) if most else b"")
 
+    def bury(self, queue: str, id_: bytes, token: int, error: GarbageError) -> None:
+        """Something was claimed and is no job: it is to be settled as such."""
+        self._bury.setdefault(queue, Ends()).others.append(buried(id_, token, error))
+
     def _take_garbage(self) -> dict[str, Ends]:
         """Return what was claimed and is no job: it is settled as dead, and somebody else may take its place."""
         garbage, self._bury = self._bury, {}
@@ -348,7 +402,7 @@ class _Call:
             try:
                 claim = _claim(queue, id_, record, token, words)
             except GarbageError as error:
-                self._bury.setdefault(queue, Ends()).others.append(buried(id_, token, error))
+                self.bury(queue, id_, token, error)
             else:
                 step.claims.append(claim)
                 step.left -= 1

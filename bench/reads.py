@@ -22,7 +22,7 @@ WAITING, DEAD = 1_000_000, 100_000
 TIMES = 7
 QUEUES = ("mail", "images", "billing", "sync")
 READS = (
-    "/healthz", "/metrics", "/api/v1/counts", "/api/v1/count?state=dead", "/api/v1/jobs?limit=50",
+    "/healthz", "/metrics", "/api/v1/counts", "/api/v1/count?state=dead", "/api/v1/count?task=work-1", "/api/v1/jobs?limit=50",
     "/api/v1/jobs?limit=50&newest=true", "/api/v1/jobs?state=ready&limit=50", "/api/v1/jobs?state=dead&limit=50&newest=true",
     "/api/v1/jobs?state=ready&queue=billing&limit=50", "/api/v1/jobs?task=work-1&limit=50",
     "/api/v1/jobs?state=dead&error=OSError", "/api/v1/jobs/{id}", "/api/v1/jobs/{id}/explain", "/api/v1/queues",

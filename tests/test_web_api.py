@@ -64,7 +64,15 @@ def test_jobs_are_listed_in_pages_with_filters(app: App) -> None:
 def test_jobs_are_counted(app: App, query: dict[str, str], number: int) -> None:
     Shop(app).fill()
     with visiting(app) as client:
-        assert client.get("/api/v1/count", **query) == {"count": number}
+        assert client.get("/api/v1/count", **query) == {"count": number, "at_least": False}
+
+
+def test_where_many_match_it_is_said_how_many_there_are_at_least(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    Shop(app).fill()
+    monkeypatch.setattr("laneway.web.api.MOST_COUNTED", 1)
+    with visiting(app) as client:
+        assert client.get("/api/v1/count", task="login") == {"count": 1, "at_least": True}
+        assert client.get("/api/v1/count", state="dead", task="charge") == {"count": 1, "at_least": False}
 
 
 def test_a_job_is_shown_with_its_errors_and_reasons_and_one_that_has_finished_with_its_result(app: App) -> None:

@@ -34,6 +34,8 @@ FILTERS = ("state", "queue", "task", "lane", "error", "failing")
 PAGE = ("limit", "after")
 #: How many jobs are looked at for one page, if they are not found by state and queue: it may be short then, and go on.
 LOOK = 10_000
+#: And counts up to so many.
+MOST_COUNTED = 1_000
 #: How many of a finished job's runs are looked through: all that the store keeps.
 RUNS = 1000
 
@@ -65,14 +67,14 @@ def jobs(ask: Ask) -> object:
 
 
 def count(ask: Ask) -> object:
-    """Count the jobs that match."""
+    """Count the jobs that match. The store keeps counts by state and queue; of others it is said how many there are at least."""
     which = ask.which()
-    if {*which} <= {"state", "queue"}:  # the store keeps these
+    if {*which} <= {"state", "queue"}:
         found = [queue.counts for queue in ask.app.inspect.queues() if which.get("queue", queue.name) == queue.name]
-        return {
-            "count": sum(number for counted in found for state, number in counted.items() if which.get("state", state) == state)
-        }
-    return {"count": ask.app.inspect.count(**which)}
+        number = sum(number for counted in found for state, number in counted.items() if which.get("state", state) == state)
+        return {"count": number, "at_least": False}
+    page = ask.app.inspect.jobs(**which, limit=MOST_COUNTED, look=LOOK)
+    return {"count": len(page), "at_least": page.next is not None}
 
 
 def job_id(ask: Ask) -> str:

@@ -29,7 +29,7 @@ from laneway.store.sqlite import SQLiteInspect, SQLiteStore
 from laneway.worker.tally import Tally
 from raw_redis import missing, served
 
-SLOTS, RUNS, MANY, FEW, ROUNDS = 10, 30_000, 10_000, 2_000, 24
+SLOTS, RUNS, MANY, FEW, ROUNDS = 10, 60_000, 10_000, 2_000, 16
 TASKS, HOURS = 25, 25
 
 

@@ -230,10 +230,18 @@ class _Call:
         while new := house.queues.numbers.keys() - self._known:
             self._known |= new
             self._hear_first(self._send_first({}, new))
+        self._go_round()
+        if self._first.remembered and self._limit and not self._claimed:  # who goes to sleep must know
+            rest = self._first.rest
+            self._hear_loads(rest, house.wire.ask_all(self._loading(rest), patient=True))
+            self._go_round()
+        return self._answer()
+
+    def _go_round(self) -> None:
+        """Ask again, as long as places are left over and somebody may have more."""
         while self._bury or (self._claimed < self._limit and self._shares()):
             garbage = self._take_garbage()
             self._hear_round(self._send(garbage, self._shares(), []))
-        return self._answer()
 
     # -- what is sent ----------------------------------------------------------------------------------------
 
@@ -254,9 +262,7 @@ class _Call:
         *answers, number = self._hear_round(first.round)
         if isinstance(number, StoreError):
             raise number
-        if first.remembered and self._limit and not self._claimed:
-            answers = house.wire.ask_all(self._loading(rest), patient=True)  # who goes to sleep must know
-        elif first.remembered:
+        if first.remembered:
             answers = [house.stood[name] for name in rest]
         self._hear_loads(rest, answers)
         if number != len(house.queues.numbers):

@@ -324,6 +324,19 @@ def hold(gate: str) -> None:
     mark("held", current_job())
 
 
+@app.task
+def call_around(gate: str) -> None:
+    """Call functions all the time, until there is a file of this name."""
+
+    def deep(number: int) -> int:
+        return number and deep(number - 1)
+
+    mark("holding", current_job())
+    while not (FOLDER / gate).exists():
+        for _ in range(100):
+            deep(50)
+
+
 @app.task(isolate=True)
 def hold_isolated(gate: str) -> None:
     mark("holding", current_job())

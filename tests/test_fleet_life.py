@@ -455,6 +455,20 @@ def test_a_signal_for_stacks_names_a_file_with_what_runs_and_the_process_lives_o
     assert run.pid in fleet.workers
 
 
+def test_stacks_can_be_asked_for_while_threads_run(yard: Yard) -> None:
+    fleet = yard.start(slots=4)
+    handles = [yard.enqueue("call_around", "go") for _ in range(4)]
+    run, *_ = [yard.until_mark("holding", handle) for handle in handles]
+
+    for _ in range(500):  # from a signal's own handler, one in some hundred of them crashed the process
+        os.kill(run.pid, signal.SIGTTIN)
+        time.sleep(0.002)
+    yard.gate("go").touch()
+
+    yard.until_done(handles)
+    assert run.pid in fleet.workers
+
+
 def test_a_signal_for_stacks_to_the_whole_group_stops_nobody(yard: Yard) -> None:
     fleet = yard.start()
     handle = yard.enqueue("hold_isolated", "go")

@@ -1,7 +1,10 @@
 """Stacks: what every thread of a worker does, written by the worker when it gets SIGTTIN.
 
-`faulthandler` writes it from the signal's own handler, so it works while the interpreter is held by one call. It writes into
-memory that the supervisor shares, which sees it grow, puts it into a temporary file, and names that in the log.
+It goes into memory that the supervisor shares, which sees it grow, puts it into a temporary file, and names that in the log.
+
+On SIGTTIN a worker writes when it has the interpreter, so that all other threads stand still. If one call holds that and does not
+let go, the supervisor insists with SIGTTOU: then it is written from the signal's own handler, whoever has the interpreter. Among
+threads that run, that could crash the process; but a thread that lets none of them run is the case it is for.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import logging
 import os
 import signal
 import tempfile
+import time
 
 from laneway.fleet.member import Member
 
@@ -18,6 +22,8 @@ __all__ = ["Stacks", "of_jobs"]
 
 log = logging.getLogger("laneway")
 
+#: How long a worker has for its answer before the supervisor insists, seconds.
+PATIENCE = 0.1
 #: Where jobs are called from.
 _RUN = os.path.join("laneway", "worker", "run.py")
 
@@ -38,12 +44,14 @@ class Stacks:
 
     def __init__(self) -> None:
         self._wanted: set[str] = set()  # whose jobs' stacks are to be in the log itself
+        self._asked: dict[str, float] = {}  # who has not answered, and when it was asked
 
     def ask(self, member: Member, *, tell: bool = False) -> None:
         """Ask a worker for its stacks; with `tell` those of its jobs are in the log as well."""
         if member.process is not None:
             if tell:
                 self._wanted.add(member.id)
+            self._asked[member.id] = time.monotonic()
             member.process.kill(signal.SIGTTIN)
 
     def look(self, member: Member, *, last: bool = False) -> None:
@@ -54,6 +62,12 @@ class Stacks:
             text = os.pread(member.stacks, size - member.stacks_told, member.stacks_told)
             member.stacks_told = size
             self._tell(member, text)
+        if size > before or last:
+            self._asked.pop(member.id, None)
+        elif member.id in self._asked and time.monotonic() > self._asked[member.id] + PATIENCE:
+            del self._asked[member.id]
+            if member.process is not None:
+                member.process.kill(signal.SIGTTOU)
 
     def _tell(self, member: Member, text: bytes) -> None:
         pid = member.process.pid if member.process else 0

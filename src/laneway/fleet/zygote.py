@@ -44,7 +44,7 @@ log = logging.getLogger("laneway")
 
 def main(fd: int) -> None:
     """Be a zygote; never returns."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTIN):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)  # they are the supervisor's
     set_title("zygote")
     boss = Wire(socket.socket(fileno=fd))
@@ -119,7 +119,8 @@ def _be_worker(plan: Plan, worker: Worker, message: Fork, fds: list[int], zygote
     board_fd, stacks_fd, wire_fd = fds
     board = Board(plan.rows, board_fd)
     os.close(board_fd)
-    faulthandler.register(signal.SIGTTIN, stacks_fd, all_threads=True)
+    signal.signal(signal.SIGTTIN, lambda *_: faulthandler.dump_traceback(stacks_fd, all_threads=True))  # see `stacks`
+    faulthandler.register(signal.SIGTTOU, stacks_fd, all_threads=True)
     link = Link(message.id, plan.fleet, board, Wire(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
     worker.run_in(link, burst=plan.burst)
     if not board.entries():

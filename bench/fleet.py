@@ -6,14 +6,14 @@ make bench ARGS="start memory isolated"
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-from harness import Table, alternate, percentile
+from any_store import COMMAND, first_job
+from harness import Table, alternate
 from laneway import App
 
 PROGRAM = """
@@ -32,7 +32,6 @@ def plain() -> None: ...
 @app.task(isolate=True)
 def apart() -> None: ...
 """
-COMMAND = [sys.executable, "-m", "laneway", "worker"]
 
 
 def program(where: Path) -> App:
@@ -43,15 +42,7 @@ def program(where: Path) -> App:
 
 def start(where: Path) -> None:
     """From exec to the first line of the first job, with the job waiting."""
-    app = program(where)
-    took: list[float] = []
-    for _ in range(10):
-        app.enqueue("app.first")
-        began = time.time()
-        subprocess.run([*COMMAND, "--burst"], cwd=where, stderr=subprocess.DEVNULL, check=True)
-        took.append(float((where / "ran").read_text().split()[-1]) - began)
-    table = Table("from exec to the first job, milliseconds", "", "p50", "most")
-    table.row("laneway worker", percentile(took, 0.5) * 1000, max(took) * 1000)
+    first_job("", program(where), where)
 
 
 def memory(where: Path) -> None:

@@ -11,7 +11,6 @@ import sqlite3
 import sys
 
 import balance
-import collectors
 import fleet
 import pools
 import raw_redis
@@ -24,7 +23,7 @@ import worker
 from harness import folder
 
 ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS
-LOCAL = store.PARTS | worker.PARTS | collectors.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS
+LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS
 PARTS = LOCAL | ON_REDIS
 
 if __name__ == "__main__":

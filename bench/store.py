@@ -3,54 +3,21 @@
 from __future__ import annotations
 
 import multiprocessing
-import statistics
 import threading
 import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
 
-from harness import ROUNDS, Table, alternate, percentile, rate
+import any_store
+from any_store import BODY, DONE, EVERYTHING, drain, each, fill, jobs
+from harness import Table, alternate, percentile, rate
 from laneway import App
 from laneway.instant import now_micros
-from laneway.job import Claim, Gather, Job, lane_id, new_id
-from laneway.outcome import Done, Each, Settled
-from laneway.store.contract import Want
+from laneway.job import Claim, new_id
+from laneway.outcome import Settled
 from laneway.store.sqlite import SQLiteStore
 from raw import Raw
-
-BODY = b'[[42,"welcome"],{}]'
-DONE = Done()
-EVERYTHING = [Want("default", 1000)]
-
-
-def jobs(number: int, lane: str | None = None, delay: int = 0) -> list[Job]:
-    """Make jobs."""
-    return [Job(new_id(), "app.send_email", "default", BODY, lane, 0, delay) for _ in range(number)]
-
-
-def fill(store: SQLiteStore, number: int, lane: str | None = None, delay: int = 0) -> None:
-    """Push many."""
-    for _ in range(0, number, 1000):
-        store.push(jobs(1000, lane, delay))
-
-
-def drain(store: SQLiteStore, limit: int, most: int = 10**9) -> int:
-    """Claim and settle until nothing is left; return how many."""
-    claims: list[Claim] = []
-    number = 0
-    while number < most:
-        claims = store.exchange("w", [Settled(claim, DONE, 1, 2) for claim in claims], EVERYTHING, limit).claims
-        number += len(claims)
-        if not claims:
-            break
-    return number
-
-
-def _each(act: Callable[[Any], object], items: list[Any]) -> None:
-    for item in items:
-        act(item)
 
 
 def push(where: Path) -> None:
@@ -61,11 +28,11 @@ def push(where: Path) -> None:
 
         def by_raw(size: int = size, number: int = number) -> float:
             portions = [[(new_id(), now_micros(), BODY) for _ in range(size)] for _ in range(number // size)]
-            return rate(number, lambda: _each(raw.push, portions))
+            return rate(number, lambda: each(raw.push, portions))
 
         def by_store(size: int = size, number: int = number) -> float:
             portions = [jobs(size) for _ in range(number // size)]
-            return rate(number, lambda: _each(store.push, portions))
+            return rate(number, lambda: each(store.push, portions))
 
         theirs, ours = alternate(by_raw, by_store)
         table.row("store.push, one by one" if size == 1 else f"store.push, {size} at a time", theirs, ours, ours / theirs)
@@ -108,60 +75,18 @@ def exchange(where: Path) -> None:
 
 def lanes(where: Path) -> None:
     """One hot lane, and a long lane in front of others."""
-    table = Table("lanes, jobs per second", "", "laneway", "ratio")
-    store = SQLiteStore(where / "hot.db")
-
-    def hot() -> float:
-        fill(store, 5_000, lane="hot")
-        return rate(5_000, lambda: drain(store, 10))
-
-    table.row("one hot lane", alternate(hot)[0])
     plain, parked = SQLiteStore(where / "plain.db"), SQLiteStore(where / "parked.db")
-    fill(parked, 100_000, lane="long")
-    held = parked.exchange("holder", [], EVERYTHING, 1).claims
-    spent = rate(100_000, lambda: [parked.exchange("w", [], EVERYTHING, 1) for _ in range(100)])
-    table.row("parking 100,000 jobs of a held lane, once", spent)
-
-    def alone() -> float:
-        fill(plain, 20_000)
-        return rate(20_000, lambda: drain(plain, 100))
-
-    def behind() -> float:
-        fill(parked, 20_000)
-        return rate(20_000, lambda: drain(parked, 100))
-
-    free, blocked = alternate(alone, behind)
-    table.row("others, nothing in front", free)
-    table.row("others, 100,000 parked in front", blocked, blocked / free)
-    assert len(held) == 1
-    for each in (store, plain, parked):
-        each.close()
+    any_store.lanes("", plain, parked)
+    plain.close()
+    parked.close()
 
 
 def later(where: Path) -> None:
     """A million jobs for later, and a million ready ones."""
-    table = Table("backlog, jobs per second in batches of 100", "", "laneway", "ratio")
-    small, scheduled, ready = (SQLiteStore(where / f"{name}.db") for name in ("small", "scheduled", "ready"))
-    fill(scheduled, 1_000_000, delay=3600 * 1_000_000)
-    fill(ready, 1_000_000)
-
-    def of_small() -> float:
-        fill(small, 10_000)
-        return rate(10_000, lambda: drain(small, 100))
-
-    def of_scheduled() -> float:
-        fill(scheduled, 10_000)
-        return rate(10_000, lambda: drain(scheduled, 100))
-
-    def of_ready() -> float:
-        return rate(10_000, lambda: drain(ready, 100, most=10_000))
-
-    base, with_later, with_ready = alternate(of_small, of_scheduled, of_ready)
-    table.row("10,000 ready", base)
-    table.row("10,000 ready, 1,000,000 for later", with_later, with_later / base)
-    table.row("1,000,000 ready", with_ready, with_ready / base)
-    for each in (small, scheduled, ready):
-        each.close()
+    stores = [SQLiteStore(where / f"{name}.db") for name in ("small", "scheduled", "ready")]
+    any_store.backlog("", *stores)
+    for store in stores:
+        store.close()
 
 
 def _hot_exchanger(path: Path, stop: Event, counted: Callable[[int], None]) -> None:
@@ -284,64 +209,9 @@ def share(where: Path) -> None:
     app.close()
 
 
-def payloads(number: int, lanes: int, delay: int = 0, first: int = 0) -> list[Job]:
-    """Make payloads, in turn for each of some lanes."""
-    names = [f"order-{first + n}" for n in range(lanes)]
-    ids = [lane_id("orders", name) for name in names]
-    return [
-        Job(ids[n % lanes], "app.sync", "orders", b'{"id":%d}' % n, names[n % lanes], 0, delay, gather=Gather())
-        for n in range(number)
-    ]
-
-
-def collect_all(store: SQLiteStore, most: int) -> int:
-    """Claim and settle runs of up to so many lanes until nothing is left; return how many payloads that was."""
-    claims: list[Claim] = []
-    number = 0
-    want = [Want("orders", 100, most)]
-    while True:
-        settled = [Settled(claim, Each((DONE,) * len(claim.lanes)), 1, 2) for claim in claims]
-        claims = store.exchange("w", settled, want, 100).claims
-        if not claims:
-            return number
-        number += sum(len(lane.payloads) for claim in claims for lane in claim.lanes)
-
-
 def collect(where: Path) -> None:
-    """A collector's payloads: push them, and claim and settle their lanes, in batches of 100 runs."""
-    table = Table("collectors, payloads per second", "", "push", "exchange")
-    number = 20_000
-    for name, of_lanes, most in (
-        ("20,000 lanes of one, 1 in a run", number, 1), ("20,000 lanes of one, 10 in a run", number, 10),
-        ("1,000 lanes of twenty, 10 in a run", 1_000, 10), ("one lane of 20,000", 1, 1),
-    ):  # fmt: skip
-        store = SQLiteStore(where / f"{of_lanes}-{most}.db")
-        table.row(name, *_push_and_collect(store, payloads(number, of_lanes), most))
-        store.close()
-    waiting = Table("collectors, lanes per second, 10 in a run", "", "push", "exchange", "ratio")
-    small, later, before = (SQLiteStore(where / f"{name}.db") for name in ("small", "later", "before"))
-    for portion in range(0, 100_000, 1000):
-        later.push(payloads(1000, 1000, delay=3600 * 1_000_000, first=1_000_000 + portion))
-        before.push(payloads(1000, 1000, first=1_000_000 + portion))
-    alone = _push_and_collect(small, payloads(number, number), 10)
-    waiting.row("20,000 lanes", *alone, "")
-    behind = _push_and_collect(later, payloads(number, number), 10)
-    waiting.row("20,000 lanes, 100,000 for later", *behind, behind[1] / alone[1])
-    ready = rate(100_000, lambda: collect_all(before, 10))
-    waiting.row("100,000 lanes that are ready", "", ready, ready / alone[1])
-    for store in (small, later, before):
-        store.close()
-
-
-def _push_and_collect(store: SQLiteStore, jobs: list[Job], most: int) -> list[float]:
-    """Return payloads per second, pushed a thousand at a time, and claimed and settled."""
-
-    def round_trip() -> tuple[float, float]:
-        portions = [jobs[start : start + 1000] for start in range(0, len(jobs), 1000)]
-        return rate(len(jobs), lambda: _each(store.push, portions)), rate(len(jobs), lambda: collect_all(store, most))
-
-    rounds = [round_trip() for _ in range(ROUNDS)]
-    return [statistics.median(figures) for figures in zip(*rounds, strict=True)]
+    """A collector's payloads: push them, and claim and settle their lanes."""
+    any_store.collect("", lambda name: SQLiteStore(where / f"{name}.db"))
 
 
 PARTS = {part.__name__: part for part in (push, exchange, lanes, collect, later, latency, wake, share)}

@@ -17,7 +17,7 @@ $(VENV)/ready: pyproject.toml requirements/dev.txt scripts/setup
 	@PYTHON=$(PYTHON) scripts/setup $(VENV)
 	@touch $@
 
-demo: setup  ## watch a small shop at work for half a minute; ARGS="--seconds 60" for longer
+demo: setup  ## watch a small shop at work for a minute, here and in a browser; ARGS="--seconds 300" for longer
 	$(BIN)/laneway demo $(ARGS)
 
 test: setup  ## run the tests (under ten minutes); ARGS="-k lanes" narrows them

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from conftest import Clock
 from laneway import App
 from laneway.errors import NotFound, UnknownWorker
 from laneway.instant import SECOND, as_datetime
-from laneway.job import Claim, Job
+from laneway.job import Claim, Gather, Job, lane_id
 from laneway.outcome import Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Store, Want, WorkerInfo
 from laneway.store.inspect import Inspect, RunningJob, WorkerStatus
+from laneway.store.workers import read_worker
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 
@@ -38,6 +44,7 @@ def test_a_worker_is_shown_as_it_said_at_its_last_beat(store: Store, inspect: In
     beat = WorkerInfo(
         id="w", host="node-1", boot="b", pid=4711, started=99, queues=("mail", "billing"), slots=25, version="1.2",
         tasks=("mail.send", "mail.sort"), since=clock() - 90 * SECOND, fleet="f", rss=50_000_000, pss=20_000_000, phase="quiet",
+        balance="weighted (mail 3, billing 1)",
     )  # fmt: skip
     store.beat([WorkerInfo("w")])
     store.beat([beat])
@@ -48,6 +55,7 @@ def test_a_worker_is_shown_as_it_said_at_its_last_beat(store: Store, inspect: In
         id="w", host="node-1", pid=4711, fleet="f", version="1.2", queues=("mail", "billing"), slots=25, phase="quiet",
         tasks=("mail.send", "mail.sort"), started_at=as_datetime(beat.since), uptime=91.5,
         last_beat=as_datetime(clock() - 1_500_000), beat_age=1.5, rss=50_000_000, pss=20_000_000, jobs=[],
+        balance="weighted (mail 3, billing 1)",
     )  # fmt: skip
 
 
@@ -79,6 +87,13 @@ def test_a_recovered_worker_is_shown_no_more(store: Store, inspect: Inspect) -> 
     store.recover("w", "killed by signal 9")
 
     assert inspect.workers() == []
+
+
+@pytest.mark.parametrize("said", [b'{"id":"w","slots":3}', b'{"id":"w","slots":3,"of_tomorrow":[1]}'])
+def test_a_worker_of_another_version_is_read_as_far_as_it_goes(said: bytes) -> None:
+    worker = read_worker("w", said)
+
+    assert (worker.slots, worker.balance) == (3, "")
 
 
 # -- what it holds -----------------------------------------------------------------------------------------------
@@ -116,6 +131,17 @@ def test_a_job_that_was_claimed_anew_has_not_started(store: Store, inspect: Insp
     [again] = store.exchange("w", [Settled(before, Snoozed(0))], [Want("mail", 1)], 1).claims
 
     assert [(job.token, job.started_at) for job in only(inspect).jobs] == [(again.token, None)]
+
+
+def test_a_workers_runs_are_counted_by_queue_and_a_collectors_lanes_as_one(store: Store, inspect: Inspect) -> None:
+    payloads = [Job(lane_id("sync", lane), "app.sync", "sync", b"1", lane, gather=Gather()) for lane in ("a", "b", "c")]
+    store.push([*payloads, *(Job(f"j{n}", "app.task", "mail", b"[[],{}]") for n in range(2))])
+    store.exchange("w", [], [Want("mail", 2), Want("sync", 1, lanes=3)], 3)
+
+    worker = only(inspect)
+
+    assert len(worker.jobs) == 5
+    assert (worker.busy, worker.busy_by_queue) == (3, {"mail": 2, "sync": 1})
 
 
 def test_everybody_has_its_own_jobs(store: Store, inspect: Inspect) -> None:
@@ -163,3 +189,40 @@ def test_a_worker_that_nobody_knows_cannot_be_asked(app: App, ask: str) -> None:
         assert isinstance(caught.value, NotFound)
         assert "\n" not in str(caught.value)
         assert caught.value.id == "w"  # type: ignore[attr-defined]
+
+
+# -- in a fleet --------------------------------------------------------------------------------------------------
+
+SHOP = """
+import time
+from laneway import App
+
+app = App("sqlite:///jobs.db")
+
+@app.task(queue="critical")
+def look() -> None:
+    end = time.monotonic() + 20
+    while not (found := [worker.balance for worker in app.inspect.workers() if worker.balance]) and time.monotonic() < end:
+        time.sleep(0.02)
+    print(found, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "balance"),
+    [
+        (["-q", "critical:6,low:0.5"], "weighted (critical 6, low 0.5)"),
+        (["-q", "critical,low", "--balance", "strict"], "strict"),
+        ([], "even"),
+    ],
+)
+def test_a_fleet_tells_what_deals_its_workers_slots(tmp_path: Path, options: list[str], balance: str) -> None:
+    (tmp_path / "app.py").write_text(SHOP)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LANEWAY_")}
+    enqueue = [sys.executable, "-m", "laneway", "enqueue", "app.look"]
+    subprocess.run(enqueue, cwd=tmp_path, env=env, check=True, timeout=60, capture_output=True)
+
+    command = [sys.executable, "-m", "laneway", "worker", "--burst", *options]
+    done = subprocess.run(command, cwd=tmp_path, env=env, check=True, timeout=60, capture_output=True, text=True)
+
+    assert done.stdout.strip() == str([balance])

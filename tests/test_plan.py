@@ -244,3 +244,16 @@ def test_to_be_rid_of_a_backlog_sooner_takes_no_less(load: Load) -> None:
     drained = pace(load, need.slots_for_hour).drained
     assert drained is not None
     assert drained <= 3600 + 1e-6
+
+
+@pytest.mark.parametrize("per", [60, 3600, 86_400])
+@pytest.mark.parametrize(("number", "seconds"), [(50, 120.0), (100, 15.0), (7, 0.25), (1, 86_400.0), (12, 5.0)])
+def test_a_rate_a_minute_an_hour_or_a_day_is_exact(number: int, seconds: float, per: int) -> None:
+    answers = plan(Load(rate=number / per, seconds=seconds))
+
+    assert answers.load.work == Fraction(number, per) * Fraction(str(seconds))
+
+
+@given(st.integers(1, 10**6), st.sampled_from([1, 60, 3600, 86_400]))
+def test_a_share_of_whole_numbers_is_taken_as_it_is(number: int, per: int) -> None:
+    assert Load(rate=number / per, seconds=1.0).jobs == Fraction(number, per)

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -1103,3 +1104,42 @@ def test_a_fleet_says_once_what_may_cost_jobs(own_server: Callable[..., redisben
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stderr.count("it keeps nothing on disk") == 1
+
+
+# -- in plain words ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_never_sent_was_not_written_and_what_was_may_have_been(own_server: Callable[..., redisbench.Server]) -> None:
+    server = own_server()
+    app = App(server.url, enqueue_timeout=0.3)
+    task = app.task(name="work")(lambda: None)
+    task.enqueue()
+    server.ask("CLIENT", "PAUSE", "2000")
+
+    with pytest.raises(StoreUnavailable, match=r"did not answer in time.* may have been done all the same"):
+        task.enqueue()
+    server.stop()
+    with pytest.raises(StoreUnavailable, match=r"is it running, and is the address right\? Nothing was written\.$"):
+        task.enqueue()
+    app.close()
+
+
+def test_a_server_that_takes_no_more_clients_says_so(own_server: Callable[..., redisbench.Server]) -> None:
+    server = own_server("--maxclients", "1")
+    with socket.create_connection(("127.0.0.1", server.port)) as other:
+        other.sendall(b"PING\r\n")
+        assert other.recv(100).startswith(b"+PONG")
+
+        with pytest.raises(StoreUnavailable, match=r"takes no more connections .* raise its maxclients"):
+            RedisStore(server.url).schedules()
+
+
+@pytest.mark.parametrize("option", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
+def test_a_file_that_an_address_names_must_be_there(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"there is no file /nowhere.pem, which {option} names"):
+        RedisStore(f"rediss://localhost/0?{option}=/nowhere.pem").schedules()
+
+
+def test_a_database_that_is_not_there_is_told(server: redisbench.Server) -> None:
+    with pytest.raises(StoreUnavailable, match="no database of that number"):
+        RedisStore(server.url.removesuffix("/0") + "/99").schedules()

@@ -305,7 +305,7 @@ def test_an_empty_store_has_figures_too(app: App) -> None:
 
 @pytest.mark.parametrize(("name", "number"), [("series", 0), ("series", 3600), ("history", 5000), ("minutes", -1)])
 def test_more_than_is_kept_cannot_be_asked_for(app: App, name: str, number: int) -> None:
-    with pytest.raises(ConfigError, match="kept"):
+    with pytest.raises(ConfigError, match=r"kept|above 0|from 1 on"):
         getattr(app.stats, name)(number)
 
 
@@ -371,3 +371,10 @@ def test_what_was_learned_can_be_read(app: App) -> None:
     tally.finish()
 
     assert app.stats.learned() == {"t": (2, 4, 6, 8, 10, 12)}
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "x", True, None])
+@pytest.mark.parametrize("name", ["recent", "errors", "history"])
+def test_a_limit_is_a_whole_number(app: App, name: str, limit: Any) -> None:
+    with pytest.raises(ConfigError, match="use a whole number"):
+        getattr(app.stats, name)(limit)

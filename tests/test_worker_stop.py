@@ -126,7 +126,7 @@ def test_a_worker_does_not_wait_for_ever_for_a_job(app: App, caplog: pytest.LogC
     running.join()
 
     assert handle.state() == "running"
-    assert f"1 jobs still run and keep their claims until this process ends: slow {handle.id}" in caplog.text
+    assert f"1 job still runs and keeps its claim until this process ends: slow {handle.id}" in caplog.text
     go.set()
     wait(ended)
 

@@ -282,7 +282,8 @@ class Desk:
         except LanewayError as error:
             unsure = isinstance(error, StoreUnavailable) and "nothing was written" not in str(error).lower()
             more = ". Those on their way may have been accepted too: only with ids they are harmless to repeat" if unsure else ""
-            message = f"{error} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again{more})"
+            why = str(error).replace("Nothing was written", "Nothing of this chunk was written")
+            message = f"{why} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again{more})"
             raise BulkError(message, accepted=accepted) from error
         return accepted
 

@@ -31,13 +31,13 @@ _STOPPED = ("T", "t")
 
 def here(
     pid: int | None = None, *, id: str = "", fleet: str = "", queues: tuple[str, ...] = (), slots: int = 0, version: str = "",  # noqa: A002
-    since: int = 0, tasks: tuple[str, ...] = (),
+    since: int = 0, tasks: tuple[str, ...] = (), balance: str = "",
 ) -> WorkerInfo:  # fmt: skip
     """Return a process of this host as a worker: this one, and with a new id, unless said."""
     pid = pid or os.getpid()
     return WorkerInfo(
         id=id or new_id(), fleet=fleet, host=socket.gethostname(), boot=_boot(), pid=pid, started=_process(pid)[0],
-        queues=queues, slots=slots, version=version, since=since, tasks=tasks,
+        queues=queues, slots=slots, version=version, since=since, tasks=tasks, balance=balance,
     )  # fmt: skip
 
 

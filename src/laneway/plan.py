@@ -274,8 +274,10 @@ def _divided(number: int, by: int) -> int:
 
 
 def _exact(value: float) -> Fraction:
-    """Return a number as it is written."""
-    return Fraction(str(value))
+    """Return a number as it was meant: 0.1 is a tenth, and 50 / 60 is five sixths, which no float is."""
+    written = Fraction(str(value))
+    simple = written.limit_denominator(1_000_000)
+    return simple if abs(simple - written) * 10**14 <= written else written
 
 
 def _within(name: str, value: object, low: float, high: float) -> None:

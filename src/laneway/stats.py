@@ -108,7 +108,7 @@ class Stats:
 
     def recent(self, limit: int = 100) -> list[Run]:
         """Return the last finished runs, newest first; the store keeps 1,000."""
-        return self._store().recent(limit)
+        return self._store().recent(_at_least_one("limit", limit))
 
     # -- over time -------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Stats:
     def series(self, seconds: float = 1000, *, by_task: bool, by_queue: bool = False) -> Points | dict[str, Points]: ...
     def series(self, seconds: float = 1000, *, by_task: bool = False, by_queue: bool = False) -> Points | dict[str, Points]:
         """Return a point for each ten seconds; by task or by queue a list of them for each. Up to 1,100 s are kept."""
-        return self._points(TEN, math.ceil(seconds * SECOND / TEN), by_task=by_task, by_queue=by_queue)
+        return self._points(TEN, math.ceil(_number("seconds", seconds) * SECOND / TEN), by_task=by_task, by_queue=by_queue)
 
     @overload
     def minutes(self, hours: float = 24) -> Points: ...
@@ -134,7 +134,7 @@ class Stats:
     def minutes(self, hours: float = 24, *, by_task: bool, by_queue: bool = False) -> Points | dict[str, Points]: ...
     def minutes(self, hours: float = 24, *, by_task: bool = False, by_queue: bool = False) -> Points | dict[str, Points]:
         """Return a point for each minute; by task or by queue a list of them for each. Up to 25 hours are kept."""
-        return self._points(MINUTE, math.ceil(hours * 60), by_task=by_task, by_queue=by_queue)
+        return self._points(MINUTE, math.ceil(_number("hours", hours) * 60), by_task=by_task, by_queue=by_queue)
 
     @overload
     def history(self, days: int = 365) -> list[Day]: ...
@@ -148,7 +148,7 @@ class Stats:
         self, days: int = 365, *, by_task: bool = False, by_queue: bool = False
     ) -> list[Day] | dict[str, list[Day]]:  # fmt: skip
         """Return what happened on each day (UTC); by task or by queue a list of them for each. Up to 366 days are kept."""
-        kept, begins = self._kept(DAY, days, "counts" if by_task or by_queue else "total")
+        kept, begins = self._kept(DAY, _at_least_one("days", days), "counts" if by_task or by_queue else "total")
         return _lay_out(kept, begins, by_task, by_queue, _day)
 
     def _points(self, level: Level, number: int, *, by_task: bool, by_queue: bool) -> Points | dict[str, Points]:
@@ -172,6 +172,7 @@ class Stats:
         return self._summaries(seconds, 0)
 
     def _summaries(self, seconds: float, part: int) -> dict[str, Summary]:
+        _number("seconds", seconds)
         level = next((level for level in (TEN, MINUTE) if seconds * SECOND <= MOST[level] * level), DAY)
         kept, begins = self._kept(level, math.ceil(seconds * SECOND / level), "times")
         found: dict[str, Figures] = {}
@@ -194,17 +195,29 @@ class Stats:
 
     def errors(self, limit: int = 100) -> list[ErrorGroup]:
         """Return failures grouped by kind, message and place, the last seen first; the store keeps 500 groups."""
-        return self._store().errors(limit)
+        return self._store().errors(_at_least_one("limit", limit))
 
     def forget_error(self, group: ErrorGroup | str) -> bool:
         """Forget a group, until it is seen again; by its id, or as `errors` gave it. False if it is not known."""
-        return self._store().forget_error(group.id if isinstance(group, ErrorGroup) else group)
+        return self._store().forget_error(group.id if isinstance(group, ErrorGroup) else str(group))
 
     # -- what workers learned --------------------------------------------------------------------------------
 
     def learned(self) -> dict[str, Seen]:
         """Return what workers saw of each task, at leisure and in a crowd: runs, CPU seconds they could have had, and used."""
         return self._contract().learned()
+
+
+def _at_least_one(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{name}={value!r}: use a whole number from 1 on")
+    return value
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ConfigError(f"{name}={value!r}: use a number above 0")
+    return value
 
 
 def _lay_out(

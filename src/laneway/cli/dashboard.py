@@ -1,10 +1,13 @@
-"""`laneway dashboard`: serve an app's dashboard and API."""
+"""`laneway dashboard`: serve an app's dashboard and API; or serve it beside something else, as the demo does."""
 
 from __future__ import annotations
 
 import logging
 import socket
 import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +15,16 @@ import click
 from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from laneway.app import App
 
-__all__ = ["dashboard"]
+__all__ = ["beside", "dashboard"]
+
+#: Here nobody but this machine gets in.
+LOOPBACK = "127.0.0.1"
+#: Whoever still gets an answer when the server ends may get it for so long, seconds. Live streams end within one.
+GRACE = 3
 
 
 @click.command(
@@ -26,7 +36,7 @@ __all__ = ["dashboard"]
     ),
 )  # fmt: skip
 @app_argument
-@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--host", metavar="HOST", default=LOOPBACK, show_default=True, help="Where to listen.")
 @click.option("--port", metavar="N", type=click.IntRange(0, 65_535), default=8080, show_default=True, help="0 takes a free one.")
 @click.option("--read-only", is_flag=True, help="Nobody may act.")
 @click.option("--open-health", is_flag=True, help="Everybody may ask /healthz, and hears no reasons.")
@@ -55,7 +65,33 @@ def dashboard(
         url = _url(host, listening.getsockname()[1])
         said(_opening(app, url, read_only), {"url": url, "store": _store(app), "read_only": read_only}, as_json)
         sys.stdout.flush()
-        _serve(site, listening)
+        _start_logging()
+        _server(site).run(sockets=[listening])
+
+
+@contextmanager
+def beside(app: App) -> Generator[str]:
+    """Serve an app's dashboard to this machine while something else goes on; gives its address, on a port that was free.
+
+    The server's thread hears no signals. It has ended when this has, unless a second Ctrl-C wants it all to end at once.
+    """
+    from laneway.web import dashboard as make  # noqa: PLC0415 - only who has the extra can
+
+    site = make(app)
+    server = _server(site)
+    listening = _listen(LOOPBACK, 0)
+    thread = threading.Thread(target=server.run, args=([listening],), name="dashboard", daemon=True)
+    thread.start()
+    try:
+        yield _url(LOOPBACK, listening.getsockname()[1])
+    except KeyboardInterrupt:
+        server.force_exit = True
+        raise
+    finally:
+        server.should_exit = True
+        site.state.laneway.live.close()
+        thread.join(0.5 if server.force_exit else GRACE + 1)
+        listening.close()
 
 
 def _check_url(app: App) -> None:
@@ -110,8 +146,8 @@ def _start_logging() -> None:
         log.setLevel(logging.INFO)
 
 
-def _serve(site: Any, listening: socket.socket) -> None:
-    """Serve until a signal; those who listen to the live stream are let go."""
+def _server(site: Any) -> uvicorn.Server:
+    """Return what serves until a signal, and then lets those go who listen to the live stream."""
     import uvicorn  # noqa: PLC0415 - the help needs none of it
 
     class Server(uvicorn.Server):
@@ -120,10 +156,9 @@ def _serve(site: Any, listening: socket.socket) -> None:
             self.should_exit = True
             site.state.laneway.live.close()
 
-    _start_logging()
     # What a proxy says about a client is no proof: nobody is let in for an address it names.
     config = uvicorn.Config(
         site, log_config=None, access_log=False, proxy_headers=False, server_header=False, lifespan="off",
-        timeout_graceful_shutdown=3,
+        timeout_graceful_shutdown=GRACE,
     )  # fmt: skip
-    Server(config).run(sockets=[listening])
+    return Server(config)

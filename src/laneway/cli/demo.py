@@ -1,8 +1,10 @@
 """`laneway demo`: a small shop at work, to watch.
 
-A producer enqueues, a worker runs, each in a thread; the main thread shows what the store tells, and hears Ctrl-C. When the time
-is over the producer stops, what is due gets a few seconds to end, and a summary says what happened: the store's own totals, and
-the verdict of the shop's ledger on whether every lane was in order.
+A producer enqueues, a worker runs, each in a thread; the main thread shows what the store tells, and hears Ctrl-C. The dashboard
+is served beside them where it is installed, so the same can be seen in a browser, and acted upon. When the time is over the
+producer stops, what is due gets a few seconds to end, and a summary says what happened: the store's own totals, and the verdict
+of the shop's ledger on whether every lane was in order. Where somebody acted by hand (deleted a job, replayed a dead one) neither
+sums nor order can be told from what the shop knows, and only what must never be is looked for: two at once in a lane.
 
 Enters: how long.  Leaves: something to look at.  Called by: the command line.
 """
@@ -17,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ import click
 from laneway.cli.command import Command, examples
 
 if TYPE_CHECKING:
+    from laneway.app import App
     from laneway.cli.demo_shop import Producer, Verdict
     from laneway.cli.snapshot import Details, Snapshot
     from laneway.worker import Worker
@@ -35,44 +38,103 @@ __all__ = ["Demo", "demo"]
 #: After the producing, what still waits may take this long: reminders are three seconds ahead, a report takes three.
 PATIENCE = 7.0
 SLOTS = 25
+#: How long the shop is open: on a terminal long enough to look around in the dashboard, too.
+ON_TERMINAL, IN_A_PIPE = 60.0, 10.0
 
 
-@click.command("demo", cls=Command, epilog=examples("laneway demo", "laneway demo --seconds 60"))
+@click.command("demo", cls=Command, epilog=examples("laneway demo", "laneway demo --seconds 300 --open"))
 @click.option(
     "--seconds", metavar="N", envvar="DEMO_SECONDS", type=click.FloatRange(min=0.5, max=86_400),
-    help="How long the shop is open: 30, or 10 if not on a terminal. DEMO_SECONDS does the same.",
+    help="How long the shop is open: 60, or 10 if not on a terminal. DEMO_SECONDS does the same.",
 )  # fmt: skip
+@click.option("--open", "in_browser", is_flag=True, help="Show the dashboard in a browser at once.")
 @click.pass_context
-def demo(ctx: click.Context, seconds: float | None) -> None:
-    """Watch a small shop at work."""
+def demo(ctx: click.Context, seconds: float | None, in_browser: bool) -> None:
+    """Watch a small shop at work, here and in the dashboard."""
     from laneway.cli.demo_shop import app, check, ledger  # noqa: PLC0415 - the help needs none of it
     from laneway.cli.show import wants_colour  # noqa: PLC0415
 
     on_terminal = sys.stdout.isatty()
-    log = logging.getLogger("laneway")
-    log.propagate = False
-    log.addHandler(logging.NullHandler())  # failures are part of the show, and have their place in it
-    with tempfile.TemporaryDirectory(prefix="laneway-demo-") as folder:
+    hands = _Hands()
+    with tempfile.TemporaryDirectory(prefix="laneway-demo-") as folder, _quietly(hands):
         app.use_store(f"sqlite:///{folder}/shop.db")
-        shown = Demo(seconds or (30.0 if on_terminal else 10.0))
+        shown = Demo(seconds or (ON_TERMINAL if on_terminal else IN_A_PIPE))
         try:
-            if on_terminal:
-                from laneway.cli.live import watch  # noqa: PLC0415 - rich, for terminals only
+            with shown.at_work(), _dashboard(app) as url:
+                _say_where(url, in_browser)
+                if on_terminal:
+                    from laneway.cli.live import watch  # noqa: PLC0415 - rich, for terminals only
 
-                with shown.at_work():
+                    if url is not None:
+                        shown.name = f"shop at {url}"
                     watch(shown)
-            else:
-                with shown.at_work():
+                else:
                     _print_every_second(shown)
             seen = shown.snapshot()
             dead = app.inspect.jobs("dead", limit=10_000)
         finally:
             app.close()
-    verdict = check(ledger, {tuple(job.args or ()) for job in dead if job.task == "charge"})
+    verdict = check(ledger, {tuple(job.args or ()) for job in dead if job.task == "charge"}, in_order=not hands.acts)
     kinds = Counter(job.errors[-1].kind.rpartition(".")[2] for job in dead if job.errors)
-    click.echo("\n".join(_summary(shown, seen, verdict, kinds)), color=wants_colour(sys.stdout))
-    if verdict.mistakes or _lost(seen):
+    lost = 0 if hands.acts else _lost(seen)
+    summary = [*_summary(shown, seen, kinds), *_lanes(verdict, hands.acts)]
+    if lost:
+        summary.append(f"  LOST: {lost} jobs. Please report this.")
+    click.echo("\n".join([*summary, ""]), color=wants_colour(sys.stdout))
+    if verdict.mistakes or lost:
         ctx.exit(1)
+
+
+class _Hands(logging.Handler):
+    """Counts what somebody did by hand, in the dashboard's own audit."""
+
+    acts = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hear of an action."""
+        fields: dict[str, object] = getattr(record, "audit", {})
+        self.acts += str(fields.get("result")).startswith(("done", "accepted"))
+
+
+@contextmanager
+def _quietly(hands: _Hands) -> Generator[None]:
+    """Write no log: failures are part of the show, and have their place in it."""
+    for name in ("laneway", "uvicorn"):
+        log = logging.getLogger(name)
+        log.propagate = False
+        log.addHandler(logging.NullHandler())
+    audit = logging.getLogger("laneway.audit")
+    audit.setLevel(logging.INFO)
+    audit.addHandler(hands)
+    try:
+        yield
+    finally:
+        audit.removeHandler(hands)
+
+
+@contextmanager
+def _dashboard(app: App) -> Generator[str | None]:
+    """Serve the dashboard and give its address; none where it is not installed."""
+    from laneway.cli.dashboard import beside  # noqa: PLC0415 - the help needs none of it
+
+    with ExitStack() as stack:
+        url = None
+        with suppress(ModuleNotFoundError):
+            url = stack.enter_context(beside(app))
+        yield url
+
+
+def _say_where(url: str | None, in_browser: bool) -> None:
+    if url is None:
+        click.echo('dashboard: not installed. To see this in a browser: pip install "laneway[web]"')
+        return
+    click.echo(f"dashboard: {url} as long as the shop is open")
+    sys.stdout.flush()
+    if in_browser:
+        import webbrowser  # noqa: PLC0415 - hardly ever needed
+
+        if not webbrowser.open(url):
+            click.echo("no browser was found here: open that address yourself")
 
 
 class Demo:
@@ -138,6 +200,7 @@ class Demo:
     def done(self, seen: Snapshot) -> bool:
         """Say whether it is over: the producer is stopped when the time has come, and the worker when nothing is left."""
         if not self._thread.is_alive():
+            self._closed = time.monotonic()
             return True
         if self.elapsed < self.seconds and not self.interrupted:
             return False
@@ -167,7 +230,7 @@ class Demo:
             self._producer.stop()
             self._worker.stop()
             self._thread.join(0 if self._in_haste else 10)
-            self._closed = time.monotonic()
+            self._closed = self._closed or time.monotonic()
         if self.failure is not None:
             raise self.failure
 
@@ -219,7 +282,7 @@ def _lost(seen: Snapshot) -> int:
     return seen.totals["enqueued"] - seen.totals["processed"] - seen.totals["dead"] - seen.unfinished
 
 
-def _summary(shown: Demo, seen: Snapshot, verdict: Verdict, kinds: Counter[str]) -> list[str]:
+def _summary(shown: Demo, seen: Snapshot, kinds: Counter[str]) -> list[str]:
     totals = seen.totals
     rows = [
         ("enqueued", totals["enqueued"], "jobs of six tasks in three queues"),
@@ -236,22 +299,24 @@ def _summary(shown: Demo, seen: Snapshot, verdict: Verdict, kinds: Counter[str])
         "",
         *(f"  {name:9}{number:6}   {note}".rstrip() for name, number, note in rows),
         "",
-        *_lanes(verdict),
-        *([f"  LOST: {lost} jobs. Please report this."] if (lost := _lost(seen)) else []),
-        "",
     ]
 
 
-def _lanes(verdict: Verdict) -> list[str]:
+def _lanes(verdict: Verdict, acts: int) -> list[str]:
     """Say whether the lanes kept their promise, by the ledger that the charges wrote themselves."""
     if verdict.mistakes:
         return [
             click.style(f"  Lanes BROKE their promise {len(verdict.mistakes)} times. Please report this:", fg="red"),
             *(f"    {mistake}" for mistake in verdict.mistakes[:10]),
         ]
-    in_order = click.style("In order:", fg="green")
+    charges = f"{verdict.charges} charges in {verdict.lanes} lanes, one for each customer, in {verdict.runs} runs."
+    if acts:
+        return [
+            f"  {click.style('One at a time:', fg='green')} {charges}",
+            f"  You acted by hand ({acts} time{'s' * (acts != 1)}): their order and the sums are yours, and not checked.",
+        ]
     return [
-        f"  {in_order} {verdict.charges} charges in {verdict.lanes} lanes, one for each customer, in {verdict.runs} runs.",
+        f"  {click.style('In order:', fg='green')} {charges}",
         "  In every lane one ran at a time, and none began before the one in front was",
         "  done or dead. Checked against the ledger that the charges themselves wrote.",
     ]

@@ -150,10 +150,11 @@ class Verdict(NamedTuple):
     mistakes: list[str]  #: none, if lanes keep their promise
 
 
-def check(entries: Iterable[Entry], dead: Container[tuple[str, int]] = ()) -> Verdict:
+def check(entries: Iterable[Entry], dead: Container[tuple[str, int]] = (), *, in_order: bool = True) -> Verdict:
     """Read a ledger: in each lane runs must not overlap, and a number follows the one before it that is done or dead.
 
-    A number may come again after it failed. `dead` are the charges that gave up, as customer and number.
+    A number may come again after it failed. `dead` are the charges that gave up, as customer and number. Where somebody took jobs
+    out or put them back, order says nothing: without `in_order` only runs that overlap are mistakes.
 
     >>> check([Entry("ada", 1, "begins"), Entry("ada", 1, "failed"), Entry("ada", 2, "begins")]).mistakes
     ['ada: 2 came after 1 (failed)']
@@ -176,7 +177,7 @@ def check(entries: Iterable[Entry], dead: Container[tuple[str, int]] = ()) -> Ve
         before = last.get(customer, Entry(customer, 0, "done"))
         again = number == before.number and before.what == "failed"
         over = before.what == "done" or (customer, before.number) in dead
-        if not again and not (over and number == before.number + 1):
+        if in_order and not again and not (over and number == before.number + 1):
             mistakes.append(f"{customer}: {number} came after {before.number} ({before.what})")
         running[customer] = number
     return Verdict(len({customer for customer, _ in seen}), runs, len(seen), mistakes)

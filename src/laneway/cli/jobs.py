@@ -60,8 +60,8 @@ def list_(
         print_table(columns(page), [row(job, queues) for job in page], empty="no such jobs" if given(which) else "no jobs")
     if page.next is not None:
         flags = [(f"--{name}", value) for name, value in which.items()]
-        again = asked([*flags, ("--limit", limit), ("--newest", newest), ("-A", app_option), ("--store", store)])
-        click.echo(f"more: laneway jobs list {' '.join(again)} --after {page.next}", err=True)
+        more = [("--limit", limit), ("--newest", newest), ("-A", app_option), ("--store", store), ("--after", page.next)]
+        click.echo(f"more: laneway jobs list {' '.join(asked([*flags, *more]))}", err=True)
 
 
 @jobs.command("show", epilog=examples("laneway jobs show 06c4g8w2r9k1x3v5b7n0", "laneway jobs show …3v5b7n0 --json"))

@@ -338,9 +338,11 @@ def print_status(seen: Snapshot) -> None:
     console.print(queues)
     console.print()
     console.print("totals  " + "  ".join(f"{name} {number}" for name, number in seen.totals.items()))
+    console.print(f"workers  {seen.crew}")
     if seen.learned:
         console.print(f"learned  {seen.learned}")
     if not seen.recent:
+        console.print("\nno runs yet")
         return
     console.print()
     runs = Table(box=None, pad_edge=False, header_style=HEAD)

@@ -18,6 +18,7 @@ from laneway.errors import NotFound
 from laneway.instant import SECOND
 from laneway.plan import Crew, Load
 from laneway.store.inspect import QueueInfo, Run
+from laneway.worker.learn import Learner
 
 __all__ = ["ENOUGH", "FEW", "LONG", "Observed", "arrivals", "job_seconds", "observed"]
 
@@ -42,6 +43,7 @@ class Observed:
     over: float  #: seconds in which the jobs came that were counted
     ago: float  #: seconds since the last run ended
     paused: tuple[str, ...]  #: queues whose jobs are not counted as waiting
+    computing: tuple[str, ...]  #: tasks of which workers have learned that they compute
 
     @property
     def enough(self) -> bool:
@@ -72,6 +74,7 @@ def observed(app: App) -> Observed:
         over=over,
         ago=(now - last) / SECOND,
         paused=tuple(queue.name for queue in queues if queue.paused),
+        computing=tuple(task for task, kind in sorted(Learner(app.stats.learned()).kinds.items()) if kind == "cpu"),
     )
 
 

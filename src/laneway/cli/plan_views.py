@@ -123,8 +123,14 @@ def _basis(seen: Observed, *, guessed: bool) -> list[str]:
     ]
     if not seen.enough:
         told.append(f"That is little: take it for a guess until {ENOUGH} runs and {duration(LONG)} are behind it.")
-    if guessed:
-        told.append("Whether jobs wait or compute is not seen: say --kind cpu if they compute.")
+    if guessed and seen.computing:
+        whose = "it" if len(seen.computing) == 1 else "them"
+        told += [
+            f"Jobs are taken for ones that wait. Workers have learned of tasks that compute: plan {whose} apart, with --kind cpu:"
+        ]
+        told += [f"  {task}" for task in seen.computing[:5]]
+    elif guessed:
+        told.append("Jobs are taken for ones that wait: say --kind cpu if they compute.")
     if seen.paused:
         told.append(f"Not counted is what waits in paused queues: {', '.join(seen.paused)}.")
     return told

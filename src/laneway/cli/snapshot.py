@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from laneway.app import App
+from laneway.config import safe_url
 from laneway.store.inspect import Counts, JobInfo, QueueInfo, Run, WorkerStatus
 from laneway.worker.learn import Kind, Learner
 
@@ -15,6 +16,8 @@ __all__ = ["Details", "Snapshot"]
 #: Where more jobs than this are in a store, nobody searches it every second for the one that waits longest.
 MANY = 100_000
 DEAD = 4
+#: So many names are listed in a line.
+SHOWN = 8
 
 
 class Snapshot(Struct, frozen=True):
@@ -33,19 +36,31 @@ class Snapshot(Struct, frozen=True):
         """Look at an app's store."""
         look = app.inspect
         kinds = dict(Learner(app.stats.learned()).kinds)
-        return cls(app.url, look.counts(), look.queues(), app.stats.totals(), app.stats.recent(runs), look.workers(), kinds)
+        return cls(
+            safe_url(app.url), look.counts(), look.queues(), app.stats.totals(), app.stats.recent(runs), look.workers(), kinds
+        )
+
+    @property
+    def crew(self) -> str:
+        """Who works, in words."""
+        busy, slots = sum(one.busy for one in self.workers), sum(one.slots for one in self.workers)
+        return f"{len(self.workers)}, running {busy} of {slots} slots"
 
     @property
     def learned(self) -> str:
         """What workers have learned of tasks, in words; empty if nothing."""
         words = {"cpu": ("computes", "compute"), "io": ("waits", "wait")}
         found = {kind: sorted(task for task, is_ in self.kinds.items() if is_ == kind) for kind in words}
-        return "; ".join(f"{', '.join(tasks)} {words[kind][len(tasks) > 1]}" for kind, tasks in found.items() if tasks)
+        return "; ".join(f"{_some(tasks)} {words[kind][len(tasks) > 1]}" for kind, tasks in found.items() if tasks)
 
     @property
     def unfinished(self) -> int:
         """How many jobs wait or run."""
         return sum(number for state, number in self.counts.items() if state != "dead")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= SHOWN else f"{', '.join(names[: SHOWN - 1])} and {len(names) - SHOWN + 1} more"
 
 
 class Details(Struct, frozen=True):

@@ -72,7 +72,6 @@ def _lines(seen: Snapshot) -> list[str]:
         for queue in seen.queues
     ]  # fmt: skip
     heads = ["finished", "task", "id", "queue", "lane", "outcome", "took"]
-    running = sum(worker.busy for worker in seen.workers)
     total = ["all", "", *(str(seen.counts[state]) for state in states), ""]
     runs = [
         [
@@ -88,7 +87,7 @@ def _lines(seen: Snapshot) -> list[str]:
         "",
         f"totals: {', '.join(f'{name} {number}' for name, number in seen.totals.items())}",
         "",
-        f"workers: {len(seen.workers)}, running {running} of {sum(worker.slots for worker in seen.workers)} slots",
+        f"workers: {seen.crew}",
         *([f"learned: {seen.learned}"] if seen.learned else []),
         "",
         *(aligned(heads, runs, [name == "took" for name in heads]) if runs else ["no runs yet"]),

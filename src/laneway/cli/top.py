@@ -66,18 +66,27 @@ class Top:
         self.every = every
         self.name = safe_url(app.url)
         self._app = app
+        self._last: tuple[Snapshot, Details] | None = None
+        self._away = False
 
     @property
     def phase(self) -> str:
-        """The time of day."""
-        return time.strftime("%H:%M:%S")
+        """The time of day; or that it stands still, since the store is away."""
+        return f"{time.strftime('%H:%M:%S')}, the store is away: this is how it was" if self._away else time.strftime("%H:%M:%S")
 
     def look(self) -> tuple[Snapshot, Details]:
-        """Look at the store."""
+        """Look at the store. While it is away nothing changes; but at first it must be there."""
         from laneway.cli.snapshot import Details, Snapshot  # noqa: PLC0415 - the help needs none of it
+        from laneway.errors import StoreUnavailable  # noqa: PLC0415
 
-        seen = Snapshot.of(self._app, RUNS)
-        return seen, Details.of(self._app, seen)
+        try:
+            seen = Snapshot.of(self._app, RUNS)
+            self._last, self._away = (seen, Details.of(self._app, seen)), False
+        except StoreUnavailable:
+            if self._last is None:
+                raise
+            self._away = True
+        return self._last
 
     def done(self, seen: Snapshot) -> bool:  # noqa: ARG002 - as others that can be watched
         """It has no end of its own."""

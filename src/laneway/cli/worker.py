@@ -54,7 +54,7 @@ def worker(
     from laneway.fleet.reload import check_reload  # noqa: PLC0415
     from laneway.fleet.supervisor import Stopped, Supervisor  # noqa: PLC0415
     from laneway.logs import start_logging  # noqa: PLC0415
-    from laneway.worker.balance import read_weights  # noqa: PLC0415
+    from laneway.worker.balance import choose, name_of, read_weights  # noqa: PLC0415
 
     if reload:
         check_reload()
@@ -74,6 +74,9 @@ def worker(
         return
     start_logging(sys.stderr, report.tasks)
     served = f"queues {', '.join(names)}" if names else "all queues"
+    policy = name_of(choose(chosen["balance"], names, weights))
+    if policy != "even":
+        served += f" by {policy}"
     places = f"{slots} slots" if processes == 1 else f"{processes} processes of {slots} slots"
     tasks = f"{len(report.tasks)} task{'s' * (len(report.tasks) != 1)}"
     log.info("worker started: %s, %s, %s, %s", safe_url(report.url), tasks, served, places)

@@ -35,6 +35,7 @@ def worker_document(worker: WorkerStatus) -> dict[str, Any]:
         "phase": worker.phase,
         "queues": list(worker.queues),
         "slots": worker.slots,
+        "balance": worker.balance or None,
         "started_at": worker.started_at.isoformat() if worker.started_at else None,
         "last_beat": worker.last_beat.isoformat() if worker.last_beat else None,
         "rss": worker.rss,
@@ -69,6 +70,7 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
         Column("phase", whole=True),
         Column("busy", right=True, whole=True),
         Column("queues"),
+        Column("balance", spare=1),
         Column("up", right=True, whole=True, spare=2),
         Column("beat", whole=True, spare=3),
         Column("memory", right=True, whole=True, spare=1),
@@ -78,7 +80,7 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
     rows: list[list[str | Cell]] = [
         [
             worker.id, worker.host, str(worker.pid or ""), Cell(worker.phase, colours.get(worker.phase, "")),
-            f"{worker.busy}/{worker.slots}", ",".join(worker.queues) or "all",
+            f"{worker.busy}/{worker.slots}", ",".join(worker.queues) or "all", worker.balance,
             "" if worker.uptime is None else duration(worker.uptime), moment(worker.last_beat),
             f"{worker.rss / (1 << 20):.0f}M" if worker.rss else "", ",".join(sorted({job.task for job in worker.jobs})),
         ]

@@ -18,6 +18,7 @@ from laneway.fleet.plan import Plan
 from laneway.fleet.wire import Fork, Wire
 from laneway.instant import now_micros
 from laneway.store.contract import Heard, WorkerInfo
+from laneway.worker.balance import choose, name_of
 
 __all__ = ["Late", "Member", "Process", "late"]
 
@@ -116,7 +117,7 @@ class Member:
         plan = self._plan
         self._info = life.here(
             process.pid, id=self.id, fleet=plan.fleet, queues=plan.queues, slots=plan.slots, version=self._version,
-            since=now_micros(), tasks=self._tasks,
+            since=now_micros(), tasks=self._tasks, balance=name_of(choose(plan.balance, plan.queues, plan.weights)),
         )  # fmt: skip
 
     @property

@@ -20,12 +20,13 @@ import socket
 import sys
 import sysconfig
 import threading
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from laneway.app import App
 from laneway.board import Board
 from laneway.config import safe_url
-from laneway.errors import ConfigError, LanewayError
+from laneway.errors import ConfigError, LanewayError, did_you_mean
 from laneway.fleet.forker import Forker
 from laneway.fleet.plan import Plan
 from laneway.fleet.wire import Failed, Fork, Report, Wire
@@ -70,6 +71,7 @@ def main(fd: int) -> None:
         os._exit(2)
     start_logging(sys.stderr, sorted(app.declared))
     set_title(f"zygote of {safe_url(app.url)}")
+    _doubt(plan.queues, {declared.queue for declared in app.declared.values()})
     boss.send(Report(app.url, app.settings, sorted(app.declared), _files()))
     _settle_down(app)
     forker = Forker(
@@ -80,6 +82,14 @@ def main(fd: int) -> None:
     forker.serve()
     forker.kill_all()
     os._exit(0)
+
+
+def _doubt(queues: Sequence[str], declared: Collection[str]) -> None:
+    """Say which queues no task is declared for: their jobs may come by an option of an enqueue, or the name is mistyped."""
+    for queue in queues:
+        if queue not in declared:
+            near = did_you_mean(queue, declared)
+            log.log(logging.WARNING if near else logging.INFO, 'no task here is declared for the queue "%s".%s', queue, near)
 
 
 def _settle_down(app: App) -> None:

@@ -295,7 +295,8 @@ class Floor:
             return {name: stats for row in self._rows for name, stats in row.stats().items()}
 
     def _full(self, gate: Gate) -> QueueFull:
-        what = f"{gate.waiting} jobs wait in the pool, and more may not: wait for room, or give it more workers or capacity"
+        jobs = "1 job waits" if gate.waiting == 1 else f"{gate.waiting} jobs wait"
+        what = f"{jobs} here, and more may not: wait for room, or give it more workers or capacity"
         return QueueFull(what, capacity=gate.capacity)
 
     def _end_if_drained(self) -> None:

@@ -103,6 +103,7 @@ class WorkerInfo(Struct, frozen=True):
     phase: str = "working"  #: `working`, `quiet` (it claims nothing more), `stopping`
     tasks: tuple[str, ...] = ()  #: the names of the tasks it knows
     runs: tuple[tuple[int, int], ...] = ()  #: what runs at this beat: its claim's token, and when it started in microseconds
+    balance: str = ""  #: what deals its slots to queues: a policy's name; empty: it did not say
 
 
 class Heard(Struct, frozen=True):

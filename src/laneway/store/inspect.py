@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Protocol
@@ -215,11 +216,23 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     rss: int  #: bytes, at the last beat
     pss: int  #: the same, with what it shares with others counted by its share
     jobs: list[RunningJob]  #: in the order of claiming; of a collector's run each lane
+    balance: str = ""  #: what deals its slots to queues: a policy's name; empty: it did not say
+
+    @property
+    def held(self) -> int:
+        """How many runs it holds: a collector's run is one, however many lanes it has. A few may wait there for a slot."""
+        return len({job.token for job in self.jobs})
 
     @property
     def busy(self) -> int:
-        """How many runs it holds: a collector's run is one, however many lanes it has."""
-        return len({job.token for job in self.jobs})
+        """How many of its slots have something to do."""
+        return min(self.held, self.slots) if self.slots else self.held
+
+    @property
+    def busy_by_queue(self) -> dict[str, int]:
+        """How many runs it holds of each queue, those with the most first."""
+        queues = Counter({job.token: job.queue for job in self.jobs}.values())
+        return dict(sorted(queues.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 class Page(list[JobInfo]):

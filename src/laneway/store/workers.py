@@ -38,6 +38,7 @@ def status(worker: WorkerInfo, at: int | None, held: list[Held], now: int) -> Wo
         id=worker.id, host=worker.host, pid=worker.pid, fleet=worker.fleet, version=worker.version, queues=worker.queues,
         tasks=worker.tasks, slots=worker.slots, phase=worker.phase, started_at=started_at, uptime=_age(started_at, now),
         last_beat=last_beat, beat_age=_age(last_beat, now), rss=worker.rss, pss=worker.pss,
+        balance=worker.balance,
         jobs=[RunningJob(*claim, started_at=_moment(runs.get(claim[-1]))) for claim in held],
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import cast
 from laneway.errors import ConfigError, did_you_mean
 from laneway.settings import BALANCES
 
-__all__ = ["Policy", "adaptive", "check", "choose", "even", "felt", "read_weights", "strict", "weighted"]
+__all__ = ["Policy", "adaptive", "check", "choose", "even", "felt", "name_of", "read_weights", "strict", "weighted"]
 
 
 #: Gives each queue its slots: `policy(slots, loads)`, where loads are the jobs that wait in the queues that have work. If it has
@@ -30,6 +30,8 @@ Policy = Callable[..., Mapping[str, float]]
 BAND, FEW = 0.25, 2
 #: A queue that ran empty counts as one with a job for a few seconds more: its share is lent out meanwhile.
 FADES, GONE = 0.7, 0.1
+#: So much of a policy's name is told: one with weights names every queue.
+LONGEST = 200
 
 
 def even(slots: int, loads: Mapping[str, int], *, turn: int = 0) -> dict[str, int]:
@@ -94,6 +96,7 @@ def weighted(weights: Mapping[str, float]) -> Policy:
         total = sum(busy.values())
         return {queue: slots * busy.get(queue, 0) / total for queue in loads}
 
+    by_weight.__qualname__ = f"weighted ({', '.join(f'{queue} {weight:g}' for queue, weight in weights.items())})"
     return by_weight
 
 
@@ -110,6 +113,7 @@ def strict(order: Sequence[str]) -> Policy:
         queues = sorted(loads, key=lambda queue: (not loads[queue], rank.get(queue, len(rank))))
         return {queue: 0 if number else slots for number, queue in enumerate(queues)}
 
+    in_order.__qualname__ = "strict"
     return in_order
 
 
@@ -129,6 +133,8 @@ def read_weights(entries: Sequence[str]) -> tuple[tuple[str, ...], dict[str, flo
             weights[name] = float(number)
         else:
             name = entry
+        if name in names:
+            raise ConfigError(f'the queue "{name}" is named twice: name it once, with one weight')
         names.append(name)
     return tuple(names), weights
 
@@ -137,7 +143,10 @@ def choose(balance: str | Policy | None, queues: Sequence[str] | None, weights: 
     """Return the policy that is asked for: by name, by weights, or a function of one's own."""
     if weights:
         if balance is not None:
-            raise ConfigError("queues with weights and balance= together: weights are a way to balance. Leave one out")
+            raise ConfigError(
+                "queues with weights and a balance (balance=, --balance, LANEWAY_BALANCE or pyproject.toml) together: "
+                "weights are a way to balance. Leave one out"
+            )
         return weighted(weights)
     if balance == "strict":
         if not queues:
@@ -150,6 +159,17 @@ def choose(balance: str | Policy | None, queues: Sequence[str] | None, weights: 
     if not callable(balance):
         raise ConfigError(f"balance={balance!r}: use one of {', '.join(BALANCES)}, or a function of slots and loads")
     return balance
+
+
+def name_of(policy: Policy) -> str:
+    """Return what a policy is called, for those who look at a worker.
+
+    >>> name_of(even), name_of(weighted({"critical": 6, "low": 0.5}))
+    ('even', 'weighted (critical 6, low 0.5)')
+    """
+    name: str = getattr(policy, "__qualname__", None) or type(policy).__name__
+    name = name.rpartition("<locals>.")[2]
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def _longest(queues: Sequence[str], loads: Mapping[str, int], number: int, first: int = 0) -> list[str]:
@@ -176,10 +196,9 @@ def _in_proportion(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
     return shares
 
 
-def check(given: object, slots: int, loads: Mapping[str, int], policy: object = None) -> dict[str, float]:
+def check(given: object, slots: int, loads: Mapping[str, int], policy: Policy | None = None) -> dict[str, float]:
     """Return what a policy gave, for every queue, or say what is wrong with it."""
-    name = getattr(policy, "__qualname__", None) or type(policy).__name__
-    who = "the balance policy" if policy is None else f"the balance policy {name}"
+    who = "the balance policy" if policy is None else f"the balance policy {name_of(policy)}"
     if not isinstance(given, Mapping):
         raise ConfigError(f"{who} gave {given!r}: return a dict of slots by queue")
     shares = cast("Mapping[str, float]", given)

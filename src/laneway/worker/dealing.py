@@ -248,6 +248,8 @@ class Balance:
             self.computing = min(self.computing * 2, self._slots)
 
     def _ask(self, loads: dict[str, int], io: Collection[str]) -> dict[str, float]:
+        if not loads:
+            return {}
         more: dict[str, Any] = {"turn": self._turn} if self._asks_turn else {}
         if self._asks_io:
             more["io"] = {queue for queue in loads if queue in io or queue.endswith("-io")}

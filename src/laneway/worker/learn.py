@@ -33,7 +33,8 @@ Seen = tuple[float, float, float, float, float, float]
 
 NOTHING: Seen = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-#: Who uses more than this of what it can have computes, who uses less than the second waits; between them it stays what it was.
+#: Who uses more than this of what it can have computes, who uses less than the second waits. Between them it stays what it was;
+#: who was nothing waits, if that was seen at leisure.
 COMPUTES, WAITS = 0.65, 0.5
 #: So much must have been seen: runs, or seconds in all; and never less than the last, or the clocks are too coarse.
 RUNS, SECONDS, LEAST = 5, 5.0, 0.001
@@ -131,12 +132,14 @@ class Learner:
         return 1.0 if used is None else min(used, 1.0)
 
     def _judge(self, task: str) -> None:
-        used = _used(self._seen[task])
+        seen = self._seen[task]
+        used = _used(seen)
         if used is None:
             return
+        at_leisure = _used((*seen[:3], 0, 0, 0)) is not None
         if used >= COMPUTES:
             self._kinds[task] = "cpu"
-        elif used <= WAITS or task not in self._kinds:
+        elif used <= WAITS or (at_leisure and task not in self._kinds):
             self._kinds[task] = "io"
 
 

@@ -51,13 +51,15 @@ class Ear:
         self._stop, self._stopped = os.pipe()
         self._thread = threading.Thread(target=self._listen, name="laneway-ear", daemon=True)
         self.known = False  #: the store has heard of this worker
+        self._complained = False  # that it has not: once is enough
 
     def tick(self) -> None:
         """Say that this worker is there."""
         try:
             heard = self._store.beat([self._worker])[self._worker.id]
         except StoreUnavailable as error:
-            log.warning("no beat: %s", error)
+            log.log(logging.DEBUG if self._complained else logging.WARNING, "no beat: %s", error)
+            self._complained = True
             return
         self.known = True
         self._heard(Heard(known=True, marks=heard.marks, commands=heard.commands))

@@ -20,11 +20,11 @@ from msgspec import Struct
 
 from laneway import life
 from laneway.board import Board
-from laneway.errors import StoreError, StoreUnavailable
+from laneway.errors import ConfigError, StoreError, StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
 from laneway.outcome import Done, Each, Settled
 from laneway.store.contract import Exchange, Heard, Store, Want
-from laneway.worker.balance import Policy, even
+from laneway.worker.balance import Policy, even, name_of
 from laneway.worker.beat import Beat
 from laneway.worker.claims import Claims
 from laneway.worker.isolate import Isolation
@@ -82,7 +82,7 @@ class Loop:
         self._isolation = Isolation(app, None if link is None else link.zygote)
         self._info = life.here(
             id=link.id if link else "", fleet=link.fleet if link else "", queues=queues or (), slots=slots, version=_version(),
-            since=now_micros(), tasks=tuple(sorted(app.declared)),
+            since=now_micros(), tasks=tuple(sorted(app.declared)), balance=name_of(policy),
         )  # fmt: skip
         self._outbox = Outbox(self._store.wake)
         for declared in app.declared.values():
@@ -262,8 +262,10 @@ class Loop:
         before = self._claims.balance.trouble
         wants = self._claims.wants(settled, queues, loads, limit, self._turn, running)
         trouble = self._claims.balance.trouble
-        if trouble is not None and str(trouble) != str(before):
-            log.error("%s: %s. Slots are dealt evenly instead", type(trouble).__name__, trouble)
+        if trouble is not None and type(trouble) is not type(before):
+            own = not isinstance(trouble, ConfigError)
+            why = f"the balance policy {self._info.balance} failed ({type(trouble).__name__}: {trouble})" if own else str(trouble)
+            log.error("%s. Slots are dealt evenly instead", why.rstrip("."), exc_info=trouble if own else None)
         return wants
 
     def _hear(self) -> None:
@@ -440,7 +442,8 @@ class Loop:
         left = list(self._runner.running.values())
         if left:
             names = ", ".join(f"{job.task} {job.id}" for job in left[:5])
-            log.error("%d jobs still run and keep their claims until this process ends: %s", len(left), names)
+            they = "job still runs and keeps its claim" if len(left) == 1 else "jobs still run and keep their claims"
+            log.error("%d %s until this process ends: %s", len(left), they, names)
         try:
             if not self._claims.in_flight and not self._outbox.waiting:
                 self._store.recover(self._info.id, "the worker stopped")

@@ -373,7 +373,7 @@ class Runner:
         outcome = judge(policy, job.attempt, error, self._hooks.describe)
         if isinstance(outcome, Retrying):
             log.warning(
-                "%s %s failed in attempt %d, again in %.0f s: %s: %s",
+                "%s %s failed in attempt %d, again in %.3g s: %s: %s",
                 job.task, job.id, job.attempt, outcome.after / SECOND, outcome.error.kind, outcome.error.message,
                 extra={"laneway_job": job, "laneway_outcome": outcome},
             )  # fmt: skip

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from laneway.errors import NotFound
 from laneway.figures import Depth
-from laneway.job import STATES
+from laneway.job import STATES, lane_id
 from laneway.outcome import ErrorInfo
 from laneway.store.faults import ErrorGroup
 from laneway.store.inspect import (
@@ -32,7 +32,7 @@ from laneway.store.inspect import (
 )
 from laneway.store.paging import read_place, write_place
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
-from laneway.store.redis.look_lanes import list_lanes, list_payloads
+from laneway.store.redis.look_lanes import Stand, list_lanes, list_payloads, stand_of, stands_in
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.store import RedisStore
@@ -45,8 +45,8 @@ __all__ = ["Found", "Looking"]
 
 #: How many jobs are read at once.
 PORTION = 500
-#: Of those that wait, so many are looked at to find their lanes.
-LOOKED = 10_000
+#: In a queue with more than this, nobody looks at all for a lane that is found sooner.
+MANY = 100_000
 KEEP_RUNS = 1000
 TOTALS = ("enqueued", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
@@ -228,25 +228,28 @@ class Looking:
 
     def lanes(self, queue: str | None, order: str, limit: int, after: str | None, name: str | None = None) -> LanePage:
         """List lanes in an order."""
+        names = sorted(name for name in self._store.queues.read() if queue in (None, name))
 
-        def jobs() -> Iterable[JobInfo]:
-            which = Filter(queue=queue, lane=name)
-            found = sorted(self._in_lanes(which) if name is None else self.candidates(which))
-            for start in range(0, len(found), PORTION):
-                portion = found[start : start + PORTION]
-                yield from self._look([(one.queue, one.id) for one in portion]).values()
+        def stands(sizes: bool) -> Iterable[Stand]:
+            return stands_in(self._store.wire, names, sizes=sizes) if name is None else self._stands_of(names, name)
 
-        return list_lanes(jobs, self._store.now(), order, limit, after)
+        return list_lanes(stands, self._look, self._store.now(), order, limit, after)
 
-    def _in_lanes(self, which: Filter) -> Iterator[Found]:
-        """Return the jobs in lanes: all that run, are parked or halt theirs; of those that wait, the ones that are due first."""
-        names = sorted(name for name in self._store.queues.read() if which.queue in (None, name))
-        places = Walk(self._store.wire, names, which, self._store.now(), newest=False).in_lanes(LOOKED)
-        while portion := list(itertools.islice(places, 10 * PORTION)):
-            for place, raw in zip(portion, self._raw(portion), strict=True):
-                one = None if raw is None else _candidate(place.queue, place.id, raw, which, in_lanes=True)
-                if one is not None:
-                    yield one
+    def _stands_of(self, queues: Sequence[str], lane: str) -> list[Stand]:
+        """Return what stands for a lane, in each queue that has it.
+
+        A collector's is one job, whose id is known. For those of jobs all are looked at; unless there are very many, and it is
+        among those that hold lanes or are due first: then its size is how many of them are in it.
+        """
+        stands: list[Stand] = []
+        for queue in queues:
+            known = [info for _, info in self.matching(Filter(queue=queue, ids=(lane_id(queue, lane),)))]
+            found = [stand_of(info) for info in known if info.payloads is not None]
+            if not found and self._store.wire.ask(("HLEN", queue_key(queue, "JOB"))) > MANY:
+                found = [stand for stand in stands_in(self._store.wire, [queue], sizes=False) if stand.lane == lane]
+            found = found or [stand_of(info) for _, info in self.matching(Filter(queue=queue, lane=lane))]
+            stands += filter(None, found)
+        return stands
 
     def _raw(self, places: Sequence[Place]) -> list[bytes | None]:
         """Return the records of jobs, in order."""
@@ -320,7 +323,7 @@ class Looking:
         """Walk a hash in portions."""
         cursor: bytes | int = 0
         while True:
-            cursor, answer = self._store.wire.ask(("HSCAN", key, cursor, "COUNT", PORTION))
+            cursor, answer = self._store.wire.ask(("HSCAN", key, cursor, "COUNT", 4 * PORTION))
             yield from zip(answer[::2], answer[1::2], strict=True)
             if int(cursor) == 0:
                 return
@@ -396,10 +399,10 @@ def _is_among(ids: tuple[str, ...] | None, id_: bytes) -> bool:
     return ids is None or id_.decode(errors="replace") in ids
 
 
-def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter, *, in_lanes: bool = False) -> Found | None:
+def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter) -> Found | None:
+    if which.lane is not None and which.lane.encode(errors="replace") not in raw:
+        return None  # by far the most are told apart so
     record = record_of(raw)
-    if in_lanes and record.lane is None:
-        return None
     if which.task not in (None, record.task) or which.lane not in (None, record.lane) or (which.failing and not record.attempt):
         return None
     return Found(record.seq, queue, id_)

@@ -10,7 +10,6 @@ Enters: a filter and a place.  Leaves: ids, each with its place.  Called by: `lo
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from laneway.store.redis.keys import queue_base, queue_key
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.wire import Command, Wire
 
-__all__ = ["Place", "Walk", "place_of"]
+__all__ = ["Place", "Walk", "place_of", "what_runs"]
 
 #: How many are read at once, after the first.
 PORTION = 500
@@ -73,17 +72,9 @@ class Walk:
             if after is None or (group <= after.group if self._newest else group >= after.group):
                 yield from self._group(group, after if after is not None and after.group == group else None, first)
 
-    def in_lanes(self, most: int) -> Iterator[Place]:
-        """Go through the jobs that may be in lanes, at most so many of those that wait."""
-        halted = [_Index(DEAD, queue, queue_key(queue, "HALTED").encode()) for queue in self._queues]
-        yield from self._running()
-        yield from itertools.islice(self._group(WAITING, None, PORTION), most)
-        yield from self._parked()
-        yield from heapq.merge(*self._begin(halted, None, PORTION))
-
     def _group(self, group: int, after: Place | None, first: int) -> Iterator[Place]:
         if group in (RUNNING, PARKED):
-            found = self._running() if group == RUNNING else self._parked()
+            found = what_runs(self._wire, self._queues) if group == RUNNING else self._parked()
             found.sort(reverse=self._newest)
             yield from [place for place in found if after is None or self._is_further(place, after)]
             return
@@ -110,17 +101,6 @@ class Walk:
 
     def _dead(self) -> list[_Index]:
         return [_Index(DEAD, queue, queue_key(queue, name).encode()) for queue in self._queues for name in ("DEAD", "HALTED")]
-
-    def _running(self) -> list[Place]:
-        holders = self._wire.ask_all([("SMEMBERS", queue_key(queue, "HOLDERS")) for queue in self._queues])
-        asked = [(queue, worker) for queue, workers in zip(self._queues, holders, strict=True) for worker in workers]
-        held = self._wire.ask_all([("HGETALL", queue_base(queue).encode() + b"running:" + worker) for queue, worker in asked])
-        return [
-            Place(RUNNING, int(token), queue, id_)
-            for (queue, _), claims in zip(asked, held, strict=True)
-            for id_, token in zip(claims[::2], claims[1::2], strict=True)
-            if token.isdigit()
-        ]
 
     def _parked(self) -> list[Place]:
         """Lanes have no common index: all of them are looked at."""
@@ -176,6 +156,19 @@ class Walk:
             answer = self._wire.ask(self._read(index, begin, PORTION))
             begin += PORTION
             ended = len(answer) < 2 * PORTION
+
+
+def what_runs(wire: Wire, queues: Sequence[str]) -> list[Place]:
+    """Return what runs in some queues."""
+    holders = wire.ask_all([("SMEMBERS", queue_key(queue, "HOLDERS")) for queue in queues])
+    asked = [(queue, worker) for queue, workers in zip(queues, holders, strict=True) for worker in workers]
+    held = wire.ask_all([("HGETALL", queue_base(queue).encode() + b"running:" + worker) for queue, worker in asked])
+    return [
+        Place(RUNNING, int(token), queue, id_)
+        for (queue, _), claims in zip(asked, held, strict=True)
+        for id_, token in zip(claims[::2], claims[1::2], strict=True)
+        if token.isdigit()
+    ]
 
 
 def place_of(record: Record, info: JobInfo, which: Filter) -> Place:

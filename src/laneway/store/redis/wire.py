@@ -316,7 +316,7 @@ class Wire:
                     self._is_open = True
                 return line
         except (OSError, exceptions.RedisError, Complaint, hiredis.HiredisError) as error:
-            raise self.translate(error) from error
+            raise self.translate(error, sent=False) from error
 
     def _make(self) -> Any:
         if self._factory is None:
@@ -325,6 +325,11 @@ class Wire:
                 self._factory = _pools.from_url(self.url, **options)
             except (ValueError, TypeError, exceptions.RedisError) as error:
                 raise ConfigError(f"{safe_url(self.url)!r} is no Redis URL: {error}") from None
+            for option in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+                path = self._factory.connection_kwargs.get(option)
+                if path and not os.path.exists(path):
+                    self._factory = None
+                    raise ConfigError(f"{safe_url(self.url)!r}: there is no file {path}, which {option} names")
         left = self._left()
         limits = {"socket_timeout": left, "socket_connect_timeout": left}
         # Not make_connection(): that counts all it ever made, and stops at a hundred.
@@ -352,8 +357,8 @@ class Wire:
 
     # -- in plain words --------------------------------------------------------------------------------------
 
-    def translate(self, error: Exception) -> StoreError:
-        """Say in one line what happened, why, and what to do."""
+    def translate(self, error: Exception, *, sent: bool = True) -> StoreError:
+        """Say in one line what happened, why, and what to do. What was `sent` may have been done, though there was no answer."""
         if isinstance(error, StoreError):
             return error
         text = " ".join(str(error).split())
@@ -361,9 +366,20 @@ class Wire:
             return self._complaint(text)
         if isinstance(error, exceptions.BusyLoadingError):
             return self._complaint(f"LOADING {text}")
+        end = "What was asked may have been done all the same." if sent else "Nothing was written."
+        tls = self.url.startswith("rediss:")
         if isinstance(error, exceptions.TimeoutError | TimeoutError):
-            return StoreUnavailable(f"{self} did not answer in time: it is busy, frozen or cut off. Try again later.")
-        return StoreUnavailable(f"{self} cannot be reached ({text}): is it running, and is the address right?")
+            plain = " (or it does not speak TLS: then its address begins with redis:)" if tls and not sent else ""
+            return StoreUnavailable(
+                f"{self} did not answer in time: it is busy, frozen or cut off{plain}. {end} Try again later."
+            )
+        for word, saying in _REFUSALS.items():
+            if word in text:
+                return StoreUnavailable(f"{self} {saying.format(text)}. {end}")
+        why = "is it running, and is the address right?"
+        if not sent and not tls and isinstance(error.__cause__ or error, ConnectionResetError):
+            why = "it hung up at once. Perhaps it wants TLS: then its address begins with rediss:"
+        return StoreUnavailable(f"{self} cannot be reached ({text}): {why} {end}")
 
     def _complaint(self, text: str) -> StoreError:
         for words, kind, saying in _COMPLAINTS:
@@ -372,6 +388,14 @@ class Wire:
         return StoreError(f"{self} complains: {text}")
 
 
+#: What keeps a connection from being made.
+_REFUSALS = {
+    "max number of clients": "takes no more connections ({}): raise its maxclients, or use fewer connections",
+    "CERTIFICATE_VERIFY_FAILED": (
+        "has a certificate that is not trusted here ({}): name who signed it, such as ?ssl_ca_certs=/path/to/ca.pem"
+    ),
+}
+
 #: What a server says, inside a script or not, and what it means.
 _COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (("OOM ",), StoreFull, "has no memory left ({}). Nothing was written: raise its maxmemory, or remove something."),
@@ -379,8 +403,10 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (("MISCONF",), StoreReadOnly, "cannot save to its disk and takes no writes ({}). Nothing was written: see its log."),
     (("NOAUTH", "WRONGPASS", "invalid username-password", "Authentication"), StoreUnavailable,
      "does not let us in ({}): check the user and the password in the URL."),
-    (("NOPERM", "ACL failure", "no permissions"), StoreUnavailable,
+    (("NOPERM", "ACL failure", "no permissions", "can't run this command"), StoreUnavailable,
      "does not let this user do that ({}): the commands and keys that Laneway needs are in docs/redis.md."),
+    (("DB index is out of range",), StoreUnavailable,
+     "has no database of that number ({}): use a lower one at the end of the address, such as /0."),
     (("WRONGTYPE",), StoreCorrupt, "has a key of a type that Laneway did not give it ({}). Remove it, or use another database."),
     (("LOADING",), StoreUnavailable, "is still loading its data. Nothing was written: try again in a moment."),
     (("BUSY ",), StoreBusy, "is held up by somebody's script ({}). Nothing was written."),

@@ -82,23 +82,23 @@ class Looking:
             books = self._store.read_books(connection)
             now = books.now
             terms, values = condition(which, now)
-            rare = _rare(books, which.state)
-            if rare:
-                terms += f" and seq in ({rare})"
-                values["pairs"] = _pairs(connection.execute, books)
+            few = _few(connection.execute, books, which)
+            if few:
+                terms += f" and seq in ({few})"
+                values["pairs"] = _pairs(connection.execute, books, which.queue)
             direction, beyond = ("desc", "<") if newest else ("asc", ">")
             if after is not None:
                 terms += f" and seq {beyond} :after"
             values |= {"after": _position(connection, after), "limit": limit + 1}
             end = (
-                None
-                if which.look is None or which.is_indexed or rare
-                else _end(connection, which.look, direction, beyond, values)
+                None if which.look is None or which.is_indexed or few else _end(connection, which.look, direction, beyond, values)
             )
             if end is not None:
                 terms += f" and seq {'>=' if newest else '<='} {end}"
+            # Through an index by something else all that are meant would be read, and sorted by arrival.
+            by_arrival = "" if which.ids is not None else "not indexed"
             statement = (
-                f"select {COLUMNS}, {MORE} from laneway_job where {terms} "  # noqa: S608 - our own words
+                f"select {COLUMNS}, {MORE} from laneway_job {by_arrival} where {terms} "  # noqa: S608 - our own words
                 f"order by seq {direction} limit :limit"
             )
             rows = connection.execute(statement, values).fetchall()
@@ -110,7 +110,10 @@ class Looking:
         return page
 
     def count(self, which: Filter) -> int:
-        """Count jobs."""
+        """Count jobs; by state and queue the books have it."""
+        if which == Filter(state=which.state, queue=which.queue) and which.state in (None, *STATES):
+            found = [queue.counts for queue in self.queues() if which.queue in (None, queue.name)]
+            return sum(sum(counts.values()) if which.state is None else counts[which.state] for counts in found)
         with self._store.database.reading() as connection:
             terms, values = condition(which, self._store.read_books(connection).now)
             statement = f"select count(*) from laneway_job where {terms}"  # noqa: S608 - our own words
@@ -196,16 +199,19 @@ _WAITING = (
     "select job.seq from json_each(:pairs) pair cross join laneway_job job on job.queue = json_extract(pair.value, '$[0]') "
     "and job.rank = json_extract(pair.value, '$[1]') and job.state < 2 and job.due "
 )
-#: Where the few jobs of a state are, by its own index.
+#: Where the jobs of a state are, by its own index.
 _OF_STATE = {
     "ready": f"{_WAITING}<= :now",
     "scheduled": f"{_WAITING}> :now",
     "retrying": f"{_WAITING}> :now",
-    "dead": "select seq from laneway_job where state = 4 and holds = 0 union all "
-    "select seq from laneway_job where state = 4 and holds = 1",
-    "running": "select seq from laneway_job where state = 3",
-    "blocked": "select seq from laneway_job where state = 2",
+    "dead": "select seq from laneway_job where state = 4 and holds = 0{in_queue} union all "
+    "select seq from laneway_job where state = 4 and holds = 1{in_queue}",
+    "running": "select seq from laneway_job where state = 3{in_queue}",
+    "blocked": "select seq from laneway_job where state = 2{in_queue}",
 }
+#: Those that stand there for all queues together.
+_MIXED = ("running", "dead")
+_NOWHERE = "select seq from laneway_job where false"
 
 
 def _end(connection: sqlite3.Connection, look: int, direction: str, beyond: str, values: dict[str, Any]) -> int | None:
@@ -216,17 +222,27 @@ def _end(connection: sqlite3.Connection, look: int, direction: str, beyond: str,
     return None if row is None else int(row[0])
 
 
-def _rare(books: Books, state: str | None) -> str:
-    """Return where the jobs of a state are, if they are so few among all that going through all by arrival would take long."""
-    if state not in STATES:
+def _few(execute: Execute, books: Books, which: Filter) -> str:
+    """Return where the jobs of a state, or of a queue, are, if they are so few that going through all by arrival takes longer."""
+    if which.state not in (None, *STATES) or (which.state is None and which.queue is None):
         return ""
-    number = sum(queue.counts[STATES.index(state)] for queue in books.queues)
-    return _OF_STATE[state] if 4 * number < sum(sum(queue.counts) for queue in books.queues) else ""
+    looked, parts = 0, list[str]()
+    for queue in books.queues:
+        ripen(execute, queue, books.now)
+    for number, state in enumerate(STATES):
+        mine = sum(queue.counts[number] for queue in books.queues if which.queue in (None, queue.name))
+        if which.state in (None, state) and mine:
+            looked += sum(queue.counts[number] for queue in books.queues) if state in _MIXED else mine
+            parts.append(_OF_STATE[state].format(in_queue="" if which.queue is None else " and queue = :queue"))
+    if 4 * looked >= sum(sum(queue.counts) for queue in books.queues) > 0:
+        return ""
+    return " union all ".join(parts) or _NOWHERE
 
 
-def _pairs(execute: Execute, books: Books) -> str:
-    """Return the queues and their priorities in use, as JSON."""
-    return msgspec.json.encode([(queue.name, rank) for queue in books.queues for rank in ranks(execute, queue.name)]).decode()
+def _pairs(execute: Execute, books: Books, queue: str | None) -> str:
+    """Return the queues that are meant and their priorities in use, as JSON."""
+    names = [one.name for one in books.queues if queue in (None, one.name)]
+    return msgspec.json.encode([(name, rank) for name in names for rank in ranks(execute, name)]).decode()
 
 
 def _lag(execute: Execute, queue: Queue, now: int) -> int:

@@ -26,7 +26,7 @@ from laneway.web.pages.filters import json_text
 from laneway.web.pages.jobs import CAN
 from laneway.web.redact import HIDDEN
 
-__all__ = ["error_of", "job", "timeline", "trace_lines"]
+__all__ = ["BUTTONS", "error_of", "job", "timeline", "trace_lines"]
 
 #: Arguments longer than this, as JSON, are not edited on a page, characters.
 EDITABLE = 10_000

@@ -11,7 +11,7 @@ from laneway.job import check_lane
 from laneway.store.inspect import LANE_ORDERS, JobInfo, LaneInfo
 from laneway.web.ask import Ask
 from laneway.web.pages.find import call_text, row_of
-from laneway.web.pages.job import error_of
+from laneway.web.pages.job import BUTTONS, error_of
 from laneway.web.pages.query import Query
 
 __all__ = ["lane", "lanes"]
@@ -79,7 +79,7 @@ def lane(ask: Ask) -> dict[str, Any]:
     behind: list[JobInfo] = [] if found.collects else _behind(ask, queue, key, head)
     return {
         "lane": _row(found),
-        "reasons": ask.app.inspect.explain(found.head).reasons if head else [],
+        "reasons": [one for one in ask.app.inspect.explain(found.head).reasons if one not in BUTTONS] if head else [],
         "worker": head.worker if head else None,
         "mark": head.mark if head else None,
         "error": error_of(found.error) if found.error else None,

@@ -1,4 +1,4 @@
-"""The page of workers: slots and what they run now, memory, and what was learned about tasks."""
+"""The page of workers: slots, who has them and by which rule, what they run now, memory, and what was learned about tasks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from laneway.worker.learn import Learner
 
 __all__ = ["workers"]
 
-#: So many of a worker's jobs are listed.
+#: So many of a worker's jobs are listed,
 MOST = 20
+#: and so many of the queues that hold its slots.
+MOST_QUEUES = 8
+#: What a policy does, where its name is one of ours.
+RULES = {
+    "even": "equally to queues with work",
+    "adaptive": "one each, the rest by what waits",
+    "strict": "to the first of its queues with work",
+    "weighted": "by weight; who is not named has 1",
+}
 
 
 def workers(ask: Ask) -> dict[str, Any]:
@@ -25,7 +34,8 @@ def workers(ask: Ask) -> dict[str, Any]:
         "workers": [_row(one, most) for one in found],
         "slots": sum(one.slots for one in found),
         "busy": sum(one.busy for one in found),
-        "memory": sum(one.pss or one.rss for one in found),
+        "rss": sum(one.rss for one in found),
+        "pss": sum(one.pss for one in found),
         "hosts": sorted({one.host for one in found}),
         "fleets": _fleets(found),
         "learned": _learned(learned),
@@ -37,9 +47,15 @@ def _row(one: WorkerStatus, most: int) -> dict[str, Any]:
     return {
         "id": one.id, "host": one.host, "pid": one.pid, "fleet": one.fleet, "version": one.version, "phase": one.phase,
         "queues": list(one.queues), "slots": one.slots, "busy": one.busy, "free": max(one.slots - one.busy, 0),
-        "over": max(one.busy - one.slots, 0),
+        "over": max(one.held - one.slots, 0),
         "started_at": one.started_at, "last_beat": one.last_beat, "silent": one.beat_age is None or one.beat_age > SILENT,
-        "rss": one.rss, "pss": one.pss, "memory": one.pss or one.rss, "share": (one.pss or one.rss) / most,
+        "rss": one.rss, "pss": one.pss, "share": (one.pss or one.rss) / most,
+        "balance": one.balance, "rule": RULES.get(one.balance.partition(" ")[0], "a rule of your own"),
+        "held": [
+            {"queue": queue, "slots": number, "share": min(number / (one.slots or number), 1.0)}
+            for queue, number in list(one.busy_by_queue.items())[:MOST_QUEUES]
+        ],
+        "more_queues": max(len(one.busy_by_queue) - MOST_QUEUES, 0),
         "jobs": [
             {"id": job.id, "task": job.task, "queue": job.queue, "lane": job.lane, "started_at": job.started_at}
             for job in one.jobs[:MOST]

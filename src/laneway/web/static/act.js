@@ -87,10 +87,13 @@ export function say(message, tone = "good") {
 
 /** Bring the page up to date, or go elsewhere. What is said survives it. */
 export function renew(message, address = null) {
+  hold("leaving");
   sessionStorage.setItem(SAID, message);
   if (address !== null) location.assign(address);
   else location.reload();
 }
+
+addEventListener("pageshow", () => release("leaving")); // who comes back finds it alive
 
 const before = sessionStorage.getItem(SAID);
 if (before) {
@@ -109,7 +112,7 @@ export function question(text, { go = "Go on", danger = false, fields = [], deta
     const input = make("input", { name: field.name, value: field.value ?? "", required: true, autocomplete: "off", type: "text" });
     form.append(make("label", { class: "field" }, make("span", {}, field.label), input, make("small", {}, field.hint ?? "")));
   }
-  const no = make("button", { class: "button", value: "", formnovalidate: true }, "Cancel");
+  const no = make("button", { class: "button", value: "", formnovalidate: true }, "Go back"); // "Cancel" is what some jobs are asked to
   const yes = make("button", { class: `button ${danger ? "danger solid" : "primary"}`, value: "go" }, go);
   form.append(make("p", { class: "actions" }, no, yes));
   const dialog = make("dialog", { class: "dialog", "aria-labelledby": "question-title" }, form);
@@ -223,6 +226,7 @@ async function press(button) {
     const sure = await question(first, { go: button.textContent.trim(), danger: button.classList.contains("danger"), detail: rest.join(" ") });
     if (sure === null) return;
   }
+  hold("acting"); // what is acted on may be gone, and the page about it with it
   const answer = await act(path, body);
   const said = outcome(answer.state === undefined ? answer : await follow(answer));
   if (button.dataset.then || !button.closest("[data-live][id]")) return renew(said, button.dataset.then ?? null);
@@ -240,6 +244,7 @@ document.addEventListener("click", async (event) => {
   } catch (error) {
     say(error.message, "bad");
   } finally {
+    release("acting");
     button.disabled = false;
     button.removeAttribute("aria-busy");
   }

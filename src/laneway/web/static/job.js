@@ -1,7 +1,9 @@
 // A job's page: copying its id, and trying it again with other arguments.
 //
 // What is wrong with the arguments is said in the dialog, which stays open: first what is no JSON, then what the task's signature
-// refuses. Once it is enqueued, the new job's page is shown.
+// refuses. Once it is enqueued, the new job's page is shown. While it is open, nothing changes below it (live.js).
+
+import { hold, release } from "./live.js";
 
 const root = (document.documentElement.dataset.root || "/").replace(/\/+$/, "");
 
@@ -52,7 +54,11 @@ const dialog = document.querySelector("[data-edit-dialog]");
 const edit = document.querySelector("[data-edit]");
 if (dialog && edit) {
   edit.hidden = false;
-  edit.addEventListener("click", () => dialog.showModal());
+  edit.addEventListener("click", () => {
+    hold("edit");
+    dialog.showModal();
+  });
+  dialog.addEventListener("close", () => release("edit"));
   dialog.querySelector("[data-edit-go]").addEventListener("click", async (event) => {
     event.preventDefault();
     const trouble = dialog.querySelector("[data-edit-error]");

@@ -2,14 +2,15 @@
 
    A stream of server-sent events (api/v1/live) tells about every second how things are. Counters change with it at once; and every
    few seconds the page is asked for again, and its parts that are marked (an id, and data-live) are brought up to date in place,
-   so that what is open, focused or scrolled stays so. The server alone decides what is shown.
+   so that what is open, focused or scrolled stays so. If there are other parts than before, all of it is. The server alone decides
+   what is shown.
 
    Nothing is asked while the tab is hidden, while somebody has paused it, or while something holds it: rows are selected, a dialog
    is open. A mark in the header says which: live, paused, reconnecting.
 
    For others:  hold(reason) and release(reason);  refresh() at once, say after an action;
                 events on window: laneway:figures (detail: what the stream told), laneway:refreshed (the page has changed).
-   An element with data-keep is left alone. */
+   An element with data-keep is left alone; rows with data-id are the same ones wherever they stand. */
 
 /** The page is asked for again at most so often, milliseconds. */
 const EVERY = 1000 * Number(document.getElementById("main")?.dataset.every || 4);
@@ -136,8 +137,10 @@ export async function refresh() {
   last = performance.now();
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal: asking.signal, credentials: "same-origin" });
-    if (!answer.ok) return;
+    if (!answer.ok && answer.status !== 404) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const [main, other] = [document, fresh].map((page) => page.getElementById("main"));
+    if (parts(main) !== parts(other)) morph(main, other);
     for (const old of document.querySelectorAll("[data-live][id]")) {
       const found = fresh.getElementById(old.id);
       if (found) morph(old, found);
@@ -146,6 +149,11 @@ export async function refresh() {
   } catch (error) {
     if (error.name !== "AbortError") worried();
   }
+}
+
+/** Say which live parts there are. If they are others than before, it is another page: a job has ended, the first worker has come. */
+function parts(main) {
+  return [...main.querySelectorAll("[data-live][id]")].map(({ id }) => id).join(" ");
 }
 
 /** Make a node like another one, changing as little as possible. */
@@ -170,6 +178,7 @@ function morphAttributes(old, fresh) {
 }
 
 function morphChildren(old, fresh) {
+  if (names(old) !== names(fresh)) putInOrder(old, fresh);
   const olds = [...old.childNodes];
   const news = [...fresh.childNodes];
   news.forEach((child, index) => {
@@ -177,4 +186,22 @@ function morphChildren(old, fresh) {
     else old.append(document.importNode(child, true));
   });
   for (const child of olds.slice(news.length)) child.remove();
+}
+
+const names = (list) => [...list.children].map((child) => child.dataset.id ?? "").join(" ");
+
+/** Let rows that have a name (data-id) keep their node when others come, go or overtake them: who clicks on one means that one. */
+function putInOrder(old, fresh) {
+  const known = new Map([...old.children].filter((child) => child.dataset.id).map((child) => [child.dataset.id, child]));
+  let next = old.firstChild;
+  for (const child of fresh.childNodes) {
+    const same = known.get(child.dataset?.id) ?? document.importNode(child, true);
+    if (same === next) next = next.nextSibling;
+    else old.insertBefore(same, next);
+  }
+  while (next) {
+    const gone = next;
+    next = next.nextSibling;
+    gone.remove();
+  }
 }

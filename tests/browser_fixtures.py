@@ -1,0 +1,50 @@
+"""The fixtures of tests in a browser: `browser`, `desk` and `tab`. Loaded as a plugin, by modules that say so.
+
+The browser lives as long as a module: an event loop lives with it, and beside that tests of other modules could have none of
+their own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+import redisbench
+from browser import CHROMIUM, Desk, Tab, open_tab, why_not
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium; skip if there is none, fail if there must be one."""
+    missing = why_not()
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=shutil.which(CHROMIUM), args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "redis"])
+def desk(browser: Browser, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A shop on each kind of store, for all tests of a module; where there is a browser to look at it."""
+    folder = tmp_path_factory.mktemp("desk")
+    made = Desk(folder, f"sqlite:///{folder / 'jobs.db'}" if request.param == "sqlite" else redisbench.emptied().url)
+    try:
+        made.open()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def tab(browser: Browser, desk: Desk) -> Iterator[Tab]:
+    """A tab on the desk's dashboard."""
+    with open_tab(browser, desk.url) as opened:
+        yield opened

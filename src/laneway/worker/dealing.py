@@ -90,6 +90,7 @@ class Part:
 
 
 NOBODY = Part("")
+NONE = Counter[str]()
 
 
 def deal(
@@ -290,9 +291,10 @@ class Balance:
         yet. What that one will bring is `expected`: `asked`. `turn` moves the first of the queues of which nothing is known.
         """
         busy = [queue for queue in queues if loads.get(queue)]
-        ends = Counter[str]()
+        ends = NONE
         dealt: dict[str, int] = {}
         if len(busy) > 1 or self._capped:
+            ends = Counter[str]()
             ends.update([self._claims[token][0].queue for token in ending if token in self._claims])
             ends.subtract(asked)
             parts = self._at_present(busy, loads, ends, now)

@@ -141,7 +141,7 @@ class Exchanges:
         def hear() -> Exchange:
             answer: Any = asked.hear(patient=True)[0]
             if not isinstance(answer, list):  # it was something else, and nothing has happened
-                self._missed = time.monotonic()
+                self._missed = time.monotonic() if answer == NOT_ALIKE else self._missed
                 call = _Call(self, worker, settled, wants, limit)
                 call.send()
                 return call.hear()

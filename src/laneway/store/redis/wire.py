@@ -45,6 +45,8 @@ Command = tuple[str | bytes | int | float, ...]
 #: Answers that usually come so fast are watched for, seconds: a server on the same machine needs 20 µs for little, and a thread
 #: that sleeps is awake again 50 µs later.
 QUICK = 0.000_15
+#: What does not come so soon may want the core that we look from, seconds.
+AT_ONCE = 0.00003
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 #: What is raised when a connection breaks, or brings nonsense.
@@ -56,6 +58,9 @@ _inherited: list[object] = []  # connections of our parent: closing them would b
 _hiredis: Any = hiredis  # its types say that a command is one word long
 _pack: Callable[[Command], bytes] = _hiredis.pack_command
 _pools: Any = ConnectionPool  # untyped
+
+
+_let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
 class Complaint(Exception):
@@ -110,6 +115,8 @@ class Line:
         if self._usual < QUICK and CORES > 1:
             while now - begun < 2 * QUICK and not self._poll.poll(0):
                 now = time.perf_counter()
+                if now - begun > AT_ONCE:
+                    _let_others_run()  # on a machine of few cores the server may be waiting for this one
         else:
             if not self._poll.poll(self._patience * 1000):
                 raise TimeoutError("timed out")  # reading would wait as long again

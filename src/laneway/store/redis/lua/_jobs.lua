@@ -300,11 +300,13 @@ end
 local function write_runs()
     call('RPUSH', RECENT, struct.pack('>I8I4', now, #runs) .. table.concat(runs, ','))
     local kept = (tonumber(books[9]) or 0) + #runs
-    while kept > KEEP_RUNS + 500 do
+    local too_many = kept > KEEP_RUNS + 500
+    while too_many do
         local gone = 0
         for _, oldest in ipairs(call('LRANGE', RECENT, 0, 99)) do
             local size = #oldest >= 12 and struct.unpack('>I4', oldest, 9) or 0
             if kept - size < KEEP_RUNS then
+                too_many = false
                 break
             end
             kept = kept - size

@@ -4,13 +4,16 @@
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 tokens must be greater than this   4 id   5 token   6 lane   7 its run
 -- returns microseconds until the next is due (-1: none), the new token, the claim's id and record;
---         -4 if it is not such a case, and then nothing has happened
+--         -4 if it is not such a case, -5 if there are runs to be forgotten, and then nothing has happened
 
 local id, lane = ARGV[4], ARGV[6]
 local running = RUNNING .. ARGV[2]
 local books = call('HMGET', META, 'now', 'number', 'ranks', 'paused', 'token', 'kind', 'processed', 'runs', 'blocked')
 local runs = (tonumber(books[8]) or 0) + 1
-if (books[3] or '') ~= '' or books[4] or books[6] == 'lanes' or runs > 1500 or call('HGET', running, id) ~= ARGV[5] then
+if runs > 1500 then
+    return -5
+end
+if (books[3] or '') ~= '' or books[4] or books[6] == 'lanes' or call('HGET', running, id) ~= ARGV[5] then
     return -4
 end
 local head = call('ZRANGE', PARKED .. lane, 0, 0)[1]

@@ -119,7 +119,7 @@ def _mixed(name: str, where: Path, server: Server | None) -> None:
 
 def cores(where: Path) -> None:
     """What a second process gains for jobs that compute, beside what it gains for bare processes."""
-    load = Load(cpu=240)
+    load = Load(cpu=800)
     rounds = calibrated()
     ran = _take_turns(
         {
@@ -128,7 +128,7 @@ def cores(where: Path) -> None:
             "bare, two": _of(Spinners(where / "bare", rounds, 2).work, load),
             "Laneway, two": _of(Fleet(where / "fleet", rounds, processes=2).work, load),
         },
-        5,
+        3,
     )
     table = Table(f"{load.cpu} jobs that compute {COMPUTES * 1000:.0f} ms", "", "one process, s", "two, s", "gain", "of bare")
     gains = {side: ran[side].seconds / ran[f"{side}, two"].seconds for side in ("bare", "Laneway")}

@@ -203,3 +203,28 @@ def test_runs_that_come_at_once_in_a_second_with_time_left_are_a_crowd() -> None
         learner.second(0.5, ["sleep"] * 25)
 
     assert learner.kinds == {"loop": "cpu", "sleep": "io"}
+
+
+@pytest.mark.parametrize("seen_now", [0, 1, 2, 24])
+def test_a_crowd_whose_runs_have_just_ended_together_is_one(seen_now: int) -> None:
+    learner = Learner()
+    learner.second(1.0, [], 0.3)
+
+    for _ in range(3):  # 25 at a time, each 15 ms of the 375 ms that a round takes; the second ends between two rounds
+        for _ in range(66):
+            learner.ran("loop", 0.375, 0.015, 0.375)
+        learner.second(1.0, ["loop"] * seen_now, 0.3)
+
+    assert learner.kinds == {"loop": "cpu"}
+
+
+def test_one_long_run_after_the_other_is_no_crowd() -> None:
+    learner = Learner()
+
+    for _ in range(8):
+        learner.second(0.1, ["send"])
+        learner.second(0.1, ["send"])
+        learner.ran("send", 2.5, 0.02, 0.3)
+        learner.second(0.1, ["send"])
+
+    assert learner.kinds == {"send": "io"}

@@ -40,7 +40,7 @@ class Kinds:
         self._runs: dict[str, dict[str, float]] = {}  # queue → task → runs, lately; to begin with, as declared
         for name, task in declared.items():
             self._runs.setdefault(task.queue, {})[name] = 1.0
-        self._next = 0.0
+        self._next, self._last = 0.0, time.monotonic()
         self._clocks = _Clocks()
         self._conclude()
 
@@ -66,12 +66,13 @@ class Kinds:
         """Weigh what was seen, if a second is over. `running`: the tasks that run now."""
         if now < self._next:
             return
+        elapsed, self._last = min(now - self._last, 10 * EVERY), now
         self._next = now + EVERY
         busy, speed = self._clocks.read(now)
         self.busy = busy / max(speed, 0.1)  # where others have the cores, it is not for want of work
         while self._ended:
             self._learner.ran(*self._ended.popleft())
-        self._learner.second(busy, running, speed)
+        self._learner.second(busy, running, speed, elapsed)
         self._conclude()
         for tasks in self._runs.values():
             for task in tasks:

@@ -20,7 +20,7 @@ Enters: runs, and once a second how busy the process was.  Leaves: "cpu", "io" o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
@@ -89,13 +89,17 @@ class Learner:
         runs[3] += around
         runs[4] = max(runs[4], seconds)
 
-    def second(self, busy: float, running: Iterable[str], speed: float = 1.0) -> None:
+    def second(self, busy: float, running: Iterable[str], speed: float = 1.0, elapsed: float = 1.0) -> None:
         """Weigh the runs since the last call. `busy`: CPU seconds of the process per second; `running`: the tasks that run now.
 
-        To be called once a second: who runs now stands for who ran meanwhile. `speed`: where other processes want the cores too,
-        how much of the time a thread of ours really ran in which it was not waiting for anything else.
+        To be called once a second (`elapsed`: how long it really was). Who runs now stands for who ran meanwhile; but many short
+        ones may just have ended together: all their seconds say how many there were at a time. `speed`: where other processes
+        want the cores too, how much of the time a thread of ours really ran in which it was not waiting for anything else.
         """
-        counts = Counter(running)
+        now = Counter(running)
+        counts: dict[str, float] = defaultdict(float, now)
+        for task, (_, seconds, _, _, longest) in self._runs.items():
+            counts[task] = max(counts[task], (seconds - longest) / elapsed)
         wanted = sum([number * self._wants(task) for task, number in counts.items()])
         self._leisure = self._leisure + 1 if self._fair(busy, wanted, speed)[1] else -1
         for task, (runs, seconds, cpu, around, longest) in self._runs.items():
@@ -104,7 +108,7 @@ class Learner:
             has_time, is_taken = then < LEISURE * speed, then >= TAKEN * speed
             fair, is_calm = self._fair(then, wanted, speed)
             at_leisure = is_calm and (has_time or wanted <= 1 or counts[task] <= 1)
-            if not has_time and not counts[task] and cpu < ALONE * around:
+            if not has_time and not now[task] and cpu < ALONE * around:
                 at_leisure = False  # none of them runs now: who runs does not stand for who ran then
             if (longest > self._leisure) if at_leisure else (not is_taken or wanted <= 1):
                 continue  # some of them began when there was a crowd; or it is neither the one nor the other

@@ -129,7 +129,11 @@ def _be_worker(plan: Plan, worker: Worker, message: Fork, fds: list[int], zygote
     board_fd, stacks_fd, wire_fd = fds
     board = Board(plan.rows, board_fd)
     os.close(board_fd)
-    signal.signal(signal.SIGTTIN, lambda *_: faulthandler.dump_traceback(stacks_fd, all_threads=True))  # see `stacks`
+
+    def write_stacks(number: int, frame: object) -> None:  # noqa: ARG001 - as handlers are called; see `stacks`
+        faulthandler.dump_traceback(stacks_fd, all_threads=True)
+
+    signal.signal(signal.SIGTTIN, write_stacks)
     faulthandler.register(signal.SIGTTOU, stacks_fd, all_threads=True)
     link = Link(message.id, plan.fleet, board, Wire(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
     worker.run_in(link, burst=plan.burst)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -126,3 +127,9 @@ def test_a_policy_that_fails_fails_the_caller_and_nobody_else() -> None:
         with pytest.raises(LanewayError, match="no"):
             pool.submit(abs, -1)
         assert pool.using(topic="a").submit(abs, -2).result() == 2
+
+
+@pytest.mark.parametrize("topics", [{"a": "1", "b": 1}, {"a": 1.0, "b": 1}, {"a": True, "b": 1}, None, 3, [["a"]]])
+def test_topics_of_another_shape_are_told(topics: Any) -> None:
+    with pytest.raises(ConfigError, match=r"whole number|different names"):
+        Topic(topics)

@@ -23,6 +23,8 @@ import pytest
 
 import redisbench
 from laneway import App
+from laneway.cli.snapshot import Snapshot
+from laneway.cli.top import Top
 from laneway.config import safe_url
 from laneway.errors import (
     ConfigError,
@@ -1143,3 +1145,29 @@ def test_a_file_that_an_address_names_must_be_there(option: str) -> None:
 def test_a_database_that_is_not_there_is_told(server: redisbench.Server) -> None:
     with pytest.raises(StoreUnavailable, match="no database of that number"):
         RedisStore(server.url.removesuffix("/0") + "/99").schedules()
+
+
+def test_a_look_at_the_store_shows_no_password(own_server: Callable[..., redisbench.Server]) -> None:
+    server = own_server()
+    server.ask("CONFIG", "SET", "requirepass", "s3cret")
+    app = App(f"redis://:s3cret@127.0.0.1:{server.port}/0")
+
+    assert Snapshot.of(app, 1).store == f"redis://:***@127.0.0.1:{server.port}/0"
+    app.close()
+
+
+def test_who_watches_a_store_that_is_away_sees_how_it_was_until_it_is_back(own_server: Callable[..., redisbench.Server]) -> None:
+    server = own_server("--appendonly", "yes", "--appendfsync", "always")
+    app = App(server.url)
+    app.task(name="work")(lambda: None).enqueue()
+    top = Top(app, 1.0)
+    before, _ = top.look()
+
+    server.stop()
+    assert top.look()[0] is before
+    assert "the store is away" in top.phase
+    server.start()
+
+    assert top.look()[0].counts == before.counts
+    assert "away" not in top.phase
+    app.close()

@@ -10,7 +10,7 @@ Enters: loads.  Leaves: the number of a line.  Called by: `floor`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 from laneway.errors import ConfigError, UnknownTopic, did_you_mean
 
@@ -92,9 +92,12 @@ class Topic(Dispatch):
 
     def __init__(self, topics: Mapping[str, int] | Iterable[str]) -> None:
         shares = cast("Mapping[str, int]", topics) if isinstance(topics, Mapping) else None
-        names: list[str] = [] if isinstance(topics, str) else list(shares or cast("Iterable[str]", topics))
-        if not names or len(set(names)) != len(names) or not all(isinstance(name, str) for name in names):
+        names: list[Any] = list(topics) if isinstance(topics, Iterable) and not isinstance(topics, str) else []
+        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ConfigError(f'topics are a few different names, as in Topic({{"mail": 3, "img": 1}}), not {topics!r}')
+        for name, workers in (shares or {}).items():
+            if isinstance(workers, bool) or not isinstance(workers, int):
+                raise ConfigError(f'the topic "{name}" has {workers!r} workers: use a whole number from 1 on')
         self._numbers = {name: number for number, name in enumerate(names)}
         self._sizes = None if shares is None else list(shares.values())
 

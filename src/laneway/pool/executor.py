@@ -243,7 +243,8 @@ class WorkerPool(Using):
 def _checked(options: Options) -> Options:
     for name in options:
         if name not in Options.__annotations__:
-            raise BadOption(f'using() has no option "{name}".{did_you_mean(name, Options.__annotations__)}')
+            known = ", ".join(Options.__annotations__)
+            raise BadOption(f'using() has no option "{name}".{did_you_mean(name, Options.__annotations__)} Known: {known}')
     block, timeout, topic = options.get("block", True), options.get("timeout"), options.get("topic")
     if not isinstance(block, bool):
         raise BadOption(f"block is True or False, not {block!r}")

@@ -16,6 +16,7 @@ from laneway.errors import StoreError, StoreUnavailable
 from laneway.figures import Figures, Gauge, Report, step_of
 from laneway.job import Job, new_id
 from laneway.store.redis import RedisInspect, RedisStore
+from laneway.store.redis.statistics import Statistics
 from laneway.store.redis.wire import Command, Wire
 from laneway.store.rollup import DAY, KEEP, LEVELS, MINUTE, TEN, Level
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
@@ -155,6 +156,23 @@ def test_many_who_push_and_report_at_once_are_counted_once(pair: Pair, clock: Cl
         assert figures(inspect, "enqueued", level) == 400
     for other in others:
         other.close()
+
+
+def test_who_closes_late_counts_nothing_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RedisStore(redisbench.emptied().url, clock=clock)
+    late = clock.now + 20 * SECOND
+    clock.advance(30)
+    push(store, 5)
+    clock.advance(60)
+    with monkeypatch.context() as slow:  # what is added up has not been forgotten yet
+        slow.setattr(Statistics, "_forget_arrived", lambda *_: None)
+        store.record(report(1))
+    assert figures(RedisInspect(store), "enqueued") == 5
+
+    store.statistics._close(late)
+
+    assert figures(RedisInspect(store), "enqueued") == 5
+    store.close()
 
 
 class Cut:

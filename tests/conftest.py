@@ -106,6 +106,18 @@ def clock(bench: Bench) -> Clock:
     return bench.clock
 
 
+#: Files that take long, the longest first: begun last, one of two processes would wait for them.
+SLOW = (
+    "redis_hosts", "redis_trouble", "browser_acts", "fleet_life", "browser_pages", "fleet_kill", "model_collect", "timeouts",
+    "browser_live", "model", "fleet_collect", "stats_fleet", "fleet_harm", "browser_hostile", "worker_balance",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {f"test_{name}": place for place, name in enumerate(SLOW)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests of a module that says EVERY_STORE run on every kind of store."""
     if "app" in metafunc.fixturenames and getattr(metafunc.module, "EVERY_STORE", False):

@@ -86,7 +86,7 @@ def _learned(seen: dict[str, Seen]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for task, (runs, could, cpu, more_runs, more_could, more_cpu) in sorted(seen.items()):
         used = (cpu + more_cpu) / (could + more_could) if could + more_could > 0 else None
-        words = {"cpu": "computes: runs alone in its process", "io": "waits: many run side by side"}
+        words = {"cpu": "runs alone in its process", "io": "many run side by side"}
         kind = kinds.get(task)
         rows.append({
             "task": task, "runs": runs + more_runs, "share": None if used is None else min(max(used, 0.0), 1.0),

@@ -92,7 +92,8 @@ class Topic(Dispatch):
 
     def __init__(self, topics: Mapping[str, int] | Iterable[str]) -> None:
         shares = cast("Mapping[str, int]", topics) if isinstance(topics, Mapping) else None
-        names: list[Any] = list(topics) if isinstance(topics, Iterable) and not isinstance(topics, str) else []
+        are_names = isinstance(topics, Iterable) and not isinstance(topics, str)
+        names = list(cast("Iterable[Any]", topics)) if are_names else []
         if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise ConfigError(f'topics are a few different names, as in Topic({{"mail": 3, "img": 1}}), not {topics!r}')
         for name, workers in (shares or {}).items():

@@ -84,7 +84,7 @@ class Claims:
             missing = int(most) - len(self.known)
         # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle. And to find
         # many at once takes little longer than to find a few: who has plenty at hand waits until half of it is gone.
-        left = ready - free
+        left = ready + self._limit - free
         return 0 if (left >= 0 and not settling) or left > self.pace.ahead // 2 else max(missing, 0)
 
     def _kept(self) -> int:

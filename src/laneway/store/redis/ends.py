@@ -1,6 +1,7 @@
 """Ends: what runs meant, as the scripts take it.
 
 Successes are many and alike, so they go as one flat list; other ends are a list each. A collector's run has an end for each lane.
+This is done for every job: what can be made for many at once is.
 
 Enters: `Settled`.  Leaves: `Ends` for each queue.  Called by: `exchange`, the store (`error_text`).
 """
@@ -19,19 +20,23 @@ from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Ret
 from laneway.store.failures import add_error
 from laneway.store.inspect import Run
 
-__all__ = ["Ends", "buried", "error_text", "sort_out"]
+__all__ = ["MOST_ALIKE", "NOTHING", "Ends", "Sorted", "buried", "error_text", "sort_out"]
 
 #: So many at a time: a script hands over only some arguments at once.
 MOST_ALIKE = 1000
 
 _to_json = msgspec.json.Encoder().encode
+_to_lines = msgspec.json.Encoder().encode_lines
 _to_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class Ends(Struct):
     """What is to be settled in one queue."""
 
-    done: list[Any] = field(default_factory=list[Any])  #: flat: id, token, lane, run
+    ids: list[str] = field(default_factory=list[str])  #: of successes: jobs, or lanes of a collector
+    tokens: list[int] = field(default_factory=list[int])
+    lanes: list[str | None] = field(default_factory=list[str | None])
+    runs: list[Run] = field(default_factory=list[Run])
     others: list[Any] = field(default_factory=list[Any])  #: a list each, see `_other`
     results: list[Any] = field(default_factory=list[Any])  #: flat: id, milliseconds, microseconds, value
     done_at: list[int] = field(default_factory=list[int])  #: which of all that is settled these are
@@ -41,35 +46,59 @@ class Ends(Struct):
     def packed(self) -> tuple[bytes, bytes, bytes]:
         """Return the three lists as a script takes them: nothing for an empty one."""
         return (
-            _to_msgpack(self.done) if self.done else b"",
+            _to_msgpack(self.done()) if self.ids else b"",
             _to_msgpack(self.others) if self.others else b"",
             _to_msgpack(self.results) if self.results else b"",
         )
 
-    def alike(self) -> list[str] | None:
-        """Return successes and nothing else, without lanes or results, as `settle` takes them; None if there is more to it."""
-        done = self.done
-        ids = done[::4]
-        if self.others or self.results or self.of_lanes or any(done[2::4]) or not 0 < len(ids) == len(set(ids)) <= MOST_ALIKE:
+    def done(self) -> list[Any]:
+        """Return successes as a flat list: id, token, lane or False, run."""
+        flat: list[Any] = [False] * (4 * len(self.ids))
+        flat[::4], flat[1::4] = self.ids, [str(token) for token in self.tokens]
+        flat[2::4] = [False if lane is None else lane for lane in self.lanes]
+        flat[3::4] = _to_lines(self.runs).decode().split("\n")[: len(self.ids)]
+        return flat
+
+    def goes_on(self) -> bool:
+        """Say whether it is the success of one job in a lane, and nothing more."""
+        return len(self.ids) == 1 and self.lanes[0] is not None and not (self.others or self.results or self.of_lanes)
+
+    def plain(self) -> tuple[str | bytes | int, ...] | None:
+        """Return successes and nothing else, without lanes or results, as `plain.lua` takes them; None if there is more to it."""
+        ids = self.ids
+        if self.others or self.results or self.of_lanes or not 0 < len(ids) == len(set(ids)) <= MOST_ALIKE:
             return None
-        return [",".join(done[3::4]), *ids, *done[1::4]]
+        if self.lanes.count(None) < len(ids):
+            return None
+        return (_to_json(self.runs)[1:-1], *ids, *self.tokens)
 
 
-def sort_out(settled: Sequence[Settled]) -> tuple[dict[str, Ends], list[str]]:
-    """Sort outcomes by queue; return them, and the ids of all in order."""
+class Sorted(Struct, frozen=True):
+    """What is to be settled, sorted."""
+
+    by_queue: dict[str, Ends]
+    ids: list[str]  #: of all, in order
+
+
+NOTHING = Sorted({}, [])
+
+
+def sort_out(settled: Sequence[Settled]) -> Sorted:
+    """Sort outcomes by queue."""
     by_queue: dict[str, Ends] = {}
     ids: list[str] = []
     for item in settled:
-        ends = by_queue.get(item.claim.job.queue)
+        claim = item.claim
+        ends = by_queue.get(claim.job.queue)
         if ends is None:
-            ends = by_queue[item.claim.job.queue] = Ends()
-        if item.claim.lanes:
+            ends = by_queue[claim.job.queue] = Ends()
+        if claim.lanes:
             ends.of_lanes = True
             for lane, outcome in _outcomes(item):
                 _add(ends, ids, item, outcome, lane)
         else:
             _add(ends, ids, item, item.outcome, None)
-    return by_queue, ids
+    return Sorted(by_queue, ids)
 
 
 def _outcomes(item: Settled) -> list[tuple[LaneClaim, Outcome]]:
@@ -84,8 +113,10 @@ def _add(ends: Ends, ids: list[str], item: Settled, outcome: Outcome | Each, lan
     job = claim.job
     id_, name, enqueued = (job.id, job.lane, claim.enqueued) if lane is None else (lane.id, lane.lane, lane.enqueued)
     if type(outcome) is Done:
-        run = Run(id_, job.task, job.queue, name, enqueued, item.started, item.finished, "done")
-        ends.done += (id_, str(claim.token), False if name is None else name, _to_json(run).decode())
+        ends.runs.append(Run(id_, job.task, job.queue, name, enqueued, item.started, item.finished, "done"))
+        ends.ids.append(id_)
+        ends.tokens.append(claim.token)
+        ends.lanes.append(name)
         ends.done_at.append(len(ids))
         if outcome.result is not None and outcome.keep > 0:
             ends.results += (id_, -(-outcome.keep // 1000), outcome.keep, outcome.result.decode())

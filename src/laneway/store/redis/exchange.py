@@ -21,9 +21,9 @@ from msgspec import Struct, field
 from laneway.codec import open_body
 from laneway.errors import GarbageError, StoreCorrupt, StoreError
 from laneway.job import Claim, Job, LaneClaim, Payload
-from laneway.outcome import Done, Settled
+from laneway.outcome import Settled
 from laneway.store.contract import Exchange, Want
-from laneway.store.redis.ends import Ends, buried, sort_out
+from laneway.store.redis.ends import MOST_ALIKE, NOTHING, Ends, Sorted, buried, sort_out
 from laneway.store.redis.keys import NUMBERS, queue_base
 from laneway.store.redis.mend import mend
 from laneway.store.redis.queues import Queues
@@ -53,7 +53,7 @@ class Exchanges:
         self.queues = queues
         self.clock = clock
         self.jobs = script("exchange").digest
-        self.settle = script("settle").digest
+        self.plain = script("plain").digest
         self.onward = script("onward").digest
         self.lanes = script("collect").digest
         self.load = script("load").digest
@@ -96,77 +96,79 @@ class Exchanges:
 
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
         """Send what an exchange is to do; calling what is returned hears the answer."""
-        if settled and not limit and self.remembers(self.queues.numbers):
-            by_queue, _ = sort_out(settled)
-            alike = next(iter(by_queue.values())).alike() if len(by_queue) == 1 else None
-            if alike is not None:
-                return self._settle(worker, settled, alike)
-        if len(settled) == 1 and limit and self._may_go_on(settled[0], wants):
-            return self._go_on(worker, settled, wants, limit)
-        call = _Call(self, worker, settled, wants, limit)
+        ends = sort_out(settled)
+        hear = self.short(worker, ends, wants, limit) if self._looks_simple(ends, wants, limit) else None
+        return hear or self._send(_Call(self, worker, ends, wants, limit))
+
+    @staticmethod
+    def _send(call: _Call) -> Callable[[], Exchange]:
         call.send()
         return call.hear
 
-    def _settle(self, worker: str, settled: Sequence[Settled], alike: list[str]) -> Callable[[], Exchange]:
-        """The common case of an exchange that claims nothing: successes in one queue."""
-        queue = settled[0].claim.job.queue
-        asked = self.wire.send_all((("EVALSHA", self.settle, 1, queue_base(queue), self.clock(), worker, *alike),))
+    # -- the short way ---------------------------------------------------------------------------------------
+
+    def _looks_simple(self, ends: Sorted, wants: Sequence[Want], limit: int) -> bool:
+        """Say whether it looks as if only one queue were concerned, in which the short way leads to something."""
+        if len(ends.by_queue) != 1 or not self.remembers(self.queues.numbers):
+            return False
+        if not limit:
+            return True
+        if time.monotonic() - self._missed < DETOUR:
+            return False
+        ((queue, end),) = ends.by_queue.items()
+        others = [self.stood[want.queue] for want in wants if want.queue != queue and want.queue in self.stood]
+        ready, paused, _ = self.stood[queue]
+        return not paused and end.goes_on() == (ready == 0) and not any(ready and not paused for ready, paused, _ in others)
+
+    def short(self, worker: str, ends: Sorted, wants: Sequence[Want], limit: int) -> Callable[[], Exchange] | None:
+        """Send the script for a common case: plain jobs, or one lane that is worked off. None if it is none."""
+        ((queue, end),) = ends.by_queue.items()
+        most = min(sum([want.most for want in wants if want.queue == queue]), limit, MOST_ALIKE)
+        head = (1, queue_base(queue), self.clock(), worker)
+        plain = end.plain()
+        if plain is not None:
+            command: Command = ("EVALSHA", self.plain, *head, most, self.highest, *plain)
+        elif most and end.goes_on():
+            command = ("EVALSHA", self.onward, *head, self.highest, *end.done())
+        else:
+            return None
+        asked = self.wire.send_all((command,))
 
         def hear() -> Exchange:
             answer: Any = asked.hear(patient=True)[0]
-            if not isinstance(answer, list):  # it was not that common, and nothing has happened
-                call = _Call(self, worker, settled, (), 0)
-                call.send()
-                return call.hear()
-            ready, paused, due_in = cast("list[int]", answer)
-            self.stand(queue, ready, paused, due_in)
-            return Exchange([], [], False, None, {name: how[0] for name, how in self.stood.items() if not how[1]})
+            if isinstance(answer, list):
+                return self._hear_short(worker, queue, cast("list[Any]", answer), wants, limit)
+            # It was something else, and nothing has happened.
+            if answer == NOT_ALIKE and limit:
+                self._missed = time.monotonic()
+            return self._send(_Call(self, worker, ends, wants, limit))()
 
         return hear
 
-    def _may_go_on(self, item: Settled, wants: Sequence[Want]) -> bool:
-        """Say whether it looks as if the only thing that can be claimed were the next of the lane whose job has ended."""
-        if not ends_in_lane(item) or time.monotonic() - self._missed < DETOUR or not self.remembers(self.queues.numbers):
-            return False
-        if any(ready or paused for ready, paused, _ in self.stood.values()):
-            return False
-        return any(want.queue == item.claim.job.queue and want.most > 0 for want in wants)
-
-    def _go_on(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
-        """A lane that is worked off one by one: a success, and the next of it."""
-        queue = settled[0].claim.job.queue
-        end = sort_out(settled)[0][queue].done
-        asked = self.wire.send_all((("EVALSHA", self.onward, 1, queue_base(queue), self.clock(), worker, self.highest, *end),))
-
-        def hear() -> Exchange:
-            answer: Any = asked.hear(patient=True)[0]
-            if not isinstance(answer, list):  # it was something else, and nothing has happened
-                self._missed = time.monotonic() if answer == NOT_ALIKE else self._missed
-                call = _Call(self, worker, settled, wants, limit)
-                call.send()
-                return call.hear()
-            due_in, token, id_, record = cast("tuple[int, bytes, bytes, bytes]", answer)
-            self.highest = max(self.highest, int(token) + NUMBERS)
-            self.stand(queue, 0, 0, due_in)
+    def _hear_short(self, worker: str, queue: str, answer: list[Any], wants: Sequence[Want], limit: int) -> Exchange:
+        ready, paused, due_in, *claimed = answer
+        self.stand(queue, ready, paused, due_in)
+        if not claimed and limit:  # who goes to sleep must know how the others stand
+            return self._send(_Call(self, worker, NOTHING, wants, limit))()
+        claims: list[Claim] = []
+        garbage: list[tuple[bytes, int, GarbageError]] = []
+        token = claimed[0] if claimed else 0
+        for id_, record in zip(claimed[1::2], claimed[2::2], strict=True):
             try:
-                claim = _claim(queue, id_, record, int(token), {})
+                claims.append(_claim(queue, id_, record, token, {}))
             except GarbageError as error:
-                call = _Call(self, worker, (), wants, limit)
-                call.bury(queue, id_, int(token), error)
-                call.send()
-                return call.hear()
-            waits = [self.stood[want.queue][2] for want in wants if want.queue in self.stood]
-            return Exchange(
-                [], [claim], False, min([due for due in waits if due >= 0], default=None), dict.fromkeys(self.stood, 0)
-            )
-
-        return hear
-
-
-def ends_in_lane(item: Settled) -> bool:
-    """Say whether it is a success of a job in a lane, and nothing more."""
-    outcome = item.outcome
-    return item.claim.job.lane is not None and not item.claim.lanes and type(outcome) is Done and outcome.result is None
+                garbage.append((id_, token, error))
+            token += NUMBERS
+        self.highest = max(self.highest, token)
+        if garbage:
+            call = _Call(self, worker, NOTHING, (), 0)
+            for one in garbage:
+                call.bury(queue, *one)
+            self._send(call)()
+        loads = {name: how[0] for name, how in self.stood.items() if not how[1]}
+        more = any(loads.get(want.queue) for want in wants)
+        waits = [self.stood[want.queue][2] for want in wants if want.queue in loads]
+        return Exchange([], claims, more, None if more else min([due for due in waits if due >= 0], default=None), loads)
 
 
 class _Step(Struct):
@@ -201,10 +203,10 @@ class _First(Struct):
 class _Call:
     """One exchange."""
 
-    def __init__(self, house: Exchanges, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> None:
+    def __init__(self, house: Exchanges, worker: str, ends: Sorted, wants: Sequence[Want], limit: int) -> None:
         self._house = house
         self._worker = worker
-        self._ends, self._ids = sort_out(settled)
+        self._ends, self._ids = ends.by_queue, ends.ids
         self._steps = [_Step(want.queue, want.most, want.lanes, want.payloads) for want in wants]
         self._wanted = {want.queue for want in wants}
         self._limit = limit
@@ -322,10 +324,10 @@ class _Call:
         return shares
 
     def _command(self, queue: str, ends: Ends | None, most: int, collects: bool) -> Command:
-        alike = ends.alike() if ends is not None and not most and not collects else None
-        if alike is None:
+        plain = ends.plain() if ends is not None and not most and not collects else None
+        if plain is None:
             return self._full_command(queue, ends, most, collects)
-        return ("EVALSHA", self._house.settle, 1, queue_base(queue), self._now, self._worker, *alike)
+        return ("EVALSHA", self._house.plain, 1, queue_base(queue), self._now, self._worker, 0, 0, *plain)
 
     def _full_command(self, queue: str, ends: Ends | None, most: int, collects: bool) -> Command:
         house = self._house

@@ -1,4 +1,4 @@
--- _jobs.lua: a queue's jobs, their ways out and ways back. Stands behind _clock.lua.
+-- _jobs.lua: a queue's jobs, their ways out and ways back. Stands behind _clock.lua and _recent.lua.
 --
 -- A job is in one place at a time: it waits (DUE), is parked behind its lane's holder (PARKED), runs (RUNNING) or is dead (DEAD,
 -- or HALTED if it keeps its lane). Its record stays where it is; only what must be known later is written into it.
@@ -6,7 +6,6 @@
 local F_LANE, F_EXPIRES, F_UNIQUE, F_RAN, F_LOST, F_NO_END, F_HALTS = 1, 2, 4, 8, 16, 32, 64
 local F_FRESH = 128
 local HEAD = '>BBI8I8I8I8I2'
-local KEEP_RUNS = 1000
 local band, bor, bnot = bit.band, bit.bor, bit.bnot
 
 local books = call('HMGET', META, 'now', 'seq', 'number', 'ranks', 'paused', 'token', 'kind', 'processed', 'runs')
@@ -296,30 +295,6 @@ local function next_due()
     return first and math.max(first - now, 0) or -1
 end
 
--- Keep finished runs: some per element. A few more than must be kept are, so that few calls have to forget any.
-local function write_runs()
-    call('RPUSH', RECENT, struct.pack('>I8I4', now, #runs) .. table.concat(runs, ','))
-    local kept = (tonumber(books[9]) or 0) + #runs
-    local too_many = kept > KEEP_RUNS + 500
-    while too_many do
-        local gone = 0
-        for _, oldest in ipairs(call('LRANGE', RECENT, 0, 99)) do
-            local size = #oldest >= 12 and struct.unpack('>I4', oldest, 9) or 0
-            if kept - size < KEEP_RUNS then
-                too_many = false
-                break
-            end
-            kept = kept - size
-            gone = gone + 1
-        end
-        if gone == 0 then
-            break
-        end
-        call('LTRIM', RECENT, gone, -1)
-    end
-    return kept
-end
-
 -- Write the books, and ring if somebody who waits must look again.
 local function finish(due_now, token)
     if not changed then
@@ -338,7 +313,7 @@ local function finish(due_now, token)
         end
     end
     if #runs > 0 then
-        put('runs', write_runs())
+        put('runs', keep_runs(now, books[9], #runs, table.concat(runs, ',')))
     end
     if token then
         put('token', token)

@@ -1,5 +1,5 @@
 -- act.lua: do something to jobs of a queue by hand.
--- uses  clock jobs find lanes
+-- uses  clock recent jobs find lanes
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 retry, cancel, delete, kill or reschedule   3 delay   4 at
 --       5 which still fit when their turn comes, a msgpack map of state, task, lane, error, failing   then ids

@@ -1,5 +1,5 @@
 -- collect.lua: write what a collector's runs meant for their lanes, then claim due lanes for new ones.
--- uses  clock jobs lanes
+-- uses  clock recent jobs lanes
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 how many runs to claim   4 tokens must be greater than this
 --       5 successes or '': a flat msgpack list of lane's id, token, lane, run

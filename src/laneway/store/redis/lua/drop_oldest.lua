@@ -1,5 +1,5 @@
 -- drop_oldest.lua: remove the oldest payload of a collector's lane that does not run.
--- uses  clock jobs lanes
+-- uses  clock recent jobs lanes
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the lane's id
 -- returns its body and its score, or nothing

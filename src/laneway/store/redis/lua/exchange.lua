@@ -1,5 +1,5 @@
 -- exchange.lua: write what runs meant, then claim what may run, of one queue.
--- uses  clock jobs
+-- uses  clock recent jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 how many to claim   4 tokens must be greater than this
 --       5 successes or '': a flat msgpack list of id, token, lane or false, run

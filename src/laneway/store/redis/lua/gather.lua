@@ -1,5 +1,5 @@
 -- gather.lua: payloads of a collector's queue join their lanes, in order.
--- uses  clock arrived jobs lanes
+-- uses  clock arrived recent jobs lanes
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 schedule or ''   4 its slot
 --       then nine per payload: its lane's id, lane, task, when ('' at once, else delay@at), score or '', quiet, longest, digest, body

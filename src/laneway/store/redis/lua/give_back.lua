@@ -1,5 +1,5 @@
 -- give_back.lua: return a worker's claims of one queue: by itself, or because it died.
--- uses  clock jobs lanes
+-- uses  clock recent jobs lanes
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 tokens to keep, a msgpack list of texts   4 the error if it died, JSON, else ''
 --       5 words for some tokens, a flat msgpack list of token, word

@@ -1,5 +1,5 @@
 -- look.lua: how some jobs of a queue stand. Writes nothing.
--- uses  clock jobs find
+-- uses  clock recent jobs find
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   then ids
 -- returns a list for each that is there: id, record, state, worker, token, mark, errors, notes, whether it holds its lane, whether its

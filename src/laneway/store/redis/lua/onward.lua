@@ -1,18 +1,14 @@
 -- onward.lua: a lane that is worked off goes on: a success, and the next of its lane is claimed. Nothing else is ready.
 -- Whatever else there may be is left to exchange.lua, which needs several times as long.
--- uses  clock
+-- uses  clock recent
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 tokens must be greater than this   4 id   5 token   6 lane   7 its run
--- returns microseconds until the next is due (-1: none), the new token, the claim's id and record;
---         -4 if it is not such a case, -5 if there are runs to be forgotten, and then nothing has happened
+-- returns as plain.lua: 0, 0, microseconds until the next is due (-1: none), the new token, the claim's id and record;
+--         -4 if it is not such a case, and then nothing has happened
 
 local id, lane = ARGV[4], ARGV[6]
 local running = RUNNING .. ARGV[2]
 local books = call('HMGET', META, 'now', 'number', 'ranks', 'paused', 'token', 'kind', 'processed', 'runs', 'blocked')
-local runs = (tonumber(books[8]) or 0) + 1
-if runs > 1500 then
-    return -5
-end
 if (books[3] or '') ~= '' or books[4] or books[6] == 'lanes' or call('HGET', running, id) ~= ARGV[5] then
     return -4
 end
@@ -37,13 +33,12 @@ if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
     end
 end
 local counter = math.max(tonumber(books[5]) or 0, math.floor(tonumber(ARGV[3]) / 4096) + 1) + 1
-local token = string.format('%.0f', counter * 4096 + (tonumber(books[2]) or 0))
+local token = counter * 4096 + (tonumber(books[2]) or 0)
 call('ZREM', PARKED .. lane, head)
 call('HSET', LANES, lane, following)
 call('HSET', running, following, token)
-call('RPUSH', RECENT, struct.pack('>I8I4', now, 1) .. ARGV[7])
 call(
-    'HSET', META, 'now', now, 'processed', (tonumber(books[7]) or 0) + 1, 'runs', runs,
+    'HSET', META, 'now', now, 'processed', (tonumber(books[7]) or 0) + 1, 'runs', keep_runs(now, books[8], 1, ARGV[7]),
     'blocked', (tonumber(books[9]) or 0) - 1, 'token', counter
 )
-return {due_in, token, following, record}
+return {0, 0, due_in, token, following, record}

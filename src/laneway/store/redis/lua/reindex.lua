@@ -1,5 +1,5 @@
 -- reindex.lua: let jobs wait that stand in no index, and lanes go on whose holder is gone.
--- uses  clock jobs find
+-- uses  clock recent jobs find
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 jobs or lanes   then ids, or lanes
 -- returns how many there were

@@ -1,4 +1,4 @@
-"""A lane that is worked off goes a short way on Redis. It must leave everything as the long way does.
+"""Plain jobs, and a lane that is worked off, go a short way on Redis. It must leave everything as the long way does.
 
 Two databases of one server get the same jobs at the same time. In one every success goes the short way, which falls back where
 it does not fit; in the other all goes the long way. Claims and keys must be the same after each step.
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import redisbench
 from conftest import Clock
 from laneway.job import Claim, Job
-from laneway.outcome import Done, Settled
+from laneway.outcome import Done, ErrorInfo, Outcome, Retrying, Settled
 from laneway.store.contract import Exchange, Want
 from laneway.worker import Worker
 
@@ -27,27 +27,36 @@ if redisbench.why_not() and os.environ.get("CI") != "true":
 import redis
 
 from laneway import App
-from laneway.store.redis import RedisInspect, RedisStore
-from laneway.store.redis.exchange import ends_in_lane
+from laneway.store.redis import RedisInspect, RedisStore, exchange
+from laneway.store.redis.ends import sort_out
 from laneway.store.redis.keys import queue_key
 
-#: What comes between two steps: mostly plain jobs of the lane.
+#: What comes between two steps: mostly jobs that have nothing special about them, but perhaps their lane.
 ODD: dict[str, dict[str, Any]] = {
-    "plain": {}, "other lane": {"lane": "b"}, "no lane": {"lane": None}, "late": {"delay": 3_000_000},
+    "usual": {}, "other lane": {"lane": "b"}, "no lane": {"lane": None}, "late": {"delay": 3_000_000},
     "expires": {"expires": 2_000_000}, "unique": {"unique": "k"}, "urgent": {"lane": None, "priority": 1},
 }  # fmt: skip
-events = st.lists(
-    st.sampled_from(["plain"] * 6 + [*ODD, "tick", "pause", "resume", "garbage", "note", "lose", *["settle"] * 6]),
-    min_size=1, max_size=40,
-)  # fmt: skip
+OTHERS = ["tick", "pause", "resume", "garbage", "note", "lose", "fail"]
+STEPS = ["settle", "settle three", "settle all", "settle only"]
+#: Something is held and something waits; something odd happens; a step is made.
+phrases = st.tuples(
+    st.lists(st.sampled_from(["usual", "settle"]), max_size=4), st.sampled_from(["usual", *ODD, *OTHERS]), st.sampled_from(STEPS)
+)
+events = st.lists(phrases, min_size=1, max_size=12).map(
+    lambda said: [word for before, odd, step in said for word in (*before, odd, step)]
+)
+
+
+_DONE = Done()
 
 
 class Side:
     """One of the two databases."""
 
-    def __init__(self, number: int, *, short: bool) -> None:
+    def __init__(self, number: int, *, short: bool, lane: str | None) -> None:
         url = f"{redisbench.server().url.rpartition('/')[0]}/{number}"
         self.short = short
+        self.lane = lane
         self.clock = Clock()
         self.client: Any = redis.Redis.from_url(url)
         self.client.flushdb()
@@ -56,40 +65,42 @@ class Side:
 
     def step(self, event: str, number: int) -> object:
         if event in ODD:
-            return self.store.push([Job(f"j{number}", "t", "default", b"[[],{}]", **{"lane": "a", **ODD[event]})])
+            return self.store.push([Job(f"j{number}", "t", "default", b"[[],{}]", **{"lane": self.lane, **ODD[event]})])
         if event == "tick":
             self.clock.advance(1)
         elif event in ("pause", "resume"):
             self.pause(event == "pause")
-        elif event == "garbage":  # the next of the lane is none any more
-            parked = self.client.zrange(queue_key("default", "PARKED") + "a", 0, 0)
-            if parked:
-                self.client.hset(queue_key("default", "JOB"), parked[0][8:], b"\x81" + b"d" * 17 + b"\xff\xff?")
+        elif event == "garbage":  # the next is none any more
+            key = "DUE0" if self.lane is None else f"PARKED{self.lane}"
+            waiting = self.client.zrange(queue_key("default", key.rstrip("0a"), key[-1]), 0, 0)
+            if waiting:
+                self.client.hset(queue_key("default", "JOB"), waiting[0][8:], b"\x81" + b"d" * 17 + b"\xff\xff?")
         elif event == "note":
             self.store.note([(one.job.id, one.token, b'{"log":[]}') for one in self.held[:1]])
         elif event == "lose":  # somebody else has it, and we do not know
             self.store.give_back("w")
             self.store.exchange("x", [], [Want("default", 9)], 9)
+        elif event == "fail":
+            return self.settle(1, 1, Retrying(1_000_000, ErrorInfo("e", "m")))
         else:
-            return self.settle()
+            return self.settle(*{"settle": (1, 9), "settle three": (3, 2), "settle all": (9, 9), "settle only": (2, 0)}[event])
         return None
 
     def pause(self, paused: bool) -> None:
         if self.store.queues.read():
             RedisInspect(self.store).pause("default", paused)
 
-    def settle(self) -> object:
+    def settle(self, number: int, most: int, outcome: Outcome = _DONE) -> object:
         """End the first of what is held, and claim: who is met behind its lane's holder is parked."""
-        settled = [Settled(one, Done(), 1, 2) for one in self.held[:1]]
-        answer = self.exchange(settled, [Want("default", 9)])
-        self.held = self.held[1:] + answer.claims
+        settled = [Settled(one, outcome, 1, 2) for one in self.held[:number]]
+        answer = self.exchange(settled, [Want("default", most)] if most else [], most)
+        self.held = self.held[number:] + answer.claims
         claims = [(claim.job, claim.token, claim.attempt, claim.due, claim.place) for claim in answer.claims]
         return answer.refused, claims, answer.more, answer.next_due
 
-    def exchange(self, settled: list[Settled], wants: list[Want]) -> Exchange:
-        if self.short and settled and ends_in_lane(settled[0]):
-            return self.store._exchanges._go_on("w", settled, wants, 9)()
-        return self.store.exchange("w", settled, wants, 9)
+    def exchange(self, settled: list[Settled], wants: list[Want], limit: int) -> Exchange:
+        hear = self.store._exchanges.short("w", sort_out(settled), wants, limit) if self.short and settled else None
+        return self.store.exchange("w", settled, wants, limit) if hear is None else hear()
 
     def keys(self) -> dict[bytes, object]:
         """All that is there; the long way counts sequence numbers and rings where the short one need not."""
@@ -114,12 +125,15 @@ class Side:
         self.client.close()
 
 
-@settings(max_examples=100, deadline=None)
-@given(events)
-def test_the_short_way_leaves_what_the_long_way_leaves(moves: list[str]) -> None:
-    short, long = Side(0, short=True), Side(1, short=False)
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([None, "a"]), events)
+@example(None, ["usual", "pause", "settle", "resume"])
+@example(None, ["usual", "urgent", "settle three"])
+@example(None, ["usual", "note", "settle all"])
+def test_the_short_way_leaves_what_the_long_way_leaves(lane: str | None, moves: list[str]) -> None:
+    short, long = Side(0, short=True, lane=lane), Side(1, short=False, lane=lane)
     try:
-        for number, event in enumerate([*["plain"] * 4, "settle", *moves, *["settle"] * 5]):
+        for number, event in enumerate([*["usual"] * 4, "settle", *moves, *["settle"] * 5]):
             assert short.step(event, number) == long.step(event, number)
             assert short.keys() == long.keys()
     finally:
@@ -132,6 +146,30 @@ def app() -> Iterator[App]:
     made = App(redisbench.emptied().url)
     yield made
     made.close()
+
+
+def test_plain_jobs_go_the_short_way(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    long: list[int] = []
+    send = exchange._Call.send
+
+    def counted(call: exchange._Call) -> None:
+        long.append(1)
+        send(call)
+
+    monkeypatch.setattr(exchange._Call, "send", counted)
+
+    @app.task(name="note")
+    def note(number: int) -> None:
+        ran.append(number)
+
+    note.enqueue_many([(number,) for number in range(2000)])
+
+    Worker(app, slots=4).run(burst=True)
+
+    assert sorted(ran) == list(range(2000))
+    assert 1000 <= int(redisbench.server().ask("HGET", queue_key("default", "META"), "runs")) <= 1500  # others are forgotten
+    assert len(long) < 100  # to begin with, to end with, and now and then; of 500 exchanges or more
 
 
 def test_a_lane_is_worked_off_the_short_way(app: App) -> None:

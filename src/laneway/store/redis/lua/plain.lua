@@ -1,0 +1,73 @@
+-- plain.lua: what most exchanges bring: successes of jobs that have no lane and are still the worker's, and claims of jobs that
+-- are as plain. Whatever else there may be is left to exchange.lua, which needs several times as long.
+-- uses  clock recent load
+-- KEYS  1 the queue's base
+-- ARGV  1 the time or ''   2 worker   3 how many to claim   4 tokens must be greater than this   5 the runs of the successes, with
+--       commas between; then their ids, one at least and none twice, then their tokens
+-- returns as load.lua, then the first new token and the claims (id, record, …), if there are any;
+--         -4 if it is not such a case, and then nothing has happened
+
+local most, number = tonumber(ARGV[3]), (#ARGV - 5) / 2
+local running = RUNNING .. ARGV[2]
+local books = call('HMGET', META, 'now', 'ranks', 'paused', 'kind', 'processed', 'runs', 'token', 'number')
+if books[4] == 'lanes' or most > 0 and (books[3] or (books[2] or '') ~= '') then
+    return -4
+end
+local tokens = call('HMGET', running, unpack(ARGV, 6, 5 + number))
+for n = 1, number do
+    if tokens[n] ~= ARGV[5 + number + n] then
+        return -4
+    end
+end
+local now = clock(ARGV[1], books[1])
+
+local entries = most > 0 and call('ZRANGEBYSCORE', DUE .. 0, '-inf', now, 'LIMIT', 0, most) or {}
+local claimed, held, claims, format = #entries, {}, {}, string.format
+local counter = math.max(tonumber(books[7]) or 0, math.floor(tonumber(ARGV[4]) / 4096) + 1)
+local last = tonumber(books[8]) or 0  -- tokens carry the queue's number in their last twelve bits
+if claimed > 0 then
+    local ids = {}
+    for n = 1, claimed do
+        ids[n] = entries[n]:sub(9)
+    end
+    local records = call('HMGET', JOB, unpack(ids))
+    for n = 1, claimed do
+        local id, record = ids[n], records[n]
+        -- It must be fresh, with neither lane nor key nor end.
+        if not record or record:byte(1) ~= 128 or #record < 20 then
+            return -4
+        end
+        held[2 * n - 1], held[2 * n] = id, format('%d', (counter + n) * 4096 + last)
+        claims[2 * n - 1], claims[2 * n] = id, record
+    end
+end
+
+call('HDEL', running, unpack(ARGV, 6, 5 + number))
+call('HDEL', JOB, unpack(ARGV, 6, 5 + number))
+if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
+    for _, side in ipairs({ERRORS, NOTES, LOST, MARKS}) do
+        call('HDEL', side, unpack(ARGV, 6, 5 + number))
+    end
+end
+if claimed > 0 then
+    call('ZREMRANGEBYRANK', DUE .. 0, 0, claimed - 1)
+    in_portions('HSET', running, held)
+elseif call('EXISTS', running) == 0 then
+    call('SREM', HOLDERS, ARGV[2])
+end
+local runs = keep_runs(now, books[6], number, ARGV[5])
+local processed = (tonumber(books[5]) or 0) + number
+local answer = standing(now, books[2], books[3])
+if claimed == 0 then
+    call('HSET', META, 'now', now, 'processed', processed, 'runs', runs)
+    return answer
+end
+call('HSET', META, 'now', now, 'processed', processed, 'runs', runs, 'token', counter + claimed)
+if answer[1] > 0 then
+    ring()
+end
+answer[4] = (counter + 1) * 4096 + last
+for n = 1, 2 * claimed do
+    answer[4 + n] = claims[n]
+end
+return answer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, settings
@@ -100,7 +101,10 @@ class Side:
 
     def exchange(self, settled: list[Settled], wants: list[Want], limit: int) -> Exchange:
         hear = self.store._exchanges.short("w", sort_out(settled), wants, limit) if self.short and settled else None
-        return self.store.exchange("w", settled, wants, limit) if hear is None else hear()
+        if hear is not None:
+            return hear()
+        with mock.patch.object(exchange._Call, "_command", exchange._Call._full_command):
+            return self.store.exchange("w", settled, wants, limit)
 
     def keys(self) -> dict[bytes, object]:
         """All that is there; the long way counts sequence numbers and rings where the short one need not."""

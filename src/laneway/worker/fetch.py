@@ -13,7 +13,7 @@ __all__ = ["LONG", "MOST_WAITING", "SHORT", "WAITING", "Batches", "Pace"]
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
 #: Never more than so many, however short they are.
-MOST_WAITING = 200
+MOST_WAITING = 100
 #: So many short jobs of one queue are claimed at a time, if there are.
 SHARE = 50
 #: Jobs shorter than this are settled while the next ones run already.

@@ -66,7 +66,7 @@ class Ends(Struct):
     def plain(self) -> tuple[str | bytes | int, ...] | None:
         """Return successes and nothing else, without lanes or results, as `plain.lua` takes them; None if there is more to it."""
         ids = self.ids
-        if self.others or self.results or self.of_lanes or not 0 < len(ids) == len(set(ids)) <= MOST_ALIKE:
+        if self.others or self.results or self.of_lanes or not len(set(ids)) == len(ids) <= MOST_ALIKE:
             return None
         if self.lanes.count(None) < len(ids):
             return None

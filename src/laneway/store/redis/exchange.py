@@ -27,7 +27,7 @@ from laneway.store.redis.ends import MOST_ALIKE, NOTHING, Ends, Sorted, buried, 
 from laneway.store.redis.keys import NUMBERS, queue_base
 from laneway.store.redis.mend import mend
 from laneway.store.redis.queues import Queues
-from laneway.store.redis.record import LOST, read
+from laneway.store.redis.record import LOST, is_plain, read
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Asked, Command, Wire
 
@@ -62,6 +62,7 @@ class Exchanges:
         self.complained: set[str] = set()  # queues that cannot be worked on, and it was said
         self.dead: dict[str, int] = {}  # how many were dead when we last had one
         self.stood: dict[str, tuple[int, int, int]] = {}  # how queues stood when we last asked: ready, paused, due in
+        self.plain_ones: set[str] = set()  # queues where all jobs were plain when we last claimed some
         self._missed = 0.0  # when a lane could not go on the short way
         self._asked = 0.0  # when we last asked all of them
         self._soonest = 0.0  # and when the first of those that had nothing ready is due
@@ -90,6 +91,10 @@ class Exchanges:
         """Something has changed: ask all queues."""
         self._asked = 0.0
 
+    def see(self, queue: str, records: Sequence[bytes]) -> None:
+        """Take note of what kind of jobs were claimed in a queue; nothing: of other kinds than plain ones."""
+        (self.plain_ones.add if records and all(is_plain(record) for record in records) else self.plain_ones.discard)(queue)
+
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         """Settle, then claim."""
         return self.begin(worker, settled, wants, limit)()
@@ -113,12 +118,12 @@ class Exchanges:
             return False
         if not limit:
             return True
-        if time.monotonic() - self._missed < DETOUR:
-            return False
         ((queue, end),) = ends.by_queue.items()
-        others = [self.stood[want.queue] for want in wants if want.queue != queue and want.queue in self.stood]
         ready, paused, _ = self.stood[queue]
-        return not paused and end.goes_on() == (ready == 0) and not any(ready and not paused for ready, paused, _ in others)
+        if paused or not (queue in self.plain_ones if ready else end.goes_on() and time.monotonic() - self._missed > DETOUR):
+            return False
+        others = [self.stood[want.queue] for want in wants if want.queue != queue and want.queue in self.stood]
+        return not any(ready and not paused for ready, paused, _ in others)
 
     def short(self, worker: str, ends: Sorted, wants: Sequence[Want], limit: int) -> Callable[[], Exchange] | None:
         """Send the script for a common case: plain jobs, or one lane that is worked off. None if it is none."""
@@ -139,27 +144,28 @@ class Exchanges:
             if isinstance(answer, list):
                 return self._hear_short(worker, queue, cast("list[Any]", answer), wants, limit)
             # It was something else, and nothing has happened.
-            if answer == NOT_ALIKE and limit:
+            if answer == NOT_ALIKE and plain is None:
                 self._missed = time.monotonic()
+            elif answer == NOT_ALIKE:
+                self.see(queue, ())
             return self._send(_Call(self, worker, ends, wants, limit))()
 
         return hear
 
     def _hear_short(self, worker: str, queue: str, answer: list[Any], wants: Sequence[Want], limit: int) -> Exchange:
-        ready, paused, due_in, *claimed = answer
+        ready, paused, due_in, token, claimed = answer
         self.stand(queue, ready, paused, due_in)
         if not claimed and limit:  # who goes to sleep must know how the others stand
             return self._send(_Call(self, worker, NOTHING, wants, limit))()
         claims: list[Claim] = []
         garbage: list[tuple[bytes, int, GarbageError]] = []
-        token = claimed[0] if claimed else 0
-        for id_, record in zip(claimed[1::2], claimed[2::2], strict=True):
+        for id_, record in zip(claimed[::2], claimed[1::2], strict=True):
             try:
                 claims.append(_claim(queue, id_, record, token, {}))
             except GarbageError as error:
                 garbage.append((id_, token, error))
             token += NUMBERS
-        self.highest = max(self.highest, token)
+        self.highest = max(self.highest, token if claimed else 0)
         if garbage:
             call = _Call(self, worker, NOTHING, (), 0)
             for one in garbage:
@@ -295,7 +301,9 @@ class _Call:
         while wrong := [n for n in range(len(names)) if answers[n] in (WRONG_KIND, NOT_ALIKE)]:
             # It is of the other kind than we thought, and nothing of it has happened.
             for n in wrong:
-                if answers[n] == WRONG_KIND:
+                if answers[n] == NOT_ALIKE:
+                    house.see(names[n], ())
+                else:
                     collect[n] = not collect[n]
                     (house.collectors.add if collect[n] else house.collectors.discard)(names[n])
             again = [self._full_command(names[n], ends.get(names[n]), shares.get(names[n], 0), collect[n]) for n in wrong]
@@ -324,10 +332,13 @@ class _Call:
         return shares
 
     def _command(self, queue: str, ends: Ends | None, most: int, collects: bool) -> Command:
-        plain = ends.plain() if ends is not None and not most and not collects else None
+        house = self._house
+        plain: Command | None = None
+        if not collects and (not most or (queue in house.plain_ones and most <= MOST_ALIKE)):
+            plain = ends.plain() if ends is not None else (b"",)
         if plain is None:
             return self._full_command(queue, ends, most, collects)
-        return ("EVALSHA", self._house.plain, 1, queue_base(queue), self._now, self._worker, 0, 0, *plain)
+        return ("EVALSHA", house.plain, 1, queue_base(queue), self._now, self._worker, most, house.highest, *plain)
 
     def _full_command(self, queue: str, ends: Ends | None, most: int, collects: bool) -> Command:
         house = self._house
@@ -379,8 +390,8 @@ class _Call:
 
     def _hear(self, queue: str, ends: Ends | None, share: int, collects: bool, answer: list[Any]) -> None:
         self._stands(queue, *answer[:3])
-        if len(answer) == 3:  # it was settled as usual, and nothing was claimed
-            return
+        if len(answer) == 5:  # the short way
+            answer[3:] = (-1, answer[3], [], [], answer[4], [])
         dead, token, refused, refused_others, claims, words = answer[3:]
         if dead >= 0:
             self._house.dead[queue] = dead
@@ -399,6 +410,7 @@ class _Call:
                 self._take_jobs(queue, token, claims, dict(zip(words[::2], words[1::2], strict=True)))
 
     def _take_jobs(self, queue: str, token: int, claims: list[bytes], words: dict[bytes, bytes]) -> None:
+        self._house.see(queue, claims[1::2])
         steps = iter([step for step in self._steps if step.queue == queue and step.asked])
         step = next(steps)
         room = step.asked

@@ -44,6 +44,7 @@ __all__ = [
     "Record",
     "before_body",
     "id_of_entry",
+    "is_plain",
     "parked_entry",
     "pushed",
     "read",
@@ -109,6 +110,11 @@ def _measured(text: str) -> bytes:
 
 
 _named = functools.lru_cache(maxsize=1000)(_measured)  # tasks are few
+
+
+def is_plain(raw: bytes) -> bool:
+    """Say whether a record is of a job that is fresh, and has neither lane nor key nor end."""
+    return raw[:1] == b"\x80"
 
 
 def read(raw: bytes) -> Record:

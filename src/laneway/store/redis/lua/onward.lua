@@ -3,7 +3,7 @@
 -- uses  clock recent
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 tokens must be greater than this   4 id   5 token   6 lane   7 its run
--- returns as plain.lua: 0, 0, microseconds until the next is due (-1: none), the new token, the claim's id and record;
+-- returns as plain.lua: 0, 0, microseconds until the next is due (-1: none), the new token, a list of the claim's id and record;
 --         -4 if it is not such a case, and then nothing has happened
 
 local id, lane = ARGV[4], ARGV[6]
@@ -41,4 +41,4 @@ call(
     'HSET', META, 'now', now, 'processed', (tonumber(books[7]) or 0) + 1, 'runs', keep_runs(now, books[8], 1, ARGV[7]),
     'blocked', (tonumber(books[9]) or 0) - 1, 'token', counter
 )
-return {0, 0, due_in, token, following, record}
+return {0, 0, due_in, token, {following, record}}

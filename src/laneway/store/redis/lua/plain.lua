@@ -3,8 +3,8 @@
 -- uses  clock recent load
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 how many to claim   4 tokens must be greater than this   5 the runs of the successes, with
---       commas between; then their ids, one at least and none twice, then their tokens
--- returns as load.lua, then the first new token and the claims (id, record, …), if there are any;
+--       commas between; then their ids, none twice, then their tokens
+-- returns as load.lua, then the first new token and a list of the claims: id, record, …
 --         -4 if it is not such a case, and then nothing has happened
 
 local most, number = tonumber(ARGV[3]), (#ARGV - 5) / 2
@@ -13,10 +13,12 @@ local books = call('HMGET', META, 'now', 'ranks', 'paused', 'kind', 'processed',
 if books[4] == 'lanes' or most > 0 and (books[3] or (books[2] or '') ~= '') then
     return -4
 end
-local tokens = call('HMGET', running, unpack(ARGV, 6, 5 + number))
-for n = 1, number do
-    if tokens[n] ~= ARGV[5 + number + n] then
-        return -4
+if number > 0 then
+    local tokens = call('HMGET', running, unpack(ARGV, 6, 5 + number))
+    for n = 1, number do
+        if tokens[n] ~= ARGV[5 + number + n] then
+            return -4
+        end
     end
 end
 local now = clock(ARGV[1], books[1])
@@ -42,32 +44,34 @@ if claimed > 0 then
     end
 end
 
-call('HDEL', running, unpack(ARGV, 6, 5 + number))
-call('HDEL', JOB, unpack(ARGV, 6, 5 + number))
-if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
-    for _, side in ipairs({ERRORS, NOTES, LOST, MARKS}) do
-        call('HDEL', side, unpack(ARGV, 6, 5 + number))
+local written = {'now', now}
+if number > 0 then
+    call('HDEL', running, unpack(ARGV, 6, 5 + number))
+    call('HDEL', JOB, unpack(ARGV, 6, 5 + number))
+    if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
+        for _, side in ipairs({ERRORS, NOTES, LOST, MARKS}) do
+            call('HDEL', side, unpack(ARGV, 6, 5 + number))
+        end
     end
+    written[3], written[4] = 'processed', (tonumber(books[5]) or 0) + number
+    written[5], written[6] = 'runs', keep_runs(now, books[6], number, ARGV[5])
 end
 if claimed > 0 then
-    call('ZREMRANGEBYRANK', DUE .. 0, 0, claimed - 1)
+    call('ZREMRANGEBYRANK', DUE .. 0, 0, claimed - 1)  -- the first write if there is no other: one that needs no memory
     in_portions('HSET', running, held)
-elseif call('EXISTS', running) == 0 then
+    written[#written + 1], written[#written + 2] = 'token', counter + claimed
+end
+if number > 0 and claimed == 0 and call('EXISTS', running) == 0 then
     call('SREM', HOLDERS, ARGV[2])
+elseif number == 0 and claimed > 0 then
+    call('SADD', HOLDERS, ARGV[2])
 end
-local runs = keep_runs(now, books[6], number, ARGV[5])
-local processed = (tonumber(books[5]) or 0) + number
+if number + claimed > 0 then
+    call('HSET', META, unpack(written))
+end
 local answer = standing(now, books[2], books[3])
-if claimed == 0 then
-    call('HSET', META, 'now', now, 'processed', processed, 'runs', runs)
-    return answer
-end
-call('HSET', META, 'now', now, 'processed', processed, 'runs', runs, 'token', counter + claimed)
-if answer[1] > 0 then
+if claimed > 0 and answer[1] > 0 then
     ring()
 end
-answer[4] = (counter + 1) * 4096 + last
-for n = 1, 2 * claimed do
-    answer[4 + n] = claims[n]
-end
+answer[4], answer[5] = (counter + 1) * 4096 + last, claims
 return answer

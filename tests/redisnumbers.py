@@ -34,7 +34,10 @@ class NumberedStore(RedisStore):
         queues = {want.queue for want in wants}
         if not limit or len(queues) != 1 or {item.claim.job.queue for item in settled} != queues:
             return None
-        hear = self._exchanges.short(worker, sort_out(settled), wants, limit)
+        ends = sort_out(settled)
+        shares = {} if all(end.goes_on() for end in ends.by_queue.values()) else dict.fromkeys(queues, limit)
+        self._exchanges._missed = 0.0  # a miss is no reason to go the long way
+        hear = self._exchanges.short(worker, ends, shares, wants, limit)
         return None if hear is None else replace(hear(), loads=super().exchange(worker, [], [], 0).loads)
 
     def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:

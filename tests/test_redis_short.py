@@ -100,9 +100,13 @@ class Side:
         return answer.refused, claims, answer.more, answer.next_due
 
     def exchange(self, settled: list[Settled], wants: list[Want], limit: int) -> Exchange:
-        hear = self.store._exchanges.short("w", sort_out(settled), wants, limit) if self.short and settled else None
-        if hear is not None:
-            return hear()
+        ends = sort_out(settled)
+        if self.short and (settled or limit):
+            shares = {} if settled and ends.by_queue["default"].goes_on() else {"default": limit}
+            self.store._exchanges._missed = 0.0  # a miss is no reason to go the long way
+            hear = self.store._exchanges.short("w", ends, shares, wants, limit)
+            if hear is not None:
+                return hear()
         with mock.patch.object(exchange._Call, "_command", exchange._Call._full_command):
             return self.store.exchange("w", settled, wants, limit)
 
@@ -193,3 +197,53 @@ def test_a_lane_is_worked_off_the_short_way(app: App) -> None:
     taken = redisbench.server().ask("INFO", "commandstats").decode()
     by_rank = [line for line in taken.splitlines() if line.startswith("cmdstat_zremrangebyrank:")]
     assert not by_rank or int(by_rank[0].partition("calls=")[2].partition(",")[0]) < 150
+
+
+@pytest.fixture
+def store() -> Iterator[RedisStore]:
+    made = RedisStore(redisbench.emptied().url)
+    yield made
+    made.close()
+
+
+def jobs(queue: str, number: int, lane: str | None = None) -> list[Job]:
+    return [Job(f"{queue}{n}", "t", queue, b"[[],{}]", lane) for n in range(number)]
+
+
+def test_where_one_queue_is_not_plain_the_others_go_the_short_way(store: RedisStore) -> None:
+    store.push([*jobs("a", 4), *jobs("b", 3, "lane"), *jobs("c", 2)])
+    held = store.exchange("w", [], [Want("a", 2)], 2).claims
+    ends = sort_out([Settled(one, Done(), 1, 2) for one in held])
+    wants = [Want(queue, 9) for queue in "abc"]
+
+    hear = store._exchanges.short("w", ends, {"a": 2, "b": 3, "c": 1}, wants, 9)
+
+    assert hear is not None
+    answer = hear()
+    assert [one.job.id for one in answer.claims] == ["a2", "a3", "c0"]
+    assert answer.refused == []
+    assert answer.more
+    assert [one.job.id for one in store.exchange("w", [], wants, 9).claims] == ["b0", "c1"]  # the long way
+
+
+def test_what_is_not_held_any_more_is_refused_on_the_short_way_too(store: RedisStore) -> None:
+    store.push([*jobs("a", 2), *jobs("b", 2)])
+    held = store.exchange("w", [], [Want("a", 2), Want("b", 2)], 4).claims
+    store.give_back("w", keep=[one.token for one in held if one.job.id != "b1"])
+
+    hear = store._exchanges.short("w", sort_out([Settled(one, Done(), 1, 2) for one in held]), {}, [], 0)
+
+    assert hear is not None
+    assert hear().refused == ["b1"]
+    assert [one.job.id for one in store.exchange("w", [], [Want("a", 2), Want("b", 2)], 4).claims] == ["b1"]
+
+
+@pytest.mark.parametrize(("number", "wide"), [(5, False), (50, True)])
+def test_who_holds_many_has_a_table_and_no_list(store: RedisStore, number: int, wide: bool) -> None:
+    store.push(jobs("a", 50))
+    store.exchange("w", [], [Want("a", number)], number)
+
+    encoding = redisbench.server().ask("OBJECT", "ENCODING", queue_key("a", "RUNNING", "w"))
+
+    assert (encoding == b"hashtable") == wide
+    assert redisbench.server().ask("HLEN", queue_key("a", "RUNNING", "w")) == number

@@ -24,6 +24,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from laneway.store.contract import Want
 from laneway.worker.balance import Policy, check, even, felt
 from laneway.worker.fetch import MOST_WAITING, SHORT, WAITING, Batches
@@ -46,24 +48,18 @@ CATCH_UP = 1.25
 ANY = 1_000_000
 
 
-class Part:
+class Part(Struct, gc=False, eq=False):
     """A queue, as a worker's balance sees it."""
 
-    __slots__ = ("cap", "held", "load", "mean", "place", "queue", "seen", "share", "spent")
-
-    def __init__(
-        self, queue: str, share: float = 0.0, held: int = 0, load: int = 0, spent: float = 0.0, mean: float = WAITING,
-        cap: int | None = None, place: int = 0,
-    ) -> None:  # fmt: skip
-        self.queue = queue
-        self.share = share  # slots that are to be its own
-        self.held = held  # claims of it that run, or wait inside this worker
-        self.load = load  # jobs that wait in the store
-        self.spent = spent  # what its runs have taken, each divided by the share it had: seconds
-        self.mean = mean  # what one takes, seconds
-        self.seen = False  # or is it a guess?
-        self.cap = cap  # how many may run at a time, if its jobs compute
-        self.place = place  # who is first, among queues without a share
+    queue: str
+    share: float = 0.0  #: slots that are to be its own
+    held: int = 0  #: claims of it that run, or wait inside this worker
+    load: int = 0  #: jobs that wait in the store
+    spent: float = 0.0  #: what its runs have taken, each divided by the share it had: seconds
+    mean: float = WAITING  #: what one takes, seconds
+    cap: int | None = None  #: how many may run at a time, if its jobs compute
+    place: int = 0  #: who is first, among queues without a share
+    seen: bool = False  #: or is its mean a guess?
 
     def rank(self, piece: float, scale: float) -> tuple[int, float, int]:
         """Return a key: the lower, the sooner it gets the next place."""
@@ -305,8 +301,11 @@ class Balance:
             self._catch_up([part for part in map(self._part, busy) if part.share])
         steps = [Want(queue, number, *batches.get(queue, ())) for queue, number in dealt.items()]
         first = turn % len(queues) if queues else 0
+        order = (*queues[first:], *queues[:first])
         self.held_back = False
-        for queue in (*queues[first:], *queues[:first]):
+        if not self._capped:
+            return steps + [Want(queue, capacity, *batches.get(queue, ())) for queue in order]
+        for queue in order:
             most = capacity
             if queue in self._capped:
                 most = min(self._parts[queue].room(ends[queue] - dealt.get(queue, 0)), capacity)

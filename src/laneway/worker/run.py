@@ -52,7 +52,7 @@ Meant = Outcome | Each
 #: A task nobody here knows may be known elsewhere, or soon: a deployment takes a while.
 UNKNOWN_FOR = 3600 * SECOND
 #: Of short jobs one in so many is measured.
-SAMPLE = 16
+SAMPLE = 64
 #: So often a job may take its own process with it, before it is dead.
 CRASHES = 3
 #: Seconds that go on while the machine sleeps, where there is such a clock.
@@ -124,7 +124,7 @@ class Runner:
         self.log_runs = log.isEnabledFor(logging.DEBUG)
         self.kinds: Kinds | None = None  # hears how much of the processor runs use
         self.all_measured = True  # or some of them, where jobs are short
-        self._unmeasured = 0
+        self._until_measured = 0
         self._home = _forks.depth
 
     def run(self, claim: Claim) -> Settled:
@@ -135,22 +135,17 @@ class Runner:
             job, task, policy = outcome
             if task.isolate or claim.lost:
                 outcome = self._call_specially(job.claim, job, task, policy)
-            elif self.kinds is not None and self._measures():
+            elif self.kinds is not None and (self.all_measured or self._until_measured <= 0):
                 outcome = self._call_measured(self.kinds, job, task, policy)
             else:
                 # An empty context: what one job sets, the next on this thread does not see.
+                self._until_measured -= 1
                 outcome = contextvars.Context().run(self._call, job, task, policy)
         return self._finish(claim, outcome, started)
 
-    def _measures(self) -> bool:
-        """Say whether it is to be seen how much of the processor this run uses."""
-        self._unmeasured += 1
-        if not self.all_measured and self._unmeasured < SAMPLE:
-            return False
-        self._unmeasured = 0
-        return True
-
     def _call_measured(self, kinds: Kinds, job: JobContext, task: Declared, policy: Retry) -> Meant:
+        """Call, and see how much of the processor that uses."""
+        self._until_measured = SAMPLE
         around, cpu, wall = time.process_time(), time.thread_time(), time.perf_counter()
         outcome = contextvars.Context().run(self._call, job, task, policy)
         kinds.ran(task.name, time.perf_counter() - wall, time.thread_time() - cpu, time.process_time() - around)
@@ -440,7 +435,8 @@ class Runner:
         self._hooks.call("on_death", job, error)
 
     def _finish(self, claim: Claim, outcome: Meant, started: int) -> Settled:
-        self._leave_child()
+        if _forks.depth != self._home:
+            self._leave_child()
         finished = time.time_ns() // 1000
         job = self.running.pop(claim.token, None)
         if job is not None and job.lost and not isinstance(outcome, Done):

@@ -20,7 +20,7 @@ from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Ret
 from laneway.store.failures import add_error
 from laneway.store.inspect import Run
 
-__all__ = ["MOST_ALIKE", "NOTHING", "Ends", "Sorted", "buried", "error_text", "sort_out"]
+__all__ = ["MOST_ALIKE", "Ends", "Sorted", "buried", "error_text", "sort_out"]
 
 #: So many at a time: a script hands over only some arguments at once.
 MOST_ALIKE = 1000
@@ -78,9 +78,6 @@ class Sorted(Struct, frozen=True):
 
     by_queue: dict[str, Ends]
     ids: list[str]  #: of all, in order
-
-
-NOTHING = Sorted({}, [])
 
 
 def sort_out(settled: Sequence[Settled]) -> Sorted:

@@ -23,11 +23,11 @@ from laneway.errors import GarbageError, StoreCorrupt, StoreError
 from laneway.job import Claim, Job, LaneClaim, Payload
 from laneway.outcome import Settled
 from laneway.store.contract import Exchange, Want
-from laneway.store.redis.ends import MOST_ALIKE, NOTHING, Ends, Sorted, buried, sort_out
+from laneway.store.redis.ends import MOST_ALIKE, Ends, Sorted, buried, sort_out
 from laneway.store.redis.keys import NUMBERS, queue_base
 from laneway.store.redis.mend import mend
 from laneway.store.redis.queues import Queues
-from laneway.store.redis.record import LOST, is_plain, read
+from laneway.store.redis.record import LOST, is_plain, read, read_plain
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Asked, Command, Wire
 
@@ -39,6 +39,9 @@ WRONG_KIND, NOT_ALIKE = -3, -4
 LATELY = 0.05
 #: A lane that could not go on the short way goes the long one for so long, seconds: others come and are ready just now.
 DETOUR = 0.01
+
+#: How a queue stands that we do not know.
+UNKNOWN = (0, 0, -1)
 
 log = logging.getLogger("laneway")
 
@@ -102,7 +105,8 @@ class Exchanges:
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
         """Send what an exchange is to do; calling what is returned hears the answer."""
         ends = sort_out(settled)
-        hear = self.short(worker, ends, wants, limit) if self._looks_simple(ends, wants, limit) else None
+        shares = self._deal(wants, limit) if settled and self.remembers(self.queues.numbers) else None
+        hear = None if shares is None else self.short(worker, ends, shares, wants, limit)
         return hear or self._send(_Call(self, worker, ends, wants, limit))
 
     @staticmethod
@@ -112,69 +116,75 @@ class Exchanges:
 
     # -- the short way ---------------------------------------------------------------------------------------
 
-    def _looks_simple(self, ends: Sorted, wants: Sequence[Want], limit: int) -> bool:
-        """Say whether it looks as if only one queue were concerned, in which the short way leads to something."""
-        if len(ends.by_queue) != 1 or not self.remembers(self.queues.numbers):
-            return False
-        if not limit:
-            return True
-        ((queue, end),) = ends.by_queue.items()
-        ready, paused, _ = self.stood[queue]
-        if paused or not (queue in self.plain_ones if ready else end.goes_on() and time.monotonic() - self._missed > DETOUR):
-            return False
-        others = [self.stood[want.queue] for want in wants if want.queue != queue and want.queue in self.stood]
-        return not any(ready and not paused for ready, paused, _ in others)
+    def _deal(self, wants: Sequence[Want], limit: int) -> dict[str, int] | None:
+        """Deal the places of a claim to queues, as far as we know how these stand; None if others than plain jobs are there."""
+        shares: dict[str, int] = {}
+        for want in wants:
+            queue = want.queue
+            ready, paused, _ = self.stood.get(queue, UNKNOWN)
+            number = min(want.most, ready - shares.get(queue, 0), limit)
+            if number > 0 and not paused:
+                if queue not in self.plain_ones:
+                    return None
+                shares[queue] = shares.get(queue, 0) + number
+                limit -= number
+            if limit <= 0:
+                break
+        return shares
 
-    def short(self, worker: str, ends: Sorted, wants: Sequence[Want], limit: int) -> Callable[[], Exchange] | None:
-        """Send the script for a common case: plain jobs, or one lane that is worked off. None if it is none."""
-        ((queue, end),) = ends.by_queue.items()
-        most = min(sum([want.most for want in wants if want.queue == queue]), limit, MOST_ALIKE)
-        head = (1, queue_base(queue), self.clock(), worker)
-        plain = end.plain()
-        if plain is not None:
-            command: Command = ("EVALSHA", self.plain, *head, most, self.highest, *plain)
-        elif most and end.goes_on():
-            command = ("EVALSHA", self.onward, *head, self.highest, *end.done())
-        else:
-            return None
-        asked = self.wire.send_all((command,))
+    def short(
+        self, worker: str, ends: Sorted, shares: Mapping[str, int], wants: Sequence[Want], limit: int
+    ) -> Callable[[], Exchange] | None:
+        """Send the scripts for a common case: plain jobs, or one lane that is worked off. None if it is none."""
+        commands: dict[str, Command] = {}
+        for queue in dict.fromkeys((*ends.by_queue, *shares)):
+            end, most = ends.by_queue.get(queue), min(shares.get(queue, 0), MOST_ALIKE)
+            head = (1, queue_base(queue), self.clock(), worker)
+            if (plain := (b"",) if end is None else end.plain()) is not None and (shares or not limit):
+                commands[queue] = ("EVALSHA", self.plain, *head, most, self.highest, *plain)
+            elif end is not None and limit and not shares and self._goes_on(ends, end):
+                commands[queue] = ("EVALSHA", self.onward, *head, self.highest, *end.done())
+            else:
+                return None
+        asked = self.wire.send_all(list(commands.values()))
+        return lambda: self._hear_short(dict(zip(commands, asked.hear(patient=True), strict=True)), worker, ends, wants, limit)
 
-        def hear() -> Exchange:
-            answer: Any = asked.hear(patient=True)[0]
+    def _goes_on(self, ends: Sorted, end: Ends) -> bool:
+        return len(ends.by_queue) == 1 and end.goes_on() and time.monotonic() - self._missed > DETOUR
+
+    def _hear_short(self, answers: Mapping[str, Any], worker: str, ends: Sorted, wants: Sequence[Want], limit: int) -> Exchange:
+        claims: list[Claim] = []
+        rest = {queue: end for queue, end in ends.by_queue.items() if not isinstance(answers[queue], list)}
+        for queue, answer in answers.items():
             if isinstance(answer, list):
-                return self._hear_short(worker, queue, cast("list[Any]", answer), wants, limit)
-            # It was something else, and nothing has happened.
-            if answer == NOT_ALIKE and plain is None:
+                claims += self._take(worker, queue, cast("list[Any]", answer))
+            elif answer == NOT_ALIKE:  # it was something else, and nothing has happened there
                 self._missed = time.monotonic()
-            elif answer == NOT_ALIKE:
                 self.see(queue, ())
-            return self._send(_Call(self, worker, ends, wants, limit))()
+        if rest or (limit and not claims):  # who goes to sleep must know how all of them stand
+            more = self._send(_Call(self, worker, Sorted(rest, ends.ids), wants, limit - len(claims)))()
+            return Exchange(more.refused, claims + more.claims, more.more, more.next_due, more.loads)
+        loads = {name: ready for name, (ready, paused, _) in self.stood.items() if not paused}
+        ready = any(loads.get(want.queue) for want in wants)
+        waits = [self.stood[want.queue][2] for want in wants if want.queue in loads] if not ready else []
+        return Exchange([], claims, ready, min([due for due in waits if due >= 0], default=None), loads)
 
-        return hear
-
-    def _hear_short(self, worker: str, queue: str, answer: list[Any], wants: Sequence[Want], limit: int) -> Exchange:
+    def _take(self, worker: str, queue: str, answer: list[Any]) -> list[Claim]:
+        """Return what was claimed the short way; what is no job is settled as such."""
         ready, paused, due_in, token, claimed = answer
         self.stand(queue, ready, paused, due_in)
-        if not claimed and limit:  # who goes to sleep must know how the others stand
-            return self._send(_Call(self, worker, NOTHING, wants, limit))()
         claims: list[Claim] = []
-        garbage: list[tuple[bytes, int, GarbageError]] = []
+        garbage = Ends()
         for id_, record in zip(claimed[::2], claimed[1::2], strict=True):
             try:
                 claims.append(_claim(queue, id_, record, token, {}))
             except GarbageError as error:
-                garbage.append((id_, token, error))
+                garbage.others.append(buried(id_, token, error))
             token += NUMBERS
         self.highest = max(self.highest, token if claimed else 0)
-        if garbage:
-            call = _Call(self, worker, NOTHING, (), 0)
-            for one in garbage:
-                call.bury(queue, *one)
-            self._send(call)()
-        loads = {name: how[0] for name, how in self.stood.items() if not how[1]}
-        more = any(loads.get(want.queue) for want in wants)
-        waits = [self.stood[want.queue][2] for want in wants if want.queue in loads]
-        return Exchange([], claims, more, None if more else min([due for due in waits if due >= 0], default=None), loads)
+        if garbage.others:
+            self._send(_Call(self, worker, Sorted({queue: garbage}, []), (), 0))()
+        return claims
 
 
 class _Step(Struct):
@@ -271,8 +281,12 @@ class _Call:
         if isinstance(number, StoreError):
             raise number
         if first.remembered:
-            answers = [house.stood[name] for name in rest]
-        self._hear_loads(rest, answers)
+            stood = {name: house.stood[name] for name in rest}
+            self._next_due |= {name: due_in for name, (_, _, due_in) in stood.items()}
+            self._paused |= {name for name, (_, paused, _) in stood.items() if paused}
+            self._loads |= {name: ready for name, (ready, paused, _) in stood.items() if not paused}
+        else:
+            self._hear_loads(rest, answers)
         if number != len(house.queues.numbers):
             house.queues.read()
 
@@ -448,6 +462,11 @@ class _Call:
 
 def _claim(queue: str, id_: bytes, raw: bytes, token: int, words: dict[bytes, bytes]) -> Claim:
     """Return a claim, or raise GarbageError if there is no job in it."""
+    if is_plain(raw):
+        rank, enqueued, task, body = read_plain(raw)
+        open_body(body)
+        job = Job(id_.decode(errors="replace"), task, queue, body, None, rank - 100)
+        return Claim(job, token, 1, enqueued, enqueued, enqueued)
     record = read(raw)
     open_body(record.body)
     job = Job(id_.decode(errors="replace"), record.task, queue, record.body, record.lane, record.rank - 100)

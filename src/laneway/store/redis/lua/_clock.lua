@@ -27,3 +27,16 @@ local function in_portions(command, key, list)
         call(command, key, unpack(list, first, math.min(first + 999, #list)))
     end
 end
+
+-- Write down claims: id, token, … A small hash is a list inside, which is searched from its beginning and copied to grow. A value
+-- that is too long for that makes it a table, and it stays one: a worker that has many at once gets a table to begin with.
+local function hold(running, held, new)
+    local wide = new and #held >= 20
+    if wide then
+        call('HSET', running, '', string.rep(' ', 65))
+    end
+    in_portions('HSET', running, held)
+    if wide then
+        call('HDEL', running, '')
+    end
+end

@@ -219,7 +219,7 @@ local function portion(rank, most)
     -- All that were met leave, and they stand in front.
     call('ZREMRANGEBYRANK', due_key(rank), 0, gone - 1)
     if #held > 0 then
-        in_portions('HSET', running, held)
+        hold(running, held, before == 0 and not held_some)
     end
     if #retried > 0 then
         in_portions('ZREM', RETRY, retried)

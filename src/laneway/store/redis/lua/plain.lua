@@ -58,7 +58,7 @@ if number > 0 then
 end
 if claimed > 0 then
     call('ZREMRANGEBYRANK', DUE .. 0, 0, claimed - 1)  -- the first write if there is no other: one that needs no memory
-    in_portions('HSET', running, held)
+    hold(running, held, number == 0)
     written[#written + 1], written[#written + 2] = 'token', counter + claimed
 end
 if number > 0 and claimed == 0 and call('EXISTS', running) == 0 then

@@ -55,7 +55,7 @@ class Server:
             with contextlib.suppress(Exception):
                 if self.ask("PING") == b"PONG":
                     return
-            assert time.monotonic() < deadline, "the server did not start"
+            assert time.monotonic() < deadline, f"the server did not start: {Path(self.folder, 'redis.log').read_text()[-500:]}"
             time.sleep(0.01)
 
     def stop(self, *, kill: bool = False) -> None:
@@ -85,11 +85,15 @@ class Server:
 
 
 def _free_port() -> int:
-    """Return a port that nobody listens on; a cluster's node takes the one 10,000 above too."""
+    """Return a port that nobody listens on; a cluster's node takes the one 10,000 above too.
+
+    Both are below those that systems give out by themselves: one of these may be a client's in the next moment.
+    """
     while True:
-        port = random.randrange(20_000, 32_000)  # noqa: S311 - below those that systems give out by themselves
-        with socket.socket() as probe, contextlib.suppress(OSError):
+        port = random.randrange(12_000, 22_000)  # noqa: S311 - nothing secret about it
+        with socket.socket() as probe, socket.socket() as above, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            above.bind(("127.0.0.1", port + 10_000))
             return port
 
 

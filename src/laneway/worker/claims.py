@@ -20,7 +20,7 @@ from laneway.store.contract import Want
 from laneway.worker.balance import Policy
 from laneway.worker.batch import batch_sizes
 from laneway.worker.dealing import Balance, expected, first_to_run
-from laneway.worker.fetch import Pace
+from laneway.worker.fetch import MOST_BESIDE, MOST_WAITING, Pace
 from laneway.worker.kinds import Kinds
 from laneway.worker.places import Seats, Slots
 
@@ -37,7 +37,7 @@ class Claims:
         self.hand: deque[Claim] = deque()  # not yet handed over
         self.in_flight = 0  # handed over, and their outcomes not sent
         self.long_ones = 0  # of these, running for longer than jobs do here, when the loop last looked
-        self.pace = Pace(size)
+        self.pace = Pace(size, MOST_BESIDE if overlaps else MOST_WAITING)
         self.kinds = Kinds(declared)
         self.balance = Balance(size, policy)
         self._size = size

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["LONG", "MOST_WAITING", "SHORT", "WAITING", "Batches", "Pace"]
+__all__ = ["LONG", "MOST_BESIDE", "MOST_WAITING", "SHORT", "WAITING", "Batches", "Pace"]
 
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
-#: Never more than so many, however short they are.
-MOST_WAITING = 100
+#: Never more than so many, however short they are;
+MOST_WAITING = 200
+#: fewer where jobs run while others are claimed: to claim many would take longer than those that run meanwhile.
+MOST_BESIDE = 100
 #: So many short jobs of one queue are claimed at a time, if there are.
 SHARE = 50
 #: Jobs shorter than this are settled while the next ones run already.
@@ -25,8 +27,9 @@ LONG = 0.005
 class Pace:
     """How long jobs take here, and what follows from it."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, most: int = MOST_WAITING) -> None:
         self._slots = slots
+        self._most = most
         self.mean = WAITING  # seconds; carefully slow until something was measured
         self.longest = 0.0  # of the queues at hand, what a job of the slowest takes, seconds
 
@@ -57,7 +60,7 @@ class Pace:
     @property
     def ahead(self) -> int:
         """How many claims may wait beyond that. Where some are long, they would wait for these and take the places of others."""
-        return min(int(WAITING / max(self.mean, self.longest if self.longest >= LONG else 1e-6)), MOST_WAITING)
+        return min(int(WAITING / max(self.mean, self.longest if self.longest >= LONG else 1e-6)), self._most)
 
 
 #: How many lanes a claim of a queue may have, and how many payloads each.

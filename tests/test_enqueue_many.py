@@ -296,6 +296,20 @@ def test_alike_jobs_stand_as_jobs_that_come_one_by_one(used: Store, inspect: Ins
     assert inspect.totals()["enqueued"] == 7
 
 
+def test_a_push_in_two_steps_says_what_a_push_says(used: Store, inspect: Inspect) -> None:
+    first, mixed = alike(3), [*alike(2), Job(new_id(), "t", "another", BODY, "lane")]
+    ids = new_ids(2)
+    others = Alike(Job(ids[0], "app.task", "new", BODY), ids, [BODY, BODY])
+
+    assert used.begin_push(first)() == [None] * 3
+    assert used.begin_push(first)() == list(first.ids)
+    assert used.begin_push(others)() == [None] * 2  # a queue that nobody has seen
+    assert used.begin_push(mixed)() == [None] * 3
+    assert used.begin_push([])() == []
+
+    assert len(stands(inspect, [*first.ids, *others.ids, *(job.id for job in mixed)])) == 8
+
+
 def test_thousands_of_alike_jobs_are_claimed_in_order(used: Store) -> None:
     first, second = alike(1_300), alike(2_500)
     used.push(first)

@@ -27,6 +27,7 @@ from laneway.cli.snapshot import Snapshot
 from laneway.cli.top import Top
 from laneway.config import safe_url
 from laneway.errors import (
+    BulkError,
     ConfigError,
     SchemaError,
     StoreCorrupt,
@@ -253,6 +254,30 @@ def test_every_key_carries_one_hash_tag_and_results_fade(store: RedisStore, serv
 
     assert all(re.fullmatch(r"laneway:\{[^{}]+\}:[^{}]+", key) for key in server.all_keys())
     assert 0 < server.ask("PTTL", queue_key("default", "RESULT", "a")) <= 60_000
+
+
+def test_what_is_on_its_way_arrives_if_the_calls_end_with_an_error(server: redisbench.Server) -> None:
+    app = App(server.url)
+
+    @app.task
+    def send(number: int) -> None: ...
+
+    def calls(trouble: object) -> Iterator[tuple[Any, ...]]:
+        yield from [(number,) for number in range(40)]
+        if isinstance(trouble, Exception):
+            raise trouble
+        yield (trouble,)
+
+    send.enqueue(0)
+    with pytest.raises(ZeroDivisionError):
+        send.enqueue_many(calls(ZeroDivisionError()), chunk=20)
+    assert app.inspect.counts()["ready"] == 41
+    with pytest.raises(BulkError, match="40 were accepted"):
+        send.enqueue_many(calls("no number"), chunk=20)
+    assert app.inspect.counts()["ready"] == 81
+    assert send.enqueue_many(calls(41), chunk=20) == 41
+    assert app.store.wire._lent == 1  # type: ignore[attr-defined]
+    app.close()
 
 
 def test_on_a_cluster_every_script_stays_in_one_slot(

@@ -314,7 +314,7 @@ class App:
         return JobHandle(self, there or draft.id, task, there is None, None)
 
     def enqueue_many(self, calls: Iterable[Bound], *, chunk: int = 1000) -> int:
-        """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk is in memory at a time."""
+        """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk or two are in memory at a time."""
         bounds = map(self._bound, calls)
         if self.desk.middlewares:
             return self.desk.enqueue_many(self.store, (bound.draft() for bound in bounds), chunk)

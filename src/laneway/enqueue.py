@@ -250,7 +250,7 @@ class Desk:
         return there
 
     def enqueue_many(self, store: Store, drafts: Iterable[AnyDraft], chunk: int) -> int:
-        """Push any number, a chunk in memory at a time; return how many are new."""
+        """Push any number, a chunk or two in memory at a time; return how many are new."""
         middlewares = self.middlewares
 
         def seal(portion: list[AnyDraft]) -> list[Job]:
@@ -272,13 +272,28 @@ class Desk:
         if not isinstance(chunk, int) or chunk < 1:
             raise BadOption(f"chunk={chunk!r}: use a whole number from 1")
         accepted = 0
-        rest = iter(items)
-        try:
-            while portion := list(itertools.islice(rest, chunk)):
-                with around(middlewares, portion if middlewares else ()):
-                    accepted += store.push(seal(portion)).count(None)
+        heard: Callable[[], list[str | None]] | None = None  # of the chunk before, which the store takes while this one is sealed
+
+        def hear() -> None:
+            nonlocal accepted, heard
+            if heard is not None:
+                last, heard = heard, None
+                accepted += last().count(None)
                 if self.pushed is not None:
                     self.pushed()
+
+        rest = iter(items)
+        try:
+            try:
+                while portion := list(itertools.islice(rest, chunk)):
+                    with around(middlewares, portion if middlewares else ()):
+                        sealed = seal(portion)
+                        hear()
+                        heard = store.begin_push(sealed)
+                        if middlewares:
+                            hear()  # before they are left
+            finally:
+                hear()
         except LanewayError as error:
             unsure = isinstance(error, StoreUnavailable) and "nothing was written" not in str(error).lower()
             more = ". Those on their way may have been accepted too: only with ids they are harmless to repeat" if unsure else ""

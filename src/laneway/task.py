@@ -58,7 +58,7 @@ class Using(Generic[P, R]):
     def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
         """Enqueue a job for each tuple of positional arguments; return how many were accepted.
 
-        Any iterable will do, and only a chunk of it is in memory at a time.
+        Any iterable will do, and only a chunk or two of it are in memory at a time.
         """
         if "id" in self._options:
             raise BadOption(f"{self._task.name}.using(id=…).enqueue_many: one id is for one job")

@@ -137,6 +137,13 @@ class Store(Protocol):
         """
         ...
 
+    def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
+        """The same in two steps; calling what is returned, once, says what `push` says.
+
+        With a store that `overlaps`, the jobs are taken meanwhile: who has more of them can prepare those.
+        """
+        ...
+
     def schedules(self) -> Schedules:
         """Say how the schedules stand. Only reads: needs no lock."""
         ...

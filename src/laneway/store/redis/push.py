@@ -63,6 +63,16 @@ class Push:
         plain = iter(self._push_jobs([job for job in jobs if job.gather is None], None))
         return [next(plain) if job.gather is None else None for job in jobs]
 
+    def begin(self, jobs: Sequence[Job]) -> Callable[[], Answers | None] | None:
+        """Send jobs that begin alike; calling what is returned says that they are taken, or None: nothing was done."""
+        if len(jobs) < 2 or not isinstance(jobs, Alike):
+            return None
+        asked = self._wire.send_all((self._alike_command(*_alike_ones(jobs)),))
+        return lambda: [None] * len(jobs) if asked.hear(patient=True)[0] == 0 else None
+
+    def _alike_command(self, queue: str, rest: Command) -> Command:
+        return ("EVALSHA", self._alike_digest, 1, queue_base(queue), self._clock(), *rest)
+
     def _check_kinds(self, jobs: Sequence[Job], payloads: Sequence[Job]) -> None:
         """Each queue has jobs or lanes of a collector, never both: if one does not fit, nothing is pushed anywhere.
 
@@ -191,10 +201,9 @@ class Push:
         return answers
 
     def _push_one_queue(self, jobs: Sequence[Job], slot: Slot | None, length: int = 0, order: bytes = b"") -> Answers:
-        if len(jobs) > 1 and slot is None and not order and (alike := _alike(jobs)) is not None:
-            queue, rest = alike
-            if self._wire.ask(("EVALSHA", self._alike_digest, 1, queue_base(queue), self._clock(), *rest)) == 0:
-                return [None] * len(jobs)
+        alike = _alike(jobs) if len(jobs) > 1 and slot is None and not order else None
+        if alike is not None and self._wire.ask(self._alike_command(*alike)) == 0:
+            return [None] * len(jobs)
         queue, length = jobs[0].queue, length or len(jobs)
         answer = self._wire.ask(self._command(queue, jobs, length, order, slot=slot))
         if answer == UNREGISTERED:
@@ -218,12 +227,16 @@ def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:
     None if they differ in when, flags or rank, or have unique keys.
     """
     if isinstance(jobs, Alike):
-        return jobs.first.queue, (_when(jobs.first), before_body(jobs.first), *jobs.ids, *jobs.bodies)
+        return _alike_ones(jobs)
     records = [pushed(job) for job in jobs]
     begin = records[0][:2]
     if begin[0] & UNIQUE or any(job.delay or job.at for job in jobs) or any(record[:2] != begin for record in records):
         return None
     return jobs[0].queue, ("", begin, *[job.id for job in jobs], *[record[2:] for record in records])
+
+
+def _alike_ones(jobs: Alike) -> tuple[str, Command]:
+    return jobs.first.queue, (_when(jobs.first), before_body(jobs.first), *jobs.ids, *jobs.bodies)
 
 
 def _when(job: Job) -> str:

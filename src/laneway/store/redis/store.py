@@ -136,6 +136,16 @@ class RedisStore:
         finally:
             self.wire.limit(None)
 
+    def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
+        """The same in two steps, where they begin alike: the server works while we do. See the contract."""
+        self.wire.limit(self._enqueue_timeout)
+        try:
+            hear = self._push.begin(jobs)
+        finally:
+            self.wire.limit(None)
+        # What is unusual was not done: it goes the usual way.
+        return lambda: (hear() if hear is not None else None) or self.push(jobs)
+
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         """Write what runs meant, then claim what may run. See the contract."""
         return self.begin(worker, settled, wants, limit)()

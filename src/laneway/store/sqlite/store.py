@@ -101,6 +101,11 @@ class SQLiteStore:
             self.bell.ring(others_only=True)
         return Exchange(refused, claims, more, due_in, loads)
 
+    def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
+        """The same, at once. See the contract."""
+        answers = self.push(jobs)
+        return lambda: answers
+
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
         """The same, when its answer is heard: nobody else would do it meanwhile. See the contract."""
         return partial(self.exchange, worker, settled, wants, limit)

@@ -28,7 +28,7 @@ if redisbench.why_not() and os.environ.get("CI") != "true":
 import redis
 
 from laneway import App
-from laneway.store.redis import RedisInspect, RedisStore, exchange
+from laneway.store.redis import RedisInspect, RedisStore, rounds
 from laneway.store.redis.ends import sort_out
 from laneway.store.redis.keys import queue_key
 
@@ -107,7 +107,7 @@ class Side:
             hear = self.store._exchanges.short("w", ends, shares, wants, limit)
             if hear is not None:
                 return hear()
-        with mock.patch.object(exchange._Call, "_command", exchange._Call._full_command):
+        with mock.patch.object(rounds.Rounds, "_command", rounds.Rounds._full_command):
             return self.store.exchange("w", settled, wants, limit)
 
     def keys(self) -> dict[bytes, object]:
@@ -159,13 +159,13 @@ def app() -> Iterator[App]:
 def test_plain_jobs_go_the_short_way(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
     long: list[int] = []
-    send = exchange._Call.send
+    send = rounds.Rounds.send
 
-    def counted(call: exchange._Call) -> None:
+    def counted(call: rounds.Rounds) -> None:
         long.append(1)
         send(call)
 
-    monkeypatch.setattr(exchange._Call, "send", counted)
+    monkeypatch.setattr(rounds.Rounds, "send", counted)
 
     @app.task(name="note")
     def note(number: int) -> None:

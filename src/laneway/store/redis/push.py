@@ -68,7 +68,13 @@ class Push:
         if len(jobs) < 2 or not isinstance(jobs, Alike):
             return None
         asked = self._wire.send_all((self._alike_command(*_alike_ones(jobs)),))
-        return lambda: [None] * len(jobs) if asked.hear(patient=True)[0] == 0 else None
+
+        def hear() -> Answers | None:
+            if asked.hear(patient=True)[0] != 0:
+                return None
+            return [None] * len(jobs)
+
+        return hear
 
     def _alike_command(self, queue: str, rest: Command) -> Command:
         return ("EVALSHA", self._alike_digest, 1, queue_base(queue), self._clock(), *rest)

@@ -70,9 +70,8 @@ class Push:
         asked = self._wire.send_all((self._alike_command(*_alike_ones(jobs)),))
 
         def hear() -> Answers | None:
-            if asked.hear(patient=True)[0] != 0:
-                return None
-            return [None] * len(jobs)
+            taken: Answers = [None] * len(jobs)
+            return taken if asked.hear(patient=True)[0] == 0 else None
 
         return hear
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,29 @@ def test_nor_do_they_where_jobs_are_short_and_run_while_others_are_settled(app: 
     assert all(line == sorted(line) for line in order.values())
     assert app.inspect.counts() == ALL_DONE
     assert app.stats.totals()["processed"] == 2000
+
+
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_whichever_exchange_gets_lost_nothing_runs_twice(app: App, way: str) -> None:
+    ran: Counter[int] = Counter()
+    calls = itertools.count()
+
+    @app.task(lane=lambda n: str(n % 40))
+    def work(n: int) -> None:
+        ran[n] += 1
+
+    def lost(which: int) -> Callable[[], object]:
+        return lambda: away() if next(calls) == which else None
+
+    store = faulty(app)
+    for which in range(30):
+        store.before = store.after = lambda: None
+        work.enqueue_many((n,) for n in range(200 * which, 200 * which + 200))
+        calls = itertools.count()
+        setattr(store, "before" if way == "there" else "after", lost(which))
+        burst(app, 5)
+        assert ran == dict.fromkeys(range(200 * which + 200), 1), which
+    assert app.inspect.counts() == ALL_DONE
 
 
 def test_the_log_says_once_that_the_store_is_away_and_once_that_it_is_back(app: App, caplog: pytest.LogCaptureFixture) -> None:

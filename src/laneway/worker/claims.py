@@ -109,8 +109,15 @@ class Claims:
         )  # fmt: skip
 
     def sent(self, settled: list[Settled], wanted: Sequence[Want], limit: int) -> None:
-        """These outcomes are on their way: their claims are in no slot and on no seat any more."""
+        """These outcomes are on their way: their claims are in no slot and on no seat any more. Remember how long they took.
+
+        Whoever settles them works meanwhile.
+        """
         self._leave(settled, 1)
+        self.balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
+        self.kinds.settled(settled)
+        self.pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
+        self.pace.longest = self.balance.longest
         self._sent, self._wanted, self._limit = settled, wanted, limit
 
     def answered(self, settled: list[Settled]) -> None:
@@ -128,13 +135,9 @@ class Claims:
             self._on_loop -= sign * sum([self._is_seated(item.claim) for item in settled])
 
     def settled(self, settled: Sequence[Settled]) -> None:
-        """Forget claims that are settled, and remember how long they took."""
+        """Forget claims that are settled."""
         for item in settled:
             del self.known[item.claim.token]
-        self.balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
-        self.kinds.settled(settled)
-        self.pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
-        self.pace.longest = self.balance.longest
 
     def took(self, claims: Sequence[Claim]) -> None:
         """Take new claims in hand."""

@@ -228,6 +228,8 @@ class Loop:
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
         """Begin an exchange. If there is something to run meanwhile its answer is heard after that, else at once."""
+        if self._trouble:
+            self._hear()  # or what it brings would go back too
         wants = self._wants(settled, limit) if limit else []
         self._turn += 1
         unsure = self._trouble > 0

@@ -59,6 +59,10 @@ class Ends(Struct):
         flat[3::4] = _to_lines(self.runs).decode().split("\n")[: len(self.ids)]
         return flat
 
+    def one(self) -> tuple[str | bytes | int, ...]:
+        """Return the one success in a lane that there is: id, token, lane, run."""
+        return (self.ids[0], self.tokens[0], self.lanes[0] or "", _to_json(self.runs[0]))
+
     def goes_on(self) -> bool:
         """Say whether it is the success of one job in a lane, and nothing more."""
         return len(self.ids) == 1 and self.lanes[0] is not None and not (self.others or self.results or self.of_lanes)

@@ -125,21 +125,28 @@ class Exchanges:
         self, worker: str, ends: Sorted, shares: Mapping[str, int], wants: Sequence[Want], limit: int
     ) -> Callable[[], Exchange] | None:
         """Send the scripts for a common case: plain jobs, or one lane that is worked off. None if it is none."""
+        commands = self._onward(worker, ends) if limit and not shares else self._plain(worker, ends, shares)
+        if not commands:
+            return None
+        asked = self.wire.send_all([*commands.values()])
+        return lambda: self._hear_short(dict(zip(commands, asked.hear(patient=True), strict=True)), worker, ends, wants, limit)
+
+    def _onward(self, worker: str, ends: Sorted) -> dict[str, Command]:
+        ((queue, end), *others) = ends.by_queue.items()
+        if others or not end.goes_on() or time.monotonic() - self._missed < DETOUR:
+            return {}
+        return {queue: ("EVALSHA", self.onward, 1, queue_base(queue), self.clock(), worker, self.highest, *end.one())}
+
+    def _plain(self, worker: str, ends: Sorted, shares: Mapping[str, int]) -> dict[str, Command]:
         commands: dict[str, Command] = {}
         for queue in dict.fromkeys((*shares, *ends.by_queue)):  # so claims are in the order of the wants
             end, most = ends.by_queue.get(queue), min(shares.get(queue, 0), MOST_ALIKE)
+            plain = (b"",) if end is None else end.plain()
+            if plain is None:
+                return {}
             head = (1, queue_base(queue), self.clock(), worker)
-            if (plain := (b"",) if end is None else end.plain()) is not None and (shares or not limit):
-                commands[queue] = ("EVALSHA", self.plain, *head, most, self.highest, *plain)
-            elif end is not None and limit and not shares and self._goes_on(ends, end):
-                commands[queue] = ("EVALSHA", self.onward, *head, self.highest, *end.done())
-            else:
-                return None
-        asked = self.wire.send_all(list(commands.values()))
-        return lambda: self._hear_short(dict(zip(commands, asked.hear(patient=True), strict=True)), worker, ends, wants, limit)
-
-    def _goes_on(self, ends: Sorted, end: Ends) -> bool:
-        return len(ends.by_queue) == 1 and end.goes_on() and time.monotonic() - self._missed > DETOUR
+            commands[queue] = ("EVALSHA", self.plain, *head, most, self.highest, *plain)
+        return commands
 
     def _hear_short(self, answers: Mapping[str, Any], worker: str, ends: Sorted, wants: Sequence[Want], limit: int) -> Exchange:
         claims: list[Claim] = []

@@ -460,8 +460,11 @@ def test_a_pool_that_gets_fewer_threads_than_it_wants_makes_do_with_them(monkeyp
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go to the main thread")
-def test_who_is_interrupted_while_waiting_for_room_leaves_no_job_behind() -> None:
+def test_who_is_interrupted_while_waiting_for_room_leaves_no_job_behind(request: pytest.FixtureRequest) -> None:
     ran: list[int] = []
+    # A shell that runs the tests in the background lets them ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))  # noqa: PT021 - nothing to give to the test
     with Blocked(capacity=0) as pool:
 
         def interrupt() -> None:

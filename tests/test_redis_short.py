@@ -133,7 +133,7 @@ class Side:
         self.client.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from([None, "a"]), events)
 @example(None, ["usual", "pause", "settle", "resume"])
 @example(None, ["usual", "urgent", "settle three"])

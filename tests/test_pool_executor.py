@@ -464,7 +464,7 @@ def test_who_is_interrupted_while_waiting_for_room_leaves_no_job_behind(request:
     ran: list[int] = []
     # A shell that runs the tests in the background lets them ignore it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))  # noqa: PT021 - nothing to give to the test
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with Blocked(capacity=0) as pool:
 
         def interrupt() -> None:

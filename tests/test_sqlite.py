@@ -16,6 +16,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -38,7 +39,7 @@ from laneway.store.failures import LONG
 from laneway.store.inspect import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
 from laneway.store.sqlite.bell import Bell
-from laneway.store.sqlite.lock import FairLock, FileLock
+from laneway.store.sqlite.lock import FairLock, FileLock, this_frame
 from laneway.store.sqlite.sql import SQL
 
 WANT = [Want("default", 100)]
@@ -671,20 +672,22 @@ def test_memory_does_not_go_along_with_a_fork() -> None:
 
 def test_threads_get_the_lock_in_the_order_of_asking() -> None:
     lock = FairLock()
-    assert lock.acquire(1)
+    first = lock.acquire(1, this_frame())
+    assert first
     order: list[int] = []
 
     def take(number: int) -> None:
-        assert lock.acquire(10)
+        place = lock.acquire(10, this_frame())
+        assert place
         order.append(number)
-        lock.release()
+        lock.release(place)
 
     threads = [threading.Thread(target=take, args=(n,)) for n in range(5)]
     for number, thread in enumerate(threads):
         thread.start()
-        while len(lock._line) <= number:
+        while len(lock._line) <= number + 1:
             time.sleep(0.001)
-    lock.release()
+    lock.release(first)
     for thread in threads:
         thread.join()
     assert order == [0, 1, 2, 3, 4]
@@ -692,11 +695,12 @@ def test_threads_get_the_lock_in_the_order_of_asking() -> None:
 
 def test_who_waited_too_long_leaves_the_line() -> None:
     lock = FairLock()
-    assert lock.acquire(1)
-    assert not lock.acquire(0.01)
-    lock.release()
-    assert lock.acquire(1)
-    lock.release()
+    first = lock.acquire(1, this_frame())
+    assert first
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(lambda: lock.acquire(0.01, this_frame())).result() is None
+        lock.release(first)
+        assert other.submit(lambda: lock.acquire(0.01, this_frame())).result() is not None
 
 
 def test_who_has_just_written_stands_behind_who_waits(tmp_path: Path) -> None:

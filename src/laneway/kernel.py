@@ -7,9 +7,10 @@ import signal
 import sys
 from contextlib import suppress
 
-__all__ = ["cause_of_death", "die_with", "kill_group", "memory", "open_pidfd", "set_title"]
+__all__ = ["cause_of_death", "die_with", "kill_group", "memory", "open_pidfd", "set_title", "was_forked"]
 
 _PR_SET_PDEATHSIG = 1
+_PF_FORKNOEXEC = 0x40
 
 
 def die_with(parent: int) -> None:
@@ -42,6 +43,16 @@ def memory(pid: int) -> tuple[int, int]:
     except psutil.Error:
         return 0, 0
     return used.rss, getattr(used, "pss", used.rss)
+
+
+def was_forked() -> bool:
+    """Say whether this process was forked and runs on without an exec, as far as the kernel tells: only Linux does."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
+            fields = stat.read().rpartition(")")[2].split()  # the name before may have anything in it
+        return bool(int(fields[6]) & _PF_FORKNOEXEC)
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def kill_group(pid: int) -> None:

@@ -4,7 +4,9 @@ Each worker that waits listens on a Unix datagram socket beside the database; wh
 to all of them. A full socket has been rung already, a refused one belongs to the dead and is removed. Where there are no
 such sockets, and against rings that get lost, waiting also looks whether the database has changed.
 
-Enters: commits.  Leaves: the end of a wait.  Called by: the store.
+One of the threads that wait attends to the socket, and the others stand in line behind it: what it hears, they hear in turn.
+
+Enters: commits.  Leaves: the end of a wait.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from laneway.job import new_id
+from laneway.store.sqlite.lock import FairLock, this_frame
 
 __all__ = ["Bell"]
 
@@ -39,34 +42,37 @@ class Bell:
     def __init__(self, folder: Path | None, changed: Callable[[], bool]) -> None:
         self._folder = folder
         self._changed = changed
-        self._reset()
-        self._ear: socket.socket | None = None
-        self._mouth: socket.socket | None = None
-        self._name = ""
+        self._deaf = folder is not None and not hasattr(socket, "AF_UNIX")
         self._heard_of: tuple[int, int, list[str]] = (0, 0, [])  # the folder's time, when it was read, who listens
-        self._deaf = folder is None or not hasattr(socket, "AF_UNIX")
+        self._reset()
 
     def _reset(self) -> None:
-        self._listening = threading.Lock()
-        self._news = threading.Condition()
+        self._ear: socket.socket | None = None
+        self._mouth: socket.socket | None = None  # in memory: the other end of the ear
+        self._name = ""
+        self._opening = FairLock()
+        self._attending = FairLock()  # for the thread at the socket; the others stand in line behind it
         self._generation = 0  # how often it rang
-        self._attended = False  # a thread waits at the socket
         self._mine = threading.local()  # what each thread has heard of
 
     def listen(self) -> None:
         """Start to listen. Call it before looking for work, so that no ring is missed in between."""
-        if self._ear is not None or self._deaf or self._folder is None:
-            return
-        with self._listening:  # two workers of one program may begin at once
-            if self._ear is None:
-                self._open_ear(self._folder)
+        if self._ear is None and not self._deaf:
+            with self._opening.held(this_frame()):  # two workers of one program may begin at once
+                if self._ear is None:
+                    self._open_ear()
 
-    def _open_ear(self, folder: Path) -> None:
+    def _open_ear(self) -> None:
+        if self._folder is None:
+            self._mouth, self._ear = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._mouth.setblocking(False)
+            self._ear.setblocking(False)
+            return
         ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         ear.setblocking(False)
         name = f"{os.getpid()}-{new_id()}{_SUFFIX}"
         try:
-            folder.mkdir(exist_ok=True)
+            self._folder.mkdir(exist_ok=True)
             with self._address(name) as address:
                 ear.bind(address)
         except OSError as error:
@@ -79,7 +85,7 @@ class Bell:
     def ring(self, *, others_only: bool = False) -> None:
         """Wake every listener."""
         if self._folder is None:
-            self._tell()
+            self.wake()
             return
         if self._deaf:
             return
@@ -90,7 +96,7 @@ class Bell:
     def _open_mouth(self) -> socket.socket:
         if self._mouth is not None:
             return self._mouth
-        with self._listening:  # two threads may ring for the first time
+        with self._opening.held(this_frame()):  # two threads may ring for the first time
             if self._mouth is None:
                 mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 mouth.setblocking(False)
@@ -112,89 +118,91 @@ class Bell:
     def wait(self, timeout: float) -> bool:
         """Sleep until a ring, a change or the time is over (False). Several threads may wait: each hears of everything."""
         deadline = time.monotonic() + timeout
-        self.listen()
-        while True:
+        while not self._is_news():
             left = max(deadline - time.monotonic(), 0)
-            with self._news:
-                if self._is_news():
-                    return True
-                # One thread attends to the socket, the others hear from it.
-                attends = self._folder is not None and not self._attended
-                if attends:
-                    self._attended = True
-                elif left:
-                    self._news.wait(left if self._folder is None else min(left, _LOOK_EVERY))
-            if attends:
-                self._attend(left)
-            with self._news:
-                if self._is_news():
-                    return True
+            place = self._attending.acquire(left, this_frame())
+            if place is not None:
+                try:
+                    self._attend(left)
+                finally:
+                    self._attending.release(place)
             if not left:
-                return False
+                return self._is_news()
+        return True
 
     def rang(self) -> bool:
         """Say whether it rang since this thread last heard of it, without waiting."""
-        if self._ear is not None and self._ring_within(self._ear, 0):
-            self._tell()
-        with self._news:
-            return self._is_news()
+        ear = self._ear
+        if ear is not None and self._ring_within(ear, 0):
+            self._generation += 1
+        return self._is_news()
 
     def wake(self) -> None:
-        """End every wait of this bell. Also for signal handlers: the lock inside may be taken twice by one thread."""
-        self._tell()
-        if self._ear is not None:
-            self._send(self._open_mouth(), self._name)
+        """End every wait of this bell. Also for signal handlers: it waits for no lock."""
+        self._generation += 1
+        mouth = self._mouth
+        if self._folder is None:
+            if mouth is not None:
+                with contextlib.suppress(OSError):  # it has been rung already, or is being closed
+                    mouth.send(b"")
+        elif self._ear is not None:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as once:
+                once.setblocking(False)
+                self._send(once, self._name)
 
     def _attend(self, left: float) -> None:
-        """Look after the socket and the file for a while, and tell the others."""
-        rung = False
-        try:
-            if self._ear is not None:
-                rung = self._ring_within(self._ear, min(left, _LOOK_EVERY))
-            elif left:
-                time.sleep(min(left, _POLL_EVERY))
-            rung = rung or self._changed()
-        finally:
-            with self._news:
-                self._attended = False
-                self._generation += rung
-                self._news.notify_all()  # of the ring, or that the place at the socket is free
-
-    def _tell(self) -> None:
-        with self._news:
+        """Look after the socket and the file for a while."""
+        if self._has_news():  # whoever attended before has heard it
+            return
+        self._stay_reachable()
+        ear = self._ear
+        if ear is None and left:
+            time.sleep(min(left, _POLL_EVERY))
+        if (ear is not None and self._ring_within(ear, min(left, _LOOK_EVERY))) or self._changed():
             self._generation += 1
-            self._news.notify_all()
+
+    def _stay_reachable(self) -> None:
+        """Listen, under a new name if somebody has removed the folder with the old one."""
+        if self._name and not self._path(self._name).exists():
+            self._close_sockets()
+        self.listen()
+
+    def _has_news(self) -> bool:
+        return getattr(self._mine, "seen", 0) != self._generation
 
     def _is_news(self) -> bool:
         """Say whether something happened since this thread last asked."""
         before, self._mine.seen = getattr(self._mine, "seen", 0), self._generation
-        return bool(before != self._generation)
+        return bool(before != self._mine.seen)
 
     @staticmethod
     def _ring_within(ear: socket.socket, seconds: float) -> bool:
         # poll(), since select() ends at 1,024 open files; it counts milliseconds and may end one early.
         poll = select.poll()
-        poll.register(ear, select.POLLIN)
-        if not poll.poll(seconds * 1000):
-            return False
-        with contextlib.suppress(BlockingIOError):
+        try:
+            poll.register(ear, select.POLLIN)
+            if not poll.poll(seconds * 1000):
+                return False
             while True:
                 ear.recv(1)
-        return True
+        except (OSError, ValueError):  # nothing more to read; or closed meanwhile, by another thread
+            return True
 
     def close(self, *, forked: bool = False) -> None:
         """Stop listening. A forked child leaves the socket's name to its parent."""
-        if self._ear is not None:
-            self._ear.close()
-            if not forked:
-                with contextlib.suppress(OSError):
-                    self._path(self._name).unlink()
-        if self._mouth is not None:
-            self._mouth.close()
+        if self._name and not forked:
+            with contextlib.suppress(OSError):
+                self._path(self._name).unlink()
+        self._close_sockets()
+        if forked:
+            self._reset()  # a thread of the parent may have stood in line
+
+    def _close_sockets(self) -> None:
+        for end in (self._ear, self._mouth):
+            if end is not None:
+                end.close()
         self._ear = self._mouth = None
         self._name = ""
-        if forked:
-            self._reset()  # another thread of the parent may have held a lock
 
     def _listeners(self) -> list[str]:
         assert self._folder is not None  # noqa: S101 - for the type checker

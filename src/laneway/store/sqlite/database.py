@@ -1,29 +1,48 @@
 """The database file: connections, transactions, and errors in plain words.
 
-One connection writes, behind one fair lock; one reads, with a snapshot of its own. Both open on first use. A forked child drops
-what it inherited without closing it and opens its own. In memory there is one connection for both.
+One connection writes, behind one fair lock; one reads, with a snapshot of its own. Both open on first use. In memory there is one
+connection for both.
+
+**An exception at any line**, raised by a signal's handler, leaves no lock behind that the next call does not notice (`FairLock`).
+That call also rolls back what was begun, and lets go of the lock file.
+
+**Forks.** SQLite keeps a table of the locks that its process holds, and a forked child inherits the table but not the locks. A
+child that opened the file then would hold no lock, and another process could remove the log under it. So both connections are
+closed before a fork, under our own locks, and each side opens its own. A connection that we could not close, or one of the user's
+to the same file, still leaves its mark in that table: a forked process looks whether it really holds a lock, and refuses to write
+if not.
+
+**A file that is deleted or replaced** is noticed before each transaction. We go on with the file that is there now.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 import os
 import sqlite3
-import threading
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from laneway import shield
 from laneway.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
-from laneway.store.sqlite.lock import FairLock, FileLock
+from laneway.kernel import was_forked
+from laneway.store.sqlite.lock import FairLock, FileLock, Place, has_locks, this_frame
 
 __all__ = ["Database"]
 
+log = logging.getLogger("laneway.store")
+
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_inherited: list[object] = []  # connections of our parent: closing them would be ours to regret
+_numbers = itertools.count()
+_inherited: list[object] = []  # connections of a parent process: closing them would end what it has locked
+
+#: How soon to try again where SQLite's own lock is taken, seconds: only strangers and tools hold it without our lock file.
+_TRY_AGAIN = 0.002
 
 
 class Database:
@@ -36,137 +55,228 @@ class Database:
         self.is_there: Callable[[sqlite3.Connection], bool] = lambda _: True
         self.on_open: Callable[[sqlite3.Connection], None] = lambda _: None
         self.on_fork: Callable[[], None] = lambda: None
+        self.number = next(_numbers)
         self._synchronous = synchronous
-        self._writer: sqlite3.Connection | None = None
-        self._reader: sqlite3.Connection | None = None
-        self._line = FairLock()
         self._file_lock = None if self.folder is None else FileLock(self.folder)
-        self._reading = threading.Lock()
         self._lost_in_fork = False
-        self._version = -1
+        self._told_of: _Identity = None
+        self._start()
         self.writing = _Writing(self)
         _open_databases.add(self)
 
-    def enter(self, timeout: float | None = None) -> sqlite3.Connection:
-        """Take the write lock and begin; wait for it at most so long, or as long as this store waits."""
+    def _start(self) -> None:
+        """Begin with nothing open, in a new process."""
+        self._pid = os.getpid()
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._writer_file: _Identity = None
+        self._reader_file: _Identity = None
+        self._version = -1
+        self._line = FairLock()
+        self._readers = FairLock()  # taken before the line, where both are
+        self._place: Place | None = None  # of the transaction under way, or of one that was never left
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def enter(self, frame: FrameType, timeout: float | None = None) -> sqlite3.Connection:
+        """Take the write lock for a frame and begin; wait for it at most so long, or as long as this store waits."""
         shield.up()
         try:
-            return self._enter(self.timeout if timeout is None else timeout)
+            return self._enter(frame, self.timeout if timeout is None else timeout)
         except BaseException:
             shield.down()
             raise
 
-    def _enter(self, timeout: float) -> sqlite3.Connection:
+    def _enter(self, frame: FrameType, timeout: float) -> sqlite3.Connection:
         end = time.monotonic() + timeout
-        if not self._line.acquire(timeout):
-            raise StoreBusy(f"{self}: other threads of this process kept writing for {timeout:g} s. Nothing was written.")
+        if self._pid != os.getpid():
+            self.after_fork()
+        place = self._line.acquire(timeout, frame)
+        if place is None:
+            raise self._crowded(timeout, self._line)
         try:
+            if self._place is not None:
+                self._clean_up()
+            self._place = place
+            if self._writer is not None and self._has_moved(self._writer_file):
+                self._close_writer()
             self._lock_file(max(end - time.monotonic(), 0), timeout)
+            return self._begin(end)
+        except sqlite3.Error as error:
+            self._let_go(place)
+            raise self.translate(error, timeout) from error
+        except BaseException:
+            self._let_go(place)
+            raise
+
+    def _begin(self, end: float) -> sqlite3.Connection:
+        """Begin a transaction; open the file if need be. We do the waiting: SQLite would begin to wait anew in each statement."""
+        while True:
             try:
                 connection = self._writer or self._open_writer()
                 connection.execute("begin immediate")
-            except BaseException:
-                self._unlock_file()
-                raise
-        except sqlite3.Error as error:
-            self._line.release()
-            raise self.translate(error) from error
-        except BaseException:
-            self._line.release()
-            raise
-        return connection
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() >= end:
+                    raise
+            else:
+                return connection
+            time.sleep(_TRY_AGAIN)
 
     def leave(self, error: BaseException | None) -> None:
         """Commit, or take everything back, and hand the lock on."""
-        connection = self._writer
-        assert connection is not None  # noqa: S101 - it was open when we entered
+        place = self._place
         try:
-            if error is None:
-                connection.execute("commit")
-        except sqlite3.Error as trouble:
-            raise self.translate(trouble) from trouble
+            try:
+                if error is None and self._writer is not None:
+                    self._writer.execute("commit")
+            finally:
+                self._let_go(place)
+        except BaseException as trouble:
+            self._let_go(place)  # once more, if it was interrupted
+            if isinstance(trouble, sqlite3.Error):
+                raise self.translate(trouble) from trouble
+            raise
         finally:
-            # After an error SQLite may have rolled back by itself.
-            if connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.execute("rollback")
-            self._unlock_file()
-            self._line.release()
             shield.down()
         if isinstance(error, sqlite3.Error):
             raise self.translate(error) from error
 
-    @contextlib.contextmanager
-    def reading(self) -> Generator[sqlite3.Connection]:
-        """Give a connection with one consistent view."""
-        if self.path is None:
-            with self.writing as connection:
-                yield connection
-            return
-        shield.up()
+    def _let_go(self, place: Place | None) -> None:
+        """Take back what was begun and hand the lock on. Doing it twice does no harm."""
+        if place is not None:
+            if self._place is place:
+                self._clean_up()
+            self._line.release(place)
+
+    def _clean_up(self) -> None:
+        """Leave no transaction open and no file locked."""
+        # After an error SQLite may have rolled back by itself.
+        if self._writer is not None and self._writer.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.execute("rollback")
+        if self._file_lock is not None:
+            self._file_lock.release()
+        self._place = None
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def reading(self) -> _Reading | _Writing:
+        """Give a connection with one consistent view, in a `with`."""
+        return self.writing if self.path is None else _Reading(self)
+
+    def enter_reading(self, frame: FrameType) -> tuple[Place, sqlite3.Connection]:
+        """Take the connection that reads, for a frame."""
+        if self._pid != os.getpid():
+            self.after_fork()
+        place = self._readers.acquire(float("inf"), frame)
+        if place is None:
+            raise self._crowded(self.timeout, self._readers)
         try:
-            with self._reading:
-                connection = self._reader or self._open_reader()
-                connection.execute("begin")
-                try:
-                    yield connection
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("commit")
+            reader = self._reader
+            if reader is not None and (reader.in_transaction or self._has_moved(self._reader_file)):
+                self._close_reader()  # a view that was never left is as old as that
+            return place, self._reader or self._open_reader()
+        except sqlite3.Error as error:
+            self._readers.release(place)
+            raise self.translate(error) from error
+        except BaseException:
+            self._readers.release(place)
+            raise
+
+    def leave_reading(self, place: Place) -> None:
+        """Give it back."""
+        reader = self._reader
+        try:
+            if reader is not None and reader.in_transaction:
+                reader.execute("commit")
         except sqlite3.Error as error:
             raise self.translate(error) from error
         finally:
-            shield.down()
+            self._readers.release(place)
 
     def changed(self) -> bool:
-        """Say whether anybody has committed since this was last asked."""
+        """Say whether anybody has committed since this was last asked, or replaced the file."""
         if self.path is None:
             return False
-        with self._reading:
-            try:
-                connection = self._reader or self._open_reader()
-                version = connection.execute("pragma data_version").fetchone()[0]
-            except sqlite3.Error as error:
-                raise self.translate(error) from error
+        place, connection = self.enter_reading(this_frame())
+        try:
+            version = connection.execute("pragma data_version").fetchone()[0]
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+        finally:
+            self._readers.release(place)
         before, self._version = self._version, version
         return bool(version != before)
 
+    # -- the file --------------------------------------------------------------------------------------------
+
     def close(self) -> None:
         """Close what is open."""
-        if not self._line.acquire(self.timeout):
-            raise StoreBusy(f"{self} cannot be closed: other threads of this process kept writing for {self.timeout:g} s.")
+        frame = this_frame()
+        readers = self._readers.acquire(self.timeout, frame)
+        line = None if readers is None else self._line.acquire(self.timeout, frame)
         try:
-            with self._reading:
-                for connection in (self._reader, self._writer):
-                    if connection is not None:
-                        connection.close()
-                self._reader = self._writer = None
-                if self._file_lock is not None:
-                    self._file_lock.close()
+            if line is None:
+                raise StoreBusy(f"{self} cannot be closed: other threads of this process kept using it for {self.timeout:g} s.")
+            self._close_all()
         finally:
-            self._line.release()
+            if line is not None:
+                self._line.release(line)
+            if readers is not None:
+                self._readers.release(readers)
+
+    def _close_all(self) -> None:
+        self._close_reader()
+        self._close_writer()
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+        self._version = -1
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+        if self._file_lock is not None:
+            self._file_lock.close()
 
     def __del__(self) -> None:
-        # Who forgets to close leaves nothing open; in a forked child these are not ours, and were forgotten already.
-        for connection in (getattr(self, "_reader", None), getattr(self, "_writer", None)):
-            if connection is not None:
-                connection.close()
+        # Leaves nothing open; what a forked child has inherited is not its own.
+        if getattr(self, "_pid", None) == os.getpid():
+            for connection in (self._reader, self._writer):
+                if connection is not None:
+                    connection.close()
+
+    def before_fork(self) -> None:
+        """Take our locks and close the connections, so that the child inherits nothing. It does not wait for its own thread.
+
+        If a lock cannot be had in time, the child finds out when it opens the file.
+        """
+        if self._readers.acquire(self.timeout, None) and self._line.acquire(self.timeout, None) and self.path is not None:
+            if self._place is not None:
+                self._clean_up()
+            self._close_all()
+
+    def after_fork_in_parent(self) -> None:
+        """Let the other threads go on."""
+        self._line.leave_fork()
+        self._readers.leave_fork()
 
     def after_fork(self) -> None:
         """Forget what belongs to the parent."""
-        self._lost_in_fork = self.path is None and self._writer is not None
+        self._lost_in_fork = self._lost_in_fork or (self.path is None and self._writer is not None)
         _inherited.extend(c for c in (self._writer, self._reader) if c is not None)
-        self._writer = self._reader = None
-        self._line = FairLock()
-        self._reading = threading.Lock()
         if self._file_lock is not None:
             self._file_lock.close()
+        self._start()
         self.on_fork()
 
     def __str__(self) -> str:
         return "the store in memory" if self.path is None else f"the store {self.path}"
 
-    def translate(self, error: sqlite3.Error) -> StoreError:
+    def translate(self, error: sqlite3.Error, timeout: float | None = None) -> StoreError:
         """Say in one line what happened, why, and what to do."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL:
@@ -178,8 +288,8 @@ class Database:
                 f"{self} is damaged or no SQLite database ({error}). Nothing was written: restore a backup, "
                 "or move the file away to start with an empty store."
             )
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return self._busy(self.timeout)
+        if _is_busy(error):
+            return self._busy(self.timeout if timeout is None else timeout)
         if code == sqlite3.SQLITE_CANTOPEN:
             return StoreUnavailable(f"{self} cannot be opened ({error}): its folder must exist, and this user may write there.")
         return StoreUnavailable(f"{self} failed: {error}. Nothing was written.")
@@ -198,6 +308,14 @@ class Database:
             pid=pid,
         )
 
+    def _crowded(self, timeout: float, line: FairLock) -> StoreBusy:
+        if line.is_in_line():
+            return StoreBusy(
+                f"{self} is in use by this very thread: a signal handler or a __del__ has interrupted it there. "
+                "Nothing was written: hand the work to another thread, or set a flag and do it later."
+            )
+        return StoreBusy(f"{self}: other threads of this process kept it busy for {timeout:g} s. Nothing was written.")
+
     def _lock_file(self, left: float, timeout: float) -> None:
         if self._file_lock is None or self.folder is None:
             return
@@ -212,9 +330,29 @@ class Database:
         if not locked:
             raise self._busy(timeout)
 
-    def _unlock_file(self) -> None:
-        if self._file_lock is not None:
-            self._file_lock.release()
+    def _has_moved(self, opened: _Identity) -> bool:
+        """Say whether the file that we opened is no longer the one with its name, and log that once."""
+        there = self._identity()
+        if there == opened:
+            return False
+        if self._told_of != opened:
+            self._told_of = opened
+            what = "was deleted" if there is None else "was replaced by another file"
+            log.error(
+                "%s %s while this program had it open. Jobs that were only in the old file are gone; "
+                "this program goes on with %s. Stop all programs before you touch the file.",
+                self, what, "a new, empty one" if there is None else "the file that is there now",
+            )  # fmt: skip
+        return True
+
+    def _identity(self) -> _Identity:
+        if self.path is None:
+            return None
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._lost_in_fork:
@@ -222,13 +360,15 @@ class Database:
                 'the store "sqlite://" lives in the memory of the process that opened it, and this is a forked child: '
                 'use a file, such as "sqlite:///jobs.db"'
             )
-        connection = self._connect()
+        connection = self._connect(0.0)
         try:
             if self.path is not None:
                 # For a new file: jobs are small, and a commit writes whole pages.
                 connection.execute("pragma page_size = 2048")
                 connection.execute("pragma journal_mode = wal")
             self.on_open(connection)
+            self._writer_file = self._identity()
+            self._check_locks(self._writer_file)
         except BaseException:
             connection.close()
             raise
@@ -236,21 +376,22 @@ class Database:
         return connection
 
     def _open_reader(self) -> sqlite3.Connection:
-        # Who only looks needs no lock, unless there is nothing to look at yet.
-        connection = self._connect()
+        # Reading alone needs no lock, unless there is nothing to read yet.
+        connection = self._connect(self.timeout)
         try:
             if self._writer is None and not self.is_there(connection):
                 with self.writing:
                     pass
+            self._reader_file = self._identity()
         except BaseException:
             connection.close()
             raise
         self._reader = connection
         return connection
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, timeout: float) -> sqlite3.Connection:
         target = ":memory:" if self.path is None else os.fspath(self.path)
-        connection = sqlite3.connect(target, timeout=self.timeout, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(target, timeout=timeout, isolation_level=None, check_same_thread=False)
         try:
             connection.text_factory = _text
             connection.execute(f"pragma synchronous = {self._synchronous}")
@@ -261,6 +402,21 @@ class Database:
             raise
         return connection
 
+    def _check_locks(self, opened: _Identity) -> None:
+        """Raise StoreUnavailable if this is a forked process in which SQLite holds no lock on the file."""
+        if opened is None or self._file_lock is None or not was_forked() or not self._file_lock.shows_locks():
+            return
+        if not any(has_locks(fd) for fd in _descriptors(opened)):
+            raise StoreUnavailable(
+                f"{self} cannot be used in this process, which was forked while a connection to the file was open: SQLite holds "
+                "no lock here, and other programs would damage what is written. Nothing was written. Close every connection to "
+                "this file before the fork (your own ones too; app.close() closes Laneway's), or start the process anew (spawn)."
+            )
+
+
+#: A file's device and inode.
+_Identity = tuple[int, int] | None
+
 
 class _Writing:
     """`with database.writing as connection:` is one transaction."""
@@ -269,10 +425,40 @@ class _Writing:
         self._database = database
 
     def __enter__(self) -> sqlite3.Connection:
-        return self._database.enter()
+        return self._database.enter(this_frame(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._database.leave(error)
+
+
+class _Reading:
+    """`with database.reading() as connection:` is one consistent view."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> sqlite3.Connection:
+        shield.up()
+        try:
+            self._place, connection = self._database.enter_reading(this_frame(1))
+            connection.execute("begin")
+        except BaseException as error:
+            self._leave(error)
+            raise
+        return connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        try:
+            place = getattr(self, "_place", None)
+            if place is not None:
+                self._database.leave_reading(place)
+        finally:
+            shield.down()
+        if isinstance(error, sqlite3.Error):
+            raise self._database.translate(error) from error
 
 
 def _text(raw: bytes) -> str:
@@ -280,10 +466,40 @@ def _text(raw: bytes) -> str:
     return raw.decode(errors="replace")
 
 
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _descriptors(identity: tuple[int, int]) -> list[int]:
+    """Return the descriptors that this process has of a file."""
+    found: list[int] = []
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            state = os.fstat(fd)
+            if (state.st_dev, state.st_ino) == identity:
+                found.append(fd)
+    return found
+
+
+def _all_databases() -> list[Database]:
+    """In one order for all threads: two of them may fork at once."""
+    return sorted(_open_databases, key=lambda database: database.number)
+
+
+def _before_fork() -> None:
+    for database in _all_databases():
+        database.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for database in _all_databases():
+        database.after_fork_in_parent()
+
+
 def _after_fork_in_child() -> None:
-    for database in list(_open_databases):
+    for database in _all_databases():
         database.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

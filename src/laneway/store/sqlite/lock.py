@@ -5,57 +5,147 @@ queue up before they ask SQLite. Threads of a process wait in line (`FairLock`),
 processes (`FileLock`).
 
 The lock is only about fairness. SQLite's own lock still guards the data, so a deleted lock file harms nobody.
+
+A signal's handler may raise an exception at any line of ours. So `FairLock` needs nobody to clean up: all that it knows is one
+deque, each operation on it is atomic, and a place in it belongs to a frame. If that frame has ended, so has the place.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
+from types import FrameType
 
 if sys.platform != "win32":
     import fcntl
 else:  # SQLite's own lock has to do
     fcntl = None
 
-__all__ = ["FairLock", "FileLock"]
+__all__ = ["FairLock", "FileLock", "Place", "has_locks", "this_frame"]
+
+#: The frame that calls it; with a number, one that many levels further out.
+this_frame = sys._getframe  # pyright: ignore[reportPrivateUsage] - it is documented
+#: How often a waiting thread looks whether the owner of the lock is gone, seconds.
+_LOOK_EVERY = 0.05
+
+
+class Place:
+    """A thread's place in the line of a lock. The first in line has the lock."""
+
+    __slots__ = ("bed", "frame", "thread")
+
+    def __init__(self, frame: FrameType | None) -> None:
+        self.frame = frame  #: what it belongs to; None: it stays until it is released
+        self.thread = threading.get_ident()
+        self.bed: threading.Lock | None = None  #: what its thread sleeps on
+
+    def is_gone(self) -> bool:
+        """Say whether the frame has ended without giving the place back."""
+        if self.frame is None:
+            return False
+        try:
+            self.frame.clear()  # refused while it runs, in whichever thread or greenlet
+        except RuntimeError:
+            return False
+        return True
+
+    def wake(self) -> None:
+        """Let its thread look again."""
+        bed = self.bed
+        if bed is not None and bed.locked():
+            with suppress(RuntimeError):  # somebody else has just done so
+                bed.release()
 
 
 class FairLock:
-    """A lock that is handed over in the order of asking."""
+    """A lock that is handed over in the order of asking, and that an owner cannot take along when it ends."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._held = False
-        self._line: deque[threading.Lock] = deque()
+        self._line: deque[Place] = deque()
 
-    def acquire(self, timeout: float) -> bool:
-        """Take the lock; False if it could not be had in time."""
-        with self._mutex:
-            if not self._held:
-                self._held = True
-                return True
-            turn = threading.Lock()
-            turn.acquire()
-            self._line.append(turn)
-        if turn.acquire(timeout=timeout):
-            return True
-        with self._mutex:
-            if turn in self._line:
-                self._line.remove(turn)
+    def acquire(self, timeout: float, frame: FrameType | None) -> Place | None:
+        """Take the lock for a frame of this thread; None if it could not be had in time.
+
+        A thread that is in line already (a signal's handler or a `__del__` has interrupted it there) gets None at once: it would
+        wait for itself.
+        """
+        place = Place(frame)
+        try:
+            self._line.append(place)
+            if self._line[0] is place or self._wait(place, timeout):
+                return place
+        except BaseException:
+            self.release(place)
+            raise
+        self.release(place)
+        return None
+
+    def release(self, place: Place) -> bool:
+        """Hand the lock on; False if that was done before."""
+        try:
+            self._line.remove(place)
+        except ValueError:
+            return False
+        self._wake_first()
+        return True
+
+    @contextmanager
+    def held(self, frame: FrameType) -> Generator[None]:
+        """Have the lock for the time of a `with` in this frame, for work so short that waiting for it needs no limit."""
+        place = None
+        while place is None:
+            place = self.acquire(1.0, frame)
+            if place is None and self.is_in_line():
+                break  # interrupted in the middle of the same: what this thread was about to do is done twice
+        try:
+            yield
+        finally:
+            if place is not None:
+                self.release(place)
+
+    def is_in_line(self) -> bool:
+        """Say whether this thread has the lock or waits for it."""
+        me = threading.get_ident()
+        return any(place.thread == me for place in list(self._line))
+
+    def leave_fork(self) -> None:
+        """Give back what this thread took for the time of a fork."""
+        me = threading.get_ident()
+        for place in list(self._line):
+            if place.frame is None and place.thread == me:
+                self.release(place)
+
+    def _wait(self, place: Place, timeout: float) -> bool:
+        """Sleep until this place is the first; False if that took too long."""
+        deadline = time.monotonic() + timeout
+        bed = threading.Lock()
+        bed.acquire()
+        place.bed = bed
+        for other in list(self._line):
+            if other is not place and other.thread == place.thread and not other.is_gone():
                 return False
-        return True  # it was handed over in this very moment
+        while (first := self._line[0]) is not place:
+            if first.is_gone():
+                self.release(first)
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            bed.acquire(timeout=min(left, _LOOK_EVERY))
+        return True
 
-    def release(self) -> None:
-        """Hand the lock to who has waited longest."""
-        with self._mutex:
-            if self._line:
-                self._line.popleft().release()
-            else:
-                self._held = False
+    def _wake_first(self) -> None:
+        try:
+            first = self._line[0]
+        except IndexError:
+            return
+        first.wake()
 
 
 class FileLock:
@@ -68,23 +158,23 @@ class FileLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._turn: int | None = None
-        self._write: int | None = None
+        self._turn: FileIO | None = None
+        self._write: FileIO | None = None
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; False if it could not be had in time. Called by one thread at a time."""
         if fcntl is None:
             return True
-        if self._turn is None or self._write is None:
-            self._turn, self._write = self._open("turn"), self._open("write")
-        if _try(self._turn) and _try(self._write):
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
+        turn = self._turn = self._turn or self._open("turn")
+        write = self._write = self._write or self._open("write")
+        if _try(turn) and _try(write):
+            fcntl.flock(turn, fcntl.LOCK_UN)
             return True
         deadline = time.monotonic() + timeout
         try:
-            return _poll(self._turn, deadline) and _poll(self._write, deadline)
+            return _poll(turn, deadline) and _poll(write, deadline)
         finally:
-            fcntl.flock(self._turn, fcntl.LOCK_UN)
+            fcntl.flock(turn, fcntl.LOCK_UN)
 
     def release(self) -> None:
         """Let the next one in."""
@@ -92,13 +182,13 @@ class FileLock:
             fcntl.flock(self._write, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the files.
+        """Close the files, and so let go of whatever was locked.
 
         In a forked child this frees nothing of its parent's, and a dead parent's lock does not live on in the child.
         """
-        for fd in (self._turn, self._write):
-            if fd is not None:
-                os.close(fd)
+        for file in (self._turn, self._write):
+            if file is not None:
+                file.close()
         self._turn = self._write = None
 
     def holder(self) -> int | None:
@@ -114,23 +204,41 @@ class FileLock:
                 return int(fields[4])
         return None
 
-    def _open(self, name: str) -> int:
-        return os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def shows_locks(self) -> bool:
+        """Say whether the system lists the locks that a process has on files of this folder. The files must be open."""
+        if fcntl is None or self._turn is None:
+            return False
+        try:
+            fcntl.lockf(self._turn, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            try:
+                return has_locks(self._turn.fileno())
+            finally:
+                fcntl.lockf(self._turn, fcntl.LOCK_UN)
+        except OSError:
+            return False
+
+    def _open(self, name: str) -> FileIO:
+        return FileIO(self._folder / name, "a+")
 
 
-def _try(fd: int) -> bool:
+def has_locks(fd: int) -> bool:
+    """Say whether Linux lists POSIX locks of this process on an open file."""
+    return "POSIX" in Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="utf-8")
+
+
+def _try(file: FileIO) -> bool:
     assert fcntl is not None  # noqa: S101 - for the type checker
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
-def _poll(fd: int, deadline: float) -> bool:
+def _poll(file: FileIO, deadline: float) -> bool:
     """Lock a file, looking often: who looks less often than the others finds it taken each time."""
     patience = time.monotonic() + 0.1  # nobody who is well holds it longer
-    while not _try(fd):
+    while not _try(file):
         now = time.monotonic()
         if now >= deadline:
             return False

@@ -14,6 +14,7 @@ from laneway.store.failures import KILLED, add_error
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Queue, decode, encode, ripen
 from laneway.store.sqlite.database import Database
+from laneway.store.sqlite.lock import this_frame
 from laneway.store.sqlite.sql import SQL
 
 __all__ = ["KEEP_RUNS", "Row", "Turn"]
@@ -62,7 +63,7 @@ class Turn:
         self._timeout = timeout
 
     def __enter__(self) -> Turn:
-        self.connection: sqlite3.Connection = self._database.enter(self._timeout)
+        self.connection: sqlite3.Connection = self._database.enter(this_frame(1), self._timeout)
         try:
             self._begin()
         except BaseException as error:

@@ -17,6 +17,7 @@ from laneway.config import check_written_url, choose_url
 from laneway.declared import Declared
 from laneway.enqueue import Desk, Draft
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
+from laneway.forks import lock_held_over_forks
 from laneway.handle import JobHandle
 from laneway.hooks import Hooks
 from laneway.inspection import Inspection
@@ -42,6 +43,9 @@ C = TypeVar("C")
 D = TypeVar("D", bound=Declared)
 F = TypeVar("F", bound=Callable[..., object])
 M = TypeVar("M", bound=Middleware | AsyncMiddleware)
+
+#: Held by a thread that opens a store, which imports its modules.
+_opening = lock_held_over_forks()
 
 
 class App:
@@ -101,7 +105,6 @@ class App:
         self._loaded = self._importing = False
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
         self._stores: tuple[Store, Inspect] | None = None
-        self._opening = threading.Lock()
         self._any_call = Signature(_any_call, self.codecs, "app.enqueue", advice="Pass what JSON has.")
 
     # -- the store -------------------------------------------------------------------------------------------
@@ -117,7 +120,7 @@ class App:
         return (self._stores or self._open())[1]
 
     def _open(self) -> tuple[Store, Inspect]:
-        with self._opening:
+        with _opening:
             if self._stores is None:
                 self._stores = open_store(self.url, **self.settings)
             return self._stores
@@ -126,7 +129,7 @@ class App:
         """Use another store from now on than the code says."""
         check_url(url)
         self.close()
-        with self._opening:
+        with _opening:
             self.url, self._stores = url, None
 
     def set_connections(self, connections: int) -> None:
@@ -148,7 +151,7 @@ class App:
 
     def swap_stores(self, stores: tuple[Store, Inspect] | None) -> tuple[Store, Inspect] | None:
         """Use other stores, and return those of before; for tests."""
-        with self._opening:
+        with _opening:
             before, self._stores = self._stores, stores
         return before
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from laneway.errors import DeclarationError
+from laneway.forks import lock_held_over_forks
 from laneway.retry import Retry
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["LOOKING", "Declared", "function_name", "single_parameters"]
 
 
 #: Held by who looks into annotations: msgspec crashes when two threads look into a type for the first time together.
-LOOKING = threading.RLock()
+LOOKING = lock_held_over_forks()
 
 
 class Declared:

@@ -198,11 +198,10 @@ class Bell:
             self._reset()  # a thread of the parent may have stood in line
 
     def _close_sockets(self) -> None:
-        for end in (self._ear, self._mouth):
+        ends, self._ear, self._mouth, self._name = (self._ear, self._mouth), None, None, ""
+        for end in ends:
             if end is not None:
                 end.close()
-        self._ear = self._mouth = None
-        self._name = ""
 
     def _listeners(self) -> list[str]:
         assert self._folder is not None  # noqa: S101 - for the type checker

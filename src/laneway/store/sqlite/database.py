@@ -230,17 +230,17 @@ class Database:
         self._close_writer()
 
     def _close_reader(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-        self._reader = None
+        reader, self._reader = self._reader, None
         self._version = -1
+        if reader is not None:
+            reader.close()
 
     def _close_writer(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
+        writer, self._writer = self._writer, None
         if self._file_lock is not None:
             self._file_lock.close()
+        if writer is not None:
+            writer.close()
 
     def __del__(self) -> None:
         # Leaves nothing open; what a forked child has inherited is not its own.

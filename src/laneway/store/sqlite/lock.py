@@ -92,7 +92,8 @@ class FairLock:
             self._line.remove(place)
         except ValueError:
             return False
-        self._wake_first()
+        for first in list(self._line)[:1]:
+            first.wake()
         return True
 
     @contextmanager
@@ -140,13 +141,6 @@ class FairLock:
             bed.acquire(timeout=min(left, _LOOK_EVERY))
         return True
 
-    def _wake_first(self) -> None:
-        try:
-            first = self._line[0]
-        except IndexError:
-            return
-        first.wake()
-
 
 class FileLock:
     """A lock between processes in which nobody can overtake the next in line.
@@ -186,10 +180,13 @@ class FileLock:
 
         In a forked child this frees nothing of its parent's, and a dead parent's lock does not live on in the child.
         """
-        for file in (self._turn, self._write):
+        files, self._turn, self._write = (self._turn, self._write), None, None
+        for file in files:
             if file is not None:
                 file.close()
-        self._turn = self._write = None
+
+    def __del__(self) -> None:
+        self.close()
 
     def holder(self) -> int | None:
         """Return the pid of who holds the lock, where the system tells."""

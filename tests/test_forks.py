@@ -102,7 +102,7 @@ def intact(file_url: str) -> bool:
 LOOKS = """
 def somebody_looks():
     # A program that has the file to itself for a moment, as it believes, clears the log away when it closes.
-    look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('select count(*) from sqlite_schema').fetchall(); c.close()"
+    look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('pragma schema_version').fetchall(); c.close()"
     subprocess.run([sys.executable, "-c", look, path], check=True)
 """
 

@@ -667,6 +667,114 @@ def test_memory_does_not_go_along_with_a_fork() -> None:
     store.close()
 
 
+# -- a file that is not there any more -----------------------------------------------------------------------
+
+
+def away(path: Path, how: str) -> None:
+    """Take a store's file away, or put another in its place."""
+    if how == "replaced":
+        other = SQLiteStore(path.with_name("other.db"))
+        other.push([job("restored")])
+        other.close()
+    for name in ("jobs.db", "jobs.db-wal", "jobs.db-shm"):
+        path.with_name(name).unlink(missing_ok=True)
+    if how == "all deleted":
+        shutil.rmtree(path.with_name("jobs.db-sync"))
+    if how == "replaced":
+        path.with_name("other.db").rename(path)
+
+
+@pytest.mark.parametrize("how", ["deleted", "all deleted", "replaced"])
+def test_programs_meet_again_in_the_file_that_is_there_now(
+    store: SQLiteStore, opened: Callable[..., SQLiteStore], path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = opened()
+    store.push([job("old")])
+    assert worker.exchange("w", [], WANT, 1).claims
+    SQLiteInspect(store).counts()
+    away(path, how)
+
+    assert store.push([job("new")]) == [None]
+
+    claims = worker.exchange("w", [], WANT, 10).claims
+    assert [claim.job.id for claim in claims] == (["restored", "new"] if how == "replaced" else ["new"])
+    assert SQLiteInspect(store).counts()["running"] == len(claims)
+    assert worker.exchange("w", [Settled(claim, Done()) for claim in claims], [], 0).refused == []
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(told) == 2  # each program once
+    assert ("was replaced" if how == "replaced" else "was deleted") in told[0]
+    assert "was replaced" in told[1]  # by the one that the first program has made, or by the other
+    assert sql(path, "pragma integrity_check") == [("ok",)]
+
+
+@pytest.mark.parametrize("how", ["deleted", "all deleted", "replaced"])
+def test_a_worker_that_waits_notices_that_its_file_is_gone(
+    store: SQLiteStore, opened: Callable[..., SQLiteStore], path: Path, how: str
+) -> None:
+    worker = opened()
+    worker.exchange("w", [], WANT, 1)
+    while worker.wait(0):
+        pass
+    woken = threading.Event()
+
+    def wait() -> None:
+        if worker.wait(30):
+            woken.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    away(path, how)
+
+    thread.join(10)
+    assert woken.is_set()
+    store.push([job("new")])
+    assert "new" in [claim.job.id for claim in worker.exchange("w", [], WANT, 10).claims]
+    while worker.wait(0):
+        pass
+    store.push([job("newer")])
+    assert worker.wait(0.2)  # by the bell, which has a name in the new folder: without it, looking takes longer
+
+
+def test_a_beat_and_a_look_notice_a_file_that_was_replaced(
+    store: SQLiteStore, opened: Callable[..., SQLiteStore], path: Path
+) -> None:
+    store.push([job("old")])
+    assert SQLiteInspect(store).counts()["ready"] == 1
+    away(path, "replaced")
+
+    store.beat([WorkerInfo("w")])
+
+    assert [one.id for one in SQLiteInspect(store).workers()] == ["w"]
+    assert [one.id for one in SQLiteInspect(opened()).workers()] == ["w"]
+
+
+# -- a stranger holds the file ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opened_before", [True, False], ids=["opened", "new"])
+@pytest.mark.parametrize("lock", ["immediate", "exclusive"])
+def test_an_enqueue_waits_no_longer_than_it_may_for_a_stranger(path: Path, opened_before: bool, lock: str) -> None:
+    first = SQLiteStore(path)
+    first.push([job()])
+    first.close()
+    store = SQLiteStore(path, enqueue_timeout=0.5)
+    if opened_before:
+        store.push([job()])
+    stranger = sqlite3.connect(path, isolation_level=None)
+    stranger.execute(f"begin {lock}")
+
+    began = time.monotonic()
+    with pytest.raises(StoreBusy, match=r"for more than 0\.5 s"):
+        store.push([job()])
+    took = time.monotonic() - began
+
+    stranger.execute("rollback")
+    assert took < 2.5  # five seconds for each statement, before
+    assert store.push([job()]) == [None]
+    stranger.close()
+    store.close()
+
+
 # -- lock and bell -------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -124,9 +124,10 @@ def test_a_store_stays_usable_whatever_line_is_interrupted(
             tracer = lines_of(lambda: verb(store), at)
             try:
                 # A thread of the same program that comes first, in every second turn.
-                uses = [lambda: use(store), lambda: pool.submit(use, store).result()]
-                for one in uses if at % 2 else reversed(uses):
-                    one()
+                if at % 2:
+                    pool.submit(use, store).result()
+                use(store)
+                pool.submit(use, store).result()
                 use(other)
             except StoreBusy as error:
                 pytest.fail(f"interrupted at {tracer.where}: {error}")
@@ -202,27 +203,26 @@ def test_a_signal_while_waiting_in_line_leaves_no_dead_waiter(tmp_path: Path) ->
 def test_an_enqueue_in_a_signal_handler_that_interrupts_a_write_fails_at_once(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path / 'jobs.db'}")
     app.enqueue("first")
-    told: list[object] = []
+    refused: list[tuple[str, float]] = []
 
     def handler(_: int, __: FrameType | None) -> None:
         began = time.monotonic()
         try:
-            told.append(app.enqueue("handler"))
+            app.enqueue("handler")
         except StoreBusy as error:
-            told.append((str(error), time.monotonic() - began))
+            refused.append((str(error), time.monotonic() - began))
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with app.store.turn():  # type: ignore[attr-defined]
+        with cast("SQLiteStore", app.store).turn():
             signal.raise_signal(signal.SIGUSR1)
         signal.raise_signal(signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)
 
-    (why, took), accepted = told  # type: ignore[misc]
+    ((why, took),) = refused
     assert "signal handler" in why
-    assert took < 1
-    assert accepted.id  # type: ignore[has-type]
+    assert took < 1  # it does not wait for the interrupted write, which cannot end meanwhile
     assert app.inspect.counts()["ready"] == 2
     app.close()
 

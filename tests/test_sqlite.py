@@ -33,13 +33,14 @@ from laneway.errors import (
     StoreUnavailable,
 )
 from laneway.job import Claim, Gather, Job, lane_id, new_id
+from laneway.locks import FairLock, this_frame
 from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Slot, Want, WorkerInfo
 from laneway.store.failures import LONG
 from laneway.store.inspect import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
 from laneway.store.sqlite.bell import Bell
-from laneway.store.sqlite.lock import FairLock, FileLock, this_frame
+from laneway.store.sqlite.lock import FileLock
 from laneway.store.sqlite.sql import SQL
 
 WANT = [Want("default", 100)]

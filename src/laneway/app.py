@@ -17,10 +17,10 @@ from laneway.config import check_written_url, choose_url
 from laneway.declared import Declared
 from laneway.enqueue import Desk, Draft
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
-from laneway.forks import lock_held_over_forks
 from laneway.handle import JobHandle
 from laneway.hooks import Hooks
 from laneway.inspection import Inspection
+from laneway.locks import lock_held_over_forks, this_frame
 from laneway.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.options import CollectorOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.settings import UNSAID, Settings
@@ -120,16 +120,17 @@ class App:
         return (self._stores or self._open())[1]
 
     def _open(self) -> tuple[Store, Inspect]:
-        with _opening:
+        with _opening.held(this_frame()):
             if self._stores is None:
-                self._stores = open_store(self.url, **self.settings)
+                made = open_store(self.url, **self.settings)
+                self._stores = self._stores or made  # a signal's handler may have been here meanwhile
             return self._stores
 
     def use_store(self, url: str) -> None:
         """Use another store from now on than the code says."""
         check_url(url)
         self.close()
-        with _opening:
+        with _opening.held(this_frame()):
             self.url, self._stores = url, None
 
     def set_connections(self, connections: int) -> None:
@@ -151,7 +152,7 @@ class App:
 
     def swap_stores(self, stores: tuple[Store, Inspect] | None) -> tuple[Store, Inspect] | None:
         """Use other stores, and return those of before; for tests."""
-        with _opening:
+        with _opening.held(this_frame()):
             before, self._stores = self._stores, stores
         return before
 

@@ -23,6 +23,7 @@ from laneway.errors import BadArguments, DeclarationError, PayloadTooLarge
 from laneway.handle import LaneHandle
 from laneway.instant import micros
 from laneway.job import LaneClaim, check_queue
+from laneway.locks import this_frame
 from laneway.options import LaneOptions, check_lane_options
 from laneway.signature import annotation, change, check_type, hints_of, is_loose
 from laneway.task import Bound
@@ -99,7 +100,7 @@ class AnyCollector(Declared, Generic[T, C]):
     def payload(self) -> _PayloadType:
         """How payloads travel."""
         if self._payload is None:
-            with LOOKING:
+            with LOOKING.held(this_frame()):
                 self._payload = self._payload or self._look()
         return self._payload
 

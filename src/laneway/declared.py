@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from laneway.errors import DeclarationError
-from laneway.forks import lock_held_over_forks
+from laneway.locks import lock_held_over_forks
 from laneway.retry import Retry
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from laneway.enqueue import AnyDraft, Draft, LaneDraft
 from laneway.errors import BadArguments, BadOption, DeclarationError
 from laneway.handle import JobHandle
 from laneway.job import Job, new_ids
+from laneway.locks import this_frame
 from laneway.options import JobOptions, check_job_options
 from laneway.signature import Signature
 from laneway.store.contract import Slot
@@ -204,7 +205,7 @@ class Task(Declared, Generic[P, C, R]):
     def signature(self) -> Signature:
         """The task's parameters, ready to pack and unpack calls."""
         if self._signature is None:
-            with LOOKING:
+            with LOOKING.held(this_frame()):
                 self._signature = self._signature or Signature(self.function, self.app.codecs, self.name)
         return self._signature
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from laneway.job import new_id
-from laneway.store.sqlite.lock import FairLock, this_frame
+from laneway.locks import FairLock, this_frame
 
 __all__ = ["Bell"]
 

@@ -31,7 +31,8 @@ from types import FrameType, TracebackType
 from laneway import shield
 from laneway.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from laneway.kernel import was_forked
-from laneway.store.sqlite.lock import FairLock, FileLock, Place, has_locks, this_frame
+from laneway.locks import FairLock, Place, around_forks, this_frame
+from laneway.store.sqlite.lock import FileLock, has_locks
 
 __all__ = ["Database"]
 
@@ -71,6 +72,7 @@ class Database:
         self._reader: sqlite3.Connection | None = None
         self._writer_file: _Identity = None
         self._reader_file: _Identity = None
+        self._writer_closes = self._reader_closes = False  # closing has begun, and may have been interrupted
         self._version = -1
         self._line = FairLock()
         self._readers = FairLock()  # taken before the line, where both are
@@ -96,9 +98,9 @@ class Database:
             raise self._crowded(timeout, self._line)
         try:
             if self._place is not None:
-                self._clean_up()
+                self._clean_up()  # of one that was never left
             self._place = place
-            if self._writer is not None and self._has_moved(self._writer_file):
+            if self._writer_closes or (self._writer is not None and self._has_moved(self._writer_file)):
                 self._close_writer()
             self._lock_file(max(end - time.monotonic(), 0), timeout)
             return self._begin(end)
@@ -151,7 +153,7 @@ class Database:
     def _clean_up(self) -> None:
         """Leave no transaction open and no file locked."""
         # After an error SQLite may have rolled back by itself.
-        if self._writer is not None and self._writer.in_transaction:
+        if self._writer is not None and not self._writer_closes and self._writer.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.execute("rollback")
         if self._file_lock is not None:
@@ -173,7 +175,7 @@ class Database:
             raise self._crowded(self.timeout, self._readers)
         try:
             reader = self._reader
-            if reader is not None and (reader.in_transaction or self._has_moved(self._reader_file)):
+            if self._reader_closes or (reader is not None and (reader.in_transaction or self._has_moved(self._reader_file))):
                 self._close_reader()  # a view that was never left is as old as that
             return place, self._reader or self._open_reader()
         except sqlite3.Error as error:
@@ -230,17 +232,21 @@ class Database:
         self._close_writer()
 
     def _close_reader(self) -> None:
-        reader, self._reader = self._reader, None
+        self._reader_closes = True
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
         self._version = -1
-        if reader is not None:
-            reader.close()
+        self._reader_closes = False
 
     def _close_writer(self) -> None:
-        writer, self._writer = self._writer, None
+        self._writer_closes = True
         if self._file_lock is not None:
             self._file_lock.close()
-        if writer is not None:
-            writer.close()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+        self._writer_closes = False
 
     def __del__(self) -> None:
         # Leaves nothing open; what a forked child has inherited is not its own.
@@ -249,12 +255,15 @@ class Database:
                 if connection is not None:
                     connection.close()
 
-    def before_fork(self) -> None:
+    def before_fork(self, end: float, frame: FrameType) -> None:
         """Take our locks and close the connections, so that the child inherits nothing. It does not wait for its own thread.
 
         If a lock cannot be had in time, the child finds out when it opens the file.
         """
-        if self._readers.acquire(self.timeout, None) and self._line.acquire(self.timeout, None) and self.path is not None:
+        for lock in (self._readers, self._line):
+            if not lock.enter_fork(min(end, time.monotonic() + self.timeout), frame):
+                return
+        if self.path is not None:
             if self._place is not None:
                 self._clean_up()
             self._close_all()
@@ -486,9 +495,9 @@ def _all_databases() -> list[Database]:
     return sorted(_open_databases, key=lambda database: database.number)
 
 
-def _before_fork() -> None:
+def _before_fork(end: float, frame: FrameType) -> None:
     for database in _all_databases():
-        database.before_fork()
+        database.before_fork(end, frame)
 
 
 def _after_fork_in_parent() -> None:
@@ -501,5 +510,4 @@ def _after_fork_in_child() -> None:
         database.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+around_forks(_before_fork, _after_fork_in_parent, _after_fork_in_child)

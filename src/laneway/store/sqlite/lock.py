@@ -5,141 +5,21 @@ queue up before they ask SQLite. Threads of a process wait in line (`FairLock`),
 processes (`FileLock`).
 
 The lock is only about fairness. SQLite's own lock still guards the data, so a deleted lock file harms nobody.
-
-A signal's handler may raise an exception at any line of ours. So `FairLock` needs nobody to clean up: all that it knows is one
-deque, each operation on it is atomic, and a place in it belongs to a frame. If that frame has ended, so has the place.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from types import FrameType
 
 if sys.platform != "win32":
     import fcntl
 else:  # SQLite's own lock has to do
     fcntl = None
 
-__all__ = ["FairLock", "FileLock", "Place", "has_locks", "this_frame"]
-
-#: The frame that calls it; with a number, one that many levels further out.
-this_frame = sys._getframe  # pyright: ignore[reportPrivateUsage] - it is documented
-#: How often a waiting thread looks whether the owner of the lock is gone, seconds.
-_LOOK_EVERY = 0.05
-
-
-class Place:
-    """A thread's place in the line of a lock. The first in line has the lock."""
-
-    __slots__ = ("bed", "frame", "thread")
-
-    def __init__(self, frame: FrameType | None) -> None:
-        self.frame = frame  #: what it belongs to; None: it stays until it is released
-        self.thread = threading.get_ident()
-        self.bed: threading.Lock | None = None  #: what its thread sleeps on
-
-    def is_gone(self) -> bool:
-        """Say whether the frame has ended without giving the place back."""
-        if self.frame is None:
-            return False
-        try:
-            self.frame.clear()  # refused while it runs, in whichever thread or greenlet
-        except RuntimeError:
-            return False
-        return True
-
-    def wake(self) -> None:
-        """Let its thread look again."""
-        bed = self.bed
-        if bed is not None and bed.locked():
-            with suppress(RuntimeError):  # somebody else has just done so
-                bed.release()
-
-
-class FairLock:
-    """A lock that is handed over in the order of asking, and that an owner cannot take along when it ends."""
-
-    def __init__(self) -> None:
-        self._line: deque[Place] = deque()
-
-    def acquire(self, timeout: float, frame: FrameType | None) -> Place | None:
-        """Take the lock for a frame of this thread; None if it could not be had in time.
-
-        A thread that is in line already (a signal's handler or a `__del__` has interrupted it there) gets None at once: it would
-        wait for itself.
-        """
-        place = Place(frame)
-        try:
-            self._line.append(place)
-            if self._line[0] is place or self._wait(place, timeout):
-                return place
-        except BaseException:
-            self.release(place)
-            raise
-        self.release(place)
-        return None
-
-    def release(self, place: Place) -> bool:
-        """Hand the lock on; False if that was done before."""
-        try:
-            self._line.remove(place)
-        except ValueError:
-            return False
-        for first in list(self._line)[:1]:
-            first.wake()
-        return True
-
-    @contextmanager
-    def held(self, frame: FrameType) -> Generator[None]:
-        """Have the lock for the time of a `with` in this frame, for work so short that waiting for it needs no limit."""
-        place = None
-        while place is None:
-            place = self.acquire(1.0, frame)
-            if place is None and self.is_in_line():
-                break  # interrupted in the middle of the same: what this thread was about to do is done twice
-        try:
-            yield
-        finally:
-            if place is not None:
-                self.release(place)
-
-    def is_in_line(self) -> bool:
-        """Say whether this thread has the lock or waits for it."""
-        me = threading.get_ident()
-        return any(place.thread == me for place in list(self._line))
-
-    def leave_fork(self) -> None:
-        """Give back what this thread took for the time of a fork."""
-        me = threading.get_ident()
-        for place in list(self._line):
-            if place.frame is None and place.thread == me:
-                self.release(place)
-
-    def _wait(self, place: Place, timeout: float) -> bool:
-        """Sleep until this place is the first; False if that took too long."""
-        deadline = time.monotonic() + timeout
-        bed = threading.Lock()
-        bed.acquire()
-        place.bed = bed
-        for other in list(self._line):
-            if other is not place and other.thread == place.thread and not other.is_gone():
-                return False
-        while (first := self._line[0]) is not place:
-            if first.is_gone():
-                self.release(first)
-                continue
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            bed.acquire(timeout=min(left, _LOOK_EVERY))
-        return True
+__all__ = ["FileLock", "has_locks"]
 
 
 class FileLock:
@@ -159,8 +39,16 @@ class FileLock:
         """Take the lock; False if it could not be had in time. Called by one thread at a time."""
         if fcntl is None:
             return True
-        turn = self._turn = self._turn or self._open("turn")
-        write = self._write = self._write or self._open("write")
+        try:
+            return self._acquire(timeout)
+        except BaseException:
+            self.close()  # whatever was locked already
+            raise
+
+    def _acquire(self, timeout: float) -> bool:
+        assert fcntl is not None  # noqa: S101 - for the type checker
+        turn = self._turn = self._open("turn", self._turn)
+        write = self._write = self._open("write", self._write)
         if _try(turn) and _try(write):
             fcntl.flock(turn, fcntl.LOCK_UN)
             return True
@@ -172,7 +60,7 @@ class FileLock:
 
     def release(self) -> None:
         """Let the next one in."""
-        if fcntl is not None and self._write is not None:
+        if fcntl is not None and self._write is not None and not self._write.closed:
             fcntl.flock(self._write, fcntl.LOCK_UN)
 
     def close(self) -> None:
@@ -180,10 +68,10 @@ class FileLock:
 
         In a forked child this frees nothing of its parent's, and a dead parent's lock does not live on in the child.
         """
-        files, self._turn, self._write = (self._turn, self._write), None, None
-        for file in files:
+        for file in (self._turn, self._write):
             if file is not None:
                 file.close()
+        self._turn = self._write = None
 
     def __del__(self) -> None:
         self.close()
@@ -214,8 +102,8 @@ class FileLock:
         except OSError:
             return False
 
-    def _open(self, name: str) -> FileIO:
-        return FileIO(self._folder / name, "a+")
+    def _open(self, name: str, opened: FileIO | None) -> FileIO:
+        return FileIO(self._folder / name, "a+") if opened is None or opened.closed else opened
 
 
 def has_locks(fd: int) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from laneway.locks import this_frame
 from laneway.outcome import ErrorInfo
 from laneway.store.failures import KILLED, add_error
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Queue, decode, encode, ripen
 from laneway.store.sqlite.database import Database
-from laneway.store.sqlite.lock import this_frame
 from laneway.store.sqlite.sql import SQL
 
 __all__ = ["KEEP_RUNS", "Row", "Turn"]

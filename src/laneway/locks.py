@@ -1,0 +1,188 @@
+"""Locks that outlive exceptions and forks.
+
+A signal's handler may raise an exception at any line of ours, also between taking a lock and the `try` that would give it back.
+So a `FairLock` needs nobody to clean up: all that it knows is one deque, each operation on it is atomic, and a place in it
+belongs to a frame. If that frame has ended, so has the place.
+
+A forked child has only the thread that forked: a lock that another thread held would stay locked in it for ever. So what the
+child needs is taken before a fork, and let go on both sides.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+__all__ = ["FairLock", "Place", "around_forks", "lock_held_over_forks", "this_frame"]
+
+#: The frame that calls it; with a number, one that many levels further out.
+this_frame = sys._getframe  # pyright: ignore[reportPrivateUsage] - it is documented
+#: How often a waiting thread looks whether the owner of the lock is gone, seconds.
+_LOOK_EVERY = 0.05
+#: How long a fork waits at the most for other threads, seconds.
+_FORK_WAITS = 10.0
+
+
+class Place:
+    """A thread's place in the line of a lock. The first in line has the lock."""
+
+    __slots__ = ("bed", "forks", "frame", "thread")
+
+    def __init__(self, frame: FrameType, forks: bool) -> None:
+        self.frame = frame  #: what it belongs to
+        self.forks = forks  #: it is for the time of a fork
+        self.thread = threading.get_ident()
+        self.bed: threading.Lock | None = None  #: what its thread sleeps on
+
+    def is_gone(self) -> bool:
+        """Say whether the frame has ended without giving the place back."""
+        try:
+            self.frame.clear()  # refused while it runs, in whichever thread or greenlet
+        except RuntimeError:
+            return False
+        return True
+
+    def wake(self) -> None:
+        """Let its thread look again."""
+        bed = self.bed
+        if bed is not None and bed.locked():
+            with suppress(RuntimeError):  # somebody else has just done so
+                bed.release()
+
+
+class FairLock:
+    """A lock that is handed over in the order of asking, and that an owner cannot take along when it ends."""
+
+    def __init__(self) -> None:
+        self._line: deque[Place] = deque()
+
+    def acquire(self, timeout: float, frame: FrameType, *, forks: bool = False) -> Place | None:
+        """Take the lock for a frame of this thread; None if it could not be had in time.
+
+        A thread that is in line already (a signal's handler or a `__del__` has interrupted it there) gets None at once: it would
+        wait for itself.
+        """
+        place = Place(frame, forks)
+        try:
+            self._line.append(place)
+            if self._line[0] is place or self._wait(place, timeout):
+                return place
+        except BaseException:
+            self.release(place)
+            raise
+        self.release(place)
+        return None
+
+    def release(self, place: Place) -> bool:
+        """Hand the lock on; False if that was done before."""
+        try:
+            self._line.remove(place)
+        except ValueError:
+            return False
+        for first in list(self._line)[:1]:
+            first.wake()
+        return True
+
+    @contextmanager
+    def held(self, frame: FrameType) -> Generator[None]:
+        """Have the lock for the time of a `with` in this frame, for work so short that waiting for it needs no limit."""
+        place = None
+        while place is None:
+            place = self.acquire(1.0, frame)
+            if place is None and self.is_in_line():
+                break  # interrupted in the middle of the same: what this thread was about to do is done twice
+        try:
+            yield
+        finally:
+            if place is not None:
+                self.release(place)
+
+    def is_in_line(self) -> bool:
+        """Say whether this thread has the lock or waits for it."""
+        me = threading.get_ident()
+        return any(place.thread == me for place in list(self._line))
+
+    def enter_fork(self, end: float, frame: FrameType) -> bool:
+        """Have the lock until `leave_fork`, for a frame that forks; False if it could not be had in time."""
+        me = threading.get_ident()
+        if any(place.forks and place.thread == me for place in list(self._line)[:1]):
+            return True
+        self.leave_fork()  # where it was interrupted while it waited
+        return self.acquire(max(end - time.monotonic(), 0), frame, forks=True) is not None
+
+    def leave_fork(self) -> None:
+        """Give back what this thread took for the time of a fork."""
+        me = threading.get_ident()
+        for place in list(self._line):
+            if place.forks and place.thread == me:
+                self.release(place)
+
+    def reset(self) -> None:
+        """Be free, in a forked child: nobody who was in line is there."""
+        self._line = deque()
+
+    def _wait(self, place: Place, timeout: float) -> bool:
+        """Sleep until this place is the first; False if that took too long."""
+        deadline = time.monotonic() + timeout
+        bed = threading.Lock()
+        bed.acquire()
+        place.bed = bed
+        for other in list(self._line):
+            if other is not place and other.thread == place.thread and not other.is_gone():
+                return False
+        while (first := self._line[0]) is not place:
+            if first.is_gone():
+                self.release(first)
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            bed.acquire(timeout=min(left, _LOOK_EVERY))
+        return True
+
+
+def lock_held_over_forks() -> FairLock:
+    """Make a lock for moments in which no other thread may fork: an import under way, say, would never end in the child."""
+    lock = FairLock()
+
+    def enter(end: float, frame: FrameType) -> None:
+        lock.enter_fork(end, frame)
+
+    around_forks(enter, lock.leave_fork, lock.reset)
+    return lock
+
+
+def around_forks(before: Callable[[float, FrameType], None], in_parent: Callable[[], None], in_child: Callable[[], None]) -> None:
+    """Have functions called around each fork; the first hears until when it may take, and which frame forks.
+
+    Python prints what a signal's handler raises in such a function, and goes on with the fork. So what is interrupted is done anew.
+    A handler is most likely to run at the first line, before anything can be caught there: so each function is registered twice,
+    and must do no harm when it is called again.
+    """
+    if hasattr(os, "register_at_fork"):
+        for _ in range(2):
+            os.register_at_fork(
+                before=_insisting(before), after_in_parent=_insisting(lambda _, __: in_parent()), after_in_child=in_child
+            )
+
+
+def _insisting(work: Callable[[float, FrameType], None]) -> Callable[[], None]:
+    def hook() -> None:
+        end = time.monotonic() + _FORK_WAITS
+        interrupted: BaseException | None = None
+        while interrupted is None or time.monotonic() < end:
+            try:
+                work(end, this_frame(1))
+                break
+            except BaseException as error:  # noqa: BLE001 - raised again when the work is done
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
+    return hook

@@ -1,0 +1,167 @@
+"""A program that threads, forks and signals tear at while it enqueues; and a worker for its jobs. Run by test_storm.py.
+
+Arguments: `enqueue` or `work`, the store's URL, a file for evidence, how many seconds, a seed.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from types import FrameType
+
+from laneway import App, Worker
+from laneway.errors import StoreBusy, StoreUnavailable
+
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads is what this program is about
+
+_, ROLE, URL, EVIDENCE, SECONDS, SEED = sys.argv
+END = time.time() + float(SECONDS)
+
+app = App(URL, enqueue_timeout=30)
+evidence = os.open(EVIDENCE, os.O_WRONLY | os.O_APPEND)
+chance = random.Random(SEED)  # noqa: S311 - a storm is no secret
+
+
+class Interrupt(BaseException):
+    """What the handler raises."""
+
+
+def tell(what: str, text: object) -> None:
+    os.write(evidence, f"{what} {text}\n".encode())
+
+
+@app.task
+def work() -> None:
+    from laneway import current_job  # noqa: PLC0415 - only a worker needs it
+
+    tell("done", current_job().id)
+
+
+def enqueue() -> None:
+    tell("accepted", work.enqueue().id)
+
+
+def look() -> None:
+    app.inspect.counts()
+
+
+def strike(_: int, __: FrameType | None) -> None:
+    if chance.random() < 0.5:
+        raise Interrupt
+    signal.setitimer(signal.ITIMER_REAL, 10 ** chance.uniform(-4, -2.3))
+    try:
+        enqueue()
+    except StoreBusy as error:
+        if "this very thread" not in str(error):
+            raise
+
+
+def watch(seconds: float) -> None:
+    """Tell where this process hangs, should it."""
+
+    def look_after() -> None:
+        time.sleep(seconds)
+        tell("error", f"process {os.getpid()} hangs")
+        faulthandler.dump_traceback()
+        os._exit(3)
+
+    threading.Thread(target=look_after, daemon=True).start()
+
+
+def in_child() -> None:
+    if os.fork():
+        return
+    code = 1
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        watch(60)
+        for _ in range(chance.randrange(5)):
+            enqueue()
+        code = 0
+    except StoreUnavailable as error:
+        # The handler interrupted what we do before a fork: then a child must be refused.
+        tell("refused" if "forked" in str(error) else "error", error)
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - a child must tell and end
+        tell("error", f"in a child: {type(error).__name__}: {error}")
+    finally:
+        os._exit(code)
+
+
+def hand_on() -> None:
+    """End, and go on in a child, as a daemon does that forks twice."""
+    if os.fork():
+        os._exit(0)
+    start_threads()
+
+
+def start_threads() -> None:
+    watch(END - time.time() + 60)
+    for _ in range(3):
+        threading.Thread(target=beside, daemon=True).start()
+
+
+def beside() -> None:
+    try:
+        while time.time() < END:
+            enqueue()
+            look()
+    except BaseException as error:  # noqa: BLE001 - a thread must tell
+        tell("refused" if "forked" in str(error) else "error", f"in a thread: {type(error).__name__}: {error}")
+
+
+def storm() -> None:
+    enqueue()  # imports what it needs: an import that is interrupted is Python's trouble
+    look()
+    signal.signal(signal.SIGALRM, strike)
+    start_threads()
+    while time.time() < END:
+        try:
+            move()
+        except Interrupt:
+            tell("interrupted", "")
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    last = threading.Thread(target=enqueue)
+    last.start()
+    last.join(60)
+    enqueue()
+    tell("ended", os.getpid())
+
+
+MOVES: list[Callable[[], None]] = [enqueue] * 20 + [look] * 5 + [in_child] * 4 + [hand_on]
+
+
+def move() -> None:
+    try:
+        while time.time() < END:
+            signal.setitimer(signal.ITIMER_REAL, 10 ** chance.uniform(-5, -2.3))
+            chance.choice(MOVES)()
+            reap()
+    except StoreUnavailable as error:
+        tell("refused" if "forked" in str(error) else "error", error)
+        if "forked" in str(error):  # this process is a child that goes on, and must not
+            tell("ended", os.getpid())
+            os._exit(0)
+
+
+def reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+if __name__ == "__main__":
+    if ROLE == "work":
+        Worker(app, slots=2).run()
+    else:
+        storm()
+        os._exit(0)

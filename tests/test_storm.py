@@ -1,0 +1,102 @@
+"""Threads, forks and signals at random, on every store: nothing is lost, nothing damaged, nobody locked out."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import redisbench
+from conftest import SOAK
+from laneway import App
+
+SECONDS = 300.0 if SOAK else 4.0
+PROGRAM = str(Path(__file__).with_name("storm_program.py"))
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    options = "timeout=30"
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'jobs.db'}?{options}"
+    return f"{redisbench.emptied().url}?{options}"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(SECONDS + 200)
+def test_forks_signals_and_threads_lose_nothing_and_lock_nobody_out(url: str, tmp_path: Path) -> None:
+    evidence = tmp_path / "evidence"
+    evidence.touch()
+    seed = random.randrange(10**6)  # noqa: S311 - said below, so that a failure can be repeated
+    ended, lives = os.pipe()
+
+    def start(role: str, seed: int, *fds: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, PROGRAM, role, url, str(evidence), str(SECONDS), str(seed)], pass_fds=fds)
+
+    storms = [start("enqueue", seed, lives), start("enqueue", seed + 1, lives)]
+    os.close(lives)
+    worker = start("work", seed)
+    # The pipe ends with the last child of the storms. Until then the worker is killed now and then.
+    while not select.select([ended], [], [], min(1.0, SECONDS / 4))[0]:
+        worker.kill()
+        worker.wait()
+        clear_log_away(url)
+        worker = start("work", seed)
+    os.close(ended)
+    worker.terminate()
+    worker.wait(60)
+    for storm in storms:
+        storm.wait()
+
+    lines = [line.partition(" ") for line in evidence.read_text().splitlines()]
+    told: dict[str, list[str]] = {what: [rest for one, _, rest in lines if one == what] for what, _, _ in lines}
+    summary = f"seed {seed}: { {what: len(rest) for what, rest in told.items()} }"
+    accepted, done, left = set(told["accepted"]), set(told["done"]), in_store(url)
+    assert told.get("error", []) == [], summary
+    assert len(told["ended"]) >= 2
+    assert len(told["interrupted"]) > 10
+    assert len(accepted) > 100
+    assert sorted(accepted - done - left) == []
+    assert is_intact(url)
+
+
+def clear_log_away(url: str) -> None:
+    """Use the file as a program does that has it to itself, as it believes: it clears the log away when it closes."""
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(file_of(url), timeout=30)
+        connection.execute("pragma schema_version").fetchall()
+        connection.close()
+
+
+def in_store(url: str) -> set[str]:
+    app = App(url)
+    try:
+        found, after = set[str](), None
+        while True:
+            page = app.inspect.jobs(limit=10_000, after=after)
+            found.update(job.id for job in page)
+            after = page.next
+            if after is None:
+                return found
+    finally:
+        app.close()
+
+
+def is_intact(url: str) -> bool:
+    if not url.startswith("sqlite"):
+        return True
+    connection = sqlite3.connect(file_of(url))
+    try:
+        return connection.execute("pragma integrity_check").fetchall() == [("ok",)]
+    finally:
+        connection.close()
+
+
+def file_of(url: str) -> str:
+    return url.removeprefix("sqlite:///").partition("?")[0]

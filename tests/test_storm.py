@@ -43,7 +43,7 @@ def test_forks_signals_and_threads_lose_nothing_and_lock_nobody_out(url: str, tm
     os.close(lives)
     worker = start("work", seed)
     # The pipe ends with the last child of the storms. Until then the worker is killed now and then.
-    while not select.select([ended], [], [], min(1.0, SECONDS / 4))[0]:
+    while not select.select([ended], [], [], 3.0)[0]:
         worker.kill()
         worker.wait()
         clear_log_away(url)
@@ -57,7 +57,7 @@ def test_forks_signals_and_threads_lose_nothing_and_lock_nobody_out(url: str, tm
     lines = [line.partition(" ") for line in evidence.read_text().splitlines()]
     told: dict[str, list[str]] = {what: [rest for one, _, rest in lines if one == what] for what, _, _ in lines}
     summary = f"seed {seed}: { {what: len(rest) for what, rest in told.items()} }"
-    accepted, done, left = set(told["accepted"]), set(told["done"]), in_store(url)
+    accepted, done, left = set(told["accepted"]), set(told.get("done", [])), in_store(url)
     assert told.get("error", []) == [], summary
     assert len(told["ended"]) >= 2
     assert len(told["interrupted"]) > 10

@@ -161,7 +161,7 @@ def lock_held_over_forks() -> FairLock:
 def around_forks(before: Callable[[float, FrameType], None], in_parent: Callable[[], None], in_child: Callable[[], None]) -> None:
     """Have functions called around each fork; the first hears until when it may take, and which frame forks.
 
-    Python prints what a signal's handler raises in such a function, and goes on with the fork. So what is interrupted is done anew.
+    Python prints what a signal's handler raises in such a function, and goes on with the fork: what was interrupted is repeated.
     A handler is most likely to run at the first line, before anything can be caught there: so each function is registered twice,
     and must do no harm when it is called again.
     """

@@ -16,10 +16,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
 import pytest
+
+import laneway
+import redisbench
 
 from laneway import App, JobHandle, LanewayError, Retry
 from laneway.enqueue import Draft
@@ -607,6 +611,46 @@ def test_there_is_nothing_to_cancel_in_a_job_that_has_ended(app: App, send: Send
     handle = send.enqueue(1)
     settle(app, outcome)
     assert handle.cancel() is False
+
+
+# -- enqueueing inside an enqueue --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_a_signal_handler_may_enqueue_at_every_line_of_an_enqueue(kind: str) -> None:
+    app = App("sqlite://" if kind == "sqlite" else redisbench.emptied().url)
+
+    @app.task(lane="user", unique=True)
+    def send(user: int) -> None: ...
+
+    @app.client_middleware
+    def tag(draft: Draft) -> Generator[None]:
+        draft.headers["tag"] = "x"
+        yield
+
+    ours, store = os.path.dirname(laneway.__file__), os.path.join(os.path.dirname(laneway.__file__), "store")
+    lines: dict[tuple[str, int], None] = {}
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(ours) or file.startswith(store):  # each store has its own tests for that
+            return None
+        if event == "line" and (file, frame.f_lineno) not in lines:
+            lines[file, frame.f_lineno] = None
+            assert send.enqueue(len(lines)).created
+        return trace
+
+    def enqueue() -> None:
+        sys.settrace(trace)
+        assert send.enqueue(0).created
+
+    thread = threading.Thread(target=enqueue, daemon=True)
+    thread.start()
+    thread.join(30)
+
+    assert not thread.is_alive(), f"it hangs at line {[*lines][-1]}"
+    assert app.inspect.counts()["ready"] == len(lines) + 1 > 50
+    app.close()
 
 
 # -- enqueueing from an event loop -------------------------------------------------------------------------------

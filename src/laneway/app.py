@@ -101,7 +101,7 @@ class App:
         self._loaded = self._importing = False
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
         self._stores: tuple[Store, Inspect] | None = None
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()  # a signal handler that enqueues may interrupt who opens the store
         self._any_call = Signature(_any_call, self.codecs, "app.enqueue", advice="Pass what JSON has.")
 
     # -- the store -------------------------------------------------------------------------------------------
@@ -119,7 +119,8 @@ class App:
     def _open(self) -> tuple[Store, Inspect]:
         with self._opening:
             if self._stores is None:
-                self._stores = open_store(self.url, **self.settings)
+                made = open_store(self.url, **self.settings)
+                self._stores = self._stores or made  # the interrupting one may have opened it, and its jobs are there
             return self._stores
 
     def use_store(self, url: str) -> None:

@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Literal, overload
 
@@ -142,18 +141,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud with
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]  # ten bits each
 _RANDOM = (_ALPHABET * 8).encode()  # a letter for each byte, all as often
 _MIXED = [_ALPHABET[at : at + 8] * 32 for at in (0, 8, 16, 24)]  # the last two bits of the time, and three random ones
-_last_lock = threading.Lock()
 _last = 0
-
-
-def _after_fork_in_child() -> None:
-    """Another thread of the parent may have held the lock; it does not exist here."""
-    global _last_lock  # noqa: PLW0603 - the same
-    _last_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def new_id() -> str:
@@ -183,11 +171,14 @@ def new_ids(number: int) -> list[str]:
 
 
 def _take_moments(number: int) -> int:
-    """Return the first of so many microseconds that no other id of this process has."""
+    """Return the first of so many microseconds that no other id of this process has.
+
+    No lock: a signal handler that enqueues would wait for the thread that it has interrupted. Python switches threads and runs
+    signal handlers only at calls and jumps back, and between reading and writing the counter there is none.
+    """
     global _last  # noqa: PLW0603 - the one counter behind "increasing within this process"
-    with _last_lock:
-        first = max(now_micros(), _last + 1)
-        _last = first + number - 1
+    now = now_micros()
+    _last = (first := now if now > _last else _last + 1) + number - 1
     return first
 
 

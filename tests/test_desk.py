@@ -24,7 +24,6 @@ import pytest
 
 import laneway
 import redisbench
-
 from laneway import App, JobHandle, LanewayError, Retry
 from laneway.enqueue import Draft
 from laneway.errors import (

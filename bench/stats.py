@@ -245,7 +245,7 @@ def stats_size(where: Path) -> None:
             kept = RedisStore(server.url, clock=lambda: clock[0])
             _fill(kept.record, clock)
             keys = kept.wire.ask(("KEYS", "*"))
-            sizes = {key: kept.wire.ask(("MEMORY", "USAGE", key, "SAMPLES", 0)) for key in keys}
+            sizes = {key: kept.wire.ask(("MEMORY", "USAGE", key, "SAMPLES", "0")) for key in keys}
             table.row("Redis, all keys", sum(sizes.values()) / 1024)
             for key, used in sorted(sizes.items(), key=lambda pair: -pair[1])[:4]:
                 table.row(f"  {key.decode()}", used / 1024)

@@ -12,15 +12,19 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
 import pytest
 
+import laneway
+import redisbench
 from laneway import App, JobHandle, LanewayError, Retry
 from laneway.enqueue import Draft
 from laneway.errors import (
@@ -35,6 +39,7 @@ from laneway.errors import (
     NotFound,
     ResultTimeout,
     StoreBusy,
+    StoreUnavailable,
     UnknownJob,
     UnknownQueue,
     UnknownTask,
@@ -89,10 +94,10 @@ class Pushes:
         self._real = app.store.push
         monkeypatch.setattr(app.store, "push", self._push)
 
-    def _push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
+    def _push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
         self.calls.append(list(jobs))
         self.before()
-        return self._real(jobs, slot)
+        return self._real(jobs, slot, timeout)
 
     @property
     def first_arguments(self) -> list[list[Any]]:
@@ -609,6 +614,46 @@ def test_there_is_nothing_to_cancel_in_a_job_that_has_ended(app: App, send: Send
     assert handle.cancel() is False
 
 
+# -- enqueueing inside an enqueue --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_a_signal_handler_may_enqueue_at_every_line_of_an_enqueue(kind: str) -> None:
+    app = App("sqlite://" if kind == "sqlite" else redisbench.emptied().url)
+
+    @app.task(lane="user", unique=True)
+    def send(user: int) -> None: ...
+
+    @app.client_middleware
+    def tag(draft: Draft) -> Generator[None]:
+        draft.headers["tag"] = "x"
+        yield
+
+    ours, store = os.path.dirname(laneway.__file__), os.path.join(os.path.dirname(laneway.__file__), "store")
+    lines: dict[tuple[str, int], None] = {}
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(ours) or file.startswith(store):  # each store has its own tests for that
+            return None
+        if event == "line" and (file, frame.f_lineno) not in lines:
+            lines[file, frame.f_lineno] = None
+            assert send.enqueue(len(lines)).created
+        return trace
+
+    def enqueue() -> None:
+        sys.settrace(trace)
+        assert send.enqueue(0).created
+
+    thread = threading.Thread(target=enqueue, daemon=True)
+    thread.start()
+    thread.join(30)
+
+    assert not thread.is_alive(), f"it hangs at line {[*lines][-1]}"
+    assert app.inspect.counts()["ready"] == len(lines) + 1 > 50
+    app.close()
+
+
 # -- enqueueing from an event loop -------------------------------------------------------------------------------
 
 
@@ -703,16 +748,132 @@ def test_a_caller_cancelled_before_the_push_does_not_lose_the_others(send: Send,
     assert (second.created, third.created) == (True, True)
 
 
-def test_a_loop_without_an_executor_gets_an_error_and_does_not_hang(send: Send) -> None:
+@pytest.mark.parametrize("shut", [False, True], ids=["busy", "shut"])
+def test_a_loop_whose_executor_is_busy_or_shut_enqueues_all_the_same(send: Send, shut: bool) -> None:
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda *_: None)
-        await loop.shutdown_default_executor()
-        await asyncio.wait_for(send.aenqueue(1), 2)
+        loop, go_on = asyncio.get_running_loop(), threading.Event()
+        busy = ThreadPoolExecutor(1)
+        loop.set_default_executor(busy)
+        held = loop.run_in_executor(None, go_on.wait, 30)
+        if shut:
+            busy.shutdown(wait=False)
+        try:
+            assert (await asyncio.wait_for(send.aenqueue(1), 5)).created
+        finally:
+            go_on.set()
+        assert await held
 
-    with pytest.raises(Exception, match="shutdown") as caught:
-        asyncio.run(main())
-    assert not isinstance(caught.value, TimeoutError)
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_a_call_that_the_store_refuses_fails_alone_and_the_others_keep_their_order(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App("sqlite://" if kind == "sqlite" else redisbench.emptied().url)
+
+    @app.task(name="send", lane="user")
+    def send(user: int) -> None: ...
+
+    @app.collector(name="orders")
+    def orders(lanes: dict[str, list[int]]) -> None: ...
+
+    @app.collector(name="taken")
+    def taken(lanes: dict[str, list[int]]) -> None: ...
+
+    orders.enqueue("a", 0)
+    app.store.push([Job("job", "elsewhere", "taken", b"[[],{}]")])
+    pushes = Pushes(app, monkeypatch)
+
+    async def main() -> list[Any]:
+        calls: list[Any] = [send.using(lane="one", queue=f"q{n % 2}").aenqueue(n) for n in range(8)]
+        calls.insert(7, send.using(queue="taken", id="fits").aenqueue(8))
+        calls.insert(4, taken.aenqueue("a", 1))  # jobs are there
+        calls.insert(3, send.using(queue="orders").aenqueue(9))  # payloads are there
+        calls.insert(1, orders.aenqueue("a", 1))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    results = asyncio.run(main())
+
+    assert [(n, result.queue) for n, result in enumerate(results) if isinstance(result, Exception)] == [
+        (4, "orders"),
+        (6, "taken"),
+    ]
+    assert [job.args for job in app.inspect.jobs() if job.task == "send"] == [[0], [1], [2], [3], [4], [5], [6], [8], [7]]
+    assert sum(isinstance(result, Exception) for result in results) == 2
+    assert all(result.created for result in results if isinstance(result, JobHandle))
+    assert [job.body for jobs in pushes.calls for job in jobs if job.task == "orders"] == [b"1"]  # pushed once
+    app.close()
+
+
+def test_a_job_that_cannot_be_stored_fails_alone(app: App, send: Send, pushes: Pushes) -> None:
+    def overflow() -> None:
+        if any(body(job)[0][0] == 2 for job in pushes.calls[-1]):
+            raise OverflowError("too large")
+
+    async def main() -> list[Any]:
+        pushes.before = overflow
+        return await asyncio.gather(*(send.aenqueue(n) for n in range(4)), return_exceptions=True)
+
+    results = asyncio.run(main())
+    assert [type(result) for result in results] == [JobHandle, JobHandle, OverflowError, JobHandle]
+    assert [job.args for job in app.inspect.jobs()] == [[0], [1], [3]]
+
+
+def test_a_turn_of_many_or_large_calls_goes_in_chunks(app: App, pushes: Pushes) -> None:
+    @app.task
+    def keep(number: int, text: str) -> None: ...
+
+    async def main(sizes: list[int]) -> list[JobHandle[None]]:
+        return await asyncio.gather(*(keep.aenqueue(n, "x" * size) for n, size in enumerate(sizes)))
+
+    for sizes in ([900_000] * 12 + [1] + [900_000], [1] * 2_500):
+        pushes.calls.clear()
+        assert all(handle.created for handle in asyncio.run(main(sizes)))
+        assert [n for call in pushes.first_arguments for n in call] == list(range(len(sizes)))
+        assert max(map(len, pushes.calls)) <= 1000
+        assert max(sum(len(job.body) for job in jobs) for jobs in pushes.calls) <= 4_000_000
+        assert len(pushes.calls) <= 5
+
+
+def test_a_store_that_does_not_answer_holds_up_each_call_for_its_own_time() -> None:
+    server = redisbench.emptied()
+    app = App(server.url, enqueue_timeout=0.6)
+    send = app.task(name="send")(lambda number: None)
+    send.enqueue(0)
+
+    async def timed(number: int) -> float:
+        begun = asyncio.get_running_loop().time()
+        with pytest.raises(StoreUnavailable):
+            await send.aenqueue(number)
+        return asyncio.get_running_loop().time() - begun
+
+    async def main() -> list[float]:
+        callers = []
+        for number in range(4):
+            callers.append(asyncio.ensure_future(timed(number)))
+            await asyncio.sleep(0.25)
+        return await asyncio.gather(*callers)
+
+    server.ask("CLIENT", "PAUSE", "2000")
+    took = asyncio.run(main())
+    server.ask("CLIENT", "UNPAUSE")
+    assert max(took) < 1.0
+    app.close()
+
+
+def test_what_takes_longer_than_a_call_may_is_worked_off_as_long_as_the_store_answers(
+    app: App, send: Send, pushes: Pushes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laneway.enqueue.MOST_AT_ONCE", 2)
+    monkeypatch.setattr(app.store, "enqueue_timeout", 0.3)
+    pushes.before = lambda: time.sleep(0.1)
+
+    async def main() -> list[JobHandle[int]]:
+        return await asyncio.gather(*(send.aenqueue(n) for n in range(12)))
+
+    assert all(handle.created for handle in asyncio.run(main()))
+    assert len(pushes.calls) == 6
 
 
 def test_the_app_serves_one_loop_after_another_with_all_options(app: App, send: Send) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -15,8 +16,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -47,6 +49,7 @@ if redisbench.why_not() and os.environ.get("CI") != "true":
 from laneway.store.redis import RedisInspect, RedisStore, opening, queues
 from laneway.store.redis.keys import QUEUE_KEYS, queue_key
 
+T = TypeVar("T")
 WANT = [Want("default", 100)]
 ERROR = ErrorInfo(kind="E", message="no")
 JOB = queue_key("default", "JOB")
@@ -276,7 +279,7 @@ def test_what_is_on_its_way_arrives_if_the_calls_end_with_an_error(server: redis
         send.enqueue_many(calls("no number"), chunk=20)
     assert app.inspect.counts()["ready"] == 81
     assert send.enqueue_many(calls(41), chunk=20) == 41
-    assert app.store.wire._lent == 1  # type: ignore[attr-defined]
+    assert len(app.store.wire.pool) == 1  # type: ignore[attr-defined]
     app.close()
 
 
@@ -392,8 +395,7 @@ def test_a_connection_that_was_cut_while_it_lay_idle_is_replaced(store: RedisSto
 
 def test_connections_can_be_lost_any_number_of_times(store: RedisStore) -> None:
     for _ in range(300):
-        line = store.wire._take()
-        store.wire._drop(line)
+        store.wire.send_all([("PING",)]).drop()
     assert store.push([job()]) == [None]
 
 
@@ -437,6 +439,61 @@ def test_a_server_that_does_not_answer_holds_up_nobody_for_long(
     assert ids(claim(store)) in (["a", "b", "c"], ["a", "c"])  # who asked cannot know
 
 
+class Late:
+    """Stands before a server, and passes on its answers late: each of them, or each byte."""
+
+    def __init__(self, server: redisbench.Server, seconds: float, *, bytewise: bool = False) -> None:
+        self._server, self._seconds, self._bytewise = server, seconds, bytewise
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ends = threading.Event()
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/1"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                behind = socket.create_connection(("127.0.0.1", self._server.port))
+                for source, to, late in ((client, behind, False), (behind, client, True)):
+                    threading.Thread(target=self._pass_on, args=(source, to, late), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, to: socket.socket, late: bool) -> None:
+        with contextlib.suppress(OSError), source, to:
+            while data := source.recv(65536):
+                for part in [bytes([byte]) for byte in data] if late and self._bytewise else [data]:
+                    if late and self._ends.wait(self._seconds):
+                        return
+                    to.sendall(part)
+
+    def close(self) -> None:
+        self._ends.set()
+        self._listener.close()
+
+
+@pytest.mark.parametrize("bytewise", [False, True], ids=["answers", "bytes"])
+@pytest.mark.parametrize("is_open", [False, True], ids=["new", "open"])
+def test_the_time_of_an_enqueue_is_not_begun_anew_with_each_answer(
+    server: redisbench.Server, opened: Callable[..., RedisStore], bytewise: bool, is_open: bool
+) -> None:
+    late = Late(server, 0.4, bytewise=bytewise)
+    store = RedisStore(late.url, timeout=5, enqueue_timeout=1, connections=1)
+    if is_open:
+        store.wire._is_open = True
+    begun = time.monotonic()
+
+    def fail() -> float:
+        with pytest.raises(StoreUnavailable, match=r"did not answer in time|were in use"):
+            store.push([job("a"), job("b", queue="mail", unique="k"), job("c"), pay("l", 1)])
+        return time.monotonic() - begun
+
+    with ThreadPoolExecutor(3) as pool:
+        took = [future.result(60) for future in [pool.submit(fail) for _ in range(3)]]
+
+    assert max(took) < 1.9
+    late.close()
+    store.close()
+
+
 def test_nobody_listens_there(opened: Callable[..., RedisStore], server: redisbench.Server) -> None:
     store = RedisStore("redis://127.0.0.1:1/0", timeout=1)
 
@@ -454,16 +511,22 @@ def test_threads_share_few_connections_and_one_that_waits_too_long_is_told(
     for thread in threads:
         thread.join()
     assert states(store) == {"ready": 400}
-    assert len(shared.wire._idle) <= 2
+    assert len(shared.wire.pool) <= 2
 
     narrow = opened(server, connections=1, timeout=0.1)
-    line = narrow.wire._take()
+    held = in_thread(lambda: narrow.wire.send_all([("PING",)]))
     with pytest.raises(StoreUnavailable, match=r"all 1 connections.*allow more \(connections=\)"):
         narrow.push([job()])
     narrow.reserve(2)
     assert narrow.push([job()]) == [None]
-    narrow.wire._give(line)
+    assert held.hear() == [b"PONG"]
     assert narrow.push([job()]) == [None]
+
+
+def in_thread(work: Callable[[], T]) -> T:
+    """Run something in another thread and return what it returned."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(30)
 
 
 def in_child(work: Callable[[], object]) -> str:
@@ -487,11 +550,11 @@ def in_child(work: Callable[[], object]) -> str:
 def test_a_forked_child_uses_connections_of_its_own(store: RedisStore) -> None:
     store.push([job("parent")])
     store.wait(0.01)
-    line = store.wire._take()  # in use while we fork
+    asked = store.wire.send_all([("PING",)])  # in use while we fork
 
     assert in_child(lambda: (store.push([job("child")]), store.wait(0.01))) in ("([None], True)", "([None], False)")
 
-    store.wire._give(line)
+    assert asked.hear() == [b"PONG"]
     assert store.push([job("again")]) == [None]
     assert ids(claim(store)) == ["parent", "child", "again"]
     store.wait(0.01)
@@ -533,21 +596,16 @@ def test_a_socket_a_password_and_a_database_in_the_url(own_server: Callable[...,
     assert "wrong@" not in str(caught.value)
 
 
-def test_a_push_of_many_steps_waits_no_longer_than_it_may(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store._enqueue_timeout = 0.2
+def test_a_push_of_many_steps_has_one_deadline(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
+    monkeypatch.setattr("laneway.store.redis.wire.Line.wait_until", lambda _, until: seen.append(until))
+    before = time.monotonic()
 
-    def note(_: object, seconds: float) -> None:
-        seen.append(seconds)
-        time.sleep(0.03)
-
-    monkeypatch.setattr("laneway.store.redis.wire.Line.be_patient", note)
-
-    store.push([job("a", unique="k"), job("b", queue="mail", unique="l"), job("c")])
+    store.push([job("a", unique="k"), job("b", queue="mail", unique="l"), job("c")], timeout=1.5)
 
     assert len(seen) > 3
-    assert seen == sorted(seen, reverse=True)
-    assert 0.15 < seen[0] <= 0.2
+    assert len(set(seen)) == 1
+    assert before + 1.5 <= seen[0] <= time.monotonic() + 1.5
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make a certificate with")
@@ -568,8 +626,7 @@ def test_over_tls(own_server: Callable[..., redisbench.Server], tmp_path: Path) 
         assert store.push([job()]) == [None]
     held = claim(store)
     assert settle(store, held, Done()) == []
-    lines = store.wire._lent
-    assert (len(held), lines) == (20, 1)
+    assert (len(held), len(store.wire.pool)) == (20, 1)
     waiter = Waiter(store)
     store.push([job()])
     assert waiter.woken(10)
@@ -1089,11 +1146,11 @@ def test_what_a_url_says_of_connections_counts_in_a_worker_too() -> None:
     app = App(f"{redisbench.emptied().url}?connections=2")
     app.need_connections(9)
     store: Any = app.store
-    assert store.wire.connections == 2
+    assert store.wire.pool.most == 2
     other = App(redisbench.emptied().url)
     other.need_connections(9)
     store = other.store
-    assert store.wire.connections == 9
+    assert store.wire.pool.most == 9
 
 
 def test_a_socket_needs_no_password(own_server: Callable[..., redisbench.Server], tmp_path: Path) -> None:
@@ -1109,14 +1166,15 @@ def test_a_bell_whose_connection_the_server_has_forgotten_gets_another(
     store = opened(server, timeout=0.3)
     claim(store)
     store.wait(0.01)
-    before = store.bell._line
-    store.bell._client = 10**9  # half open: the server knows nothing of it, and nobody told us
+    (ear,) = store.bell.ears
+    before = ear.line
+    ear.client = str(10**9)  # half open: the server knows nothing of it, and nobody told us
     begun = time.monotonic()
 
     store.wait(0.05)
 
     assert time.monotonic() - begun < 5
-    assert store.bell._line is not before
+    assert ear.line is not before
     waiter = Waiter(store)
     store.push([job()])
     assert waiter.woken(10)

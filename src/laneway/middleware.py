@@ -43,8 +43,11 @@ def around(middlewares: Sequence[Middleware], values: Sequence[object]) -> Gener
         failure = error
     for middleware, generator in reversed(running):
         failure = _finish(middleware, generator, failure)
-    if failure is not None:
-        raise failure
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # it knows this frame: together they would keep what the call held, such as a connection
 
 
 def _finish(

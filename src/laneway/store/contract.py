@@ -118,8 +118,9 @@ class Store(Protocol):
     """Where jobs live."""
 
     overlaps: bool  #: it works beside us, and not in our own thread
+    enqueue_timeout: float  #: a push takes at most so long, seconds
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. Says for each None if it is new, else the id of the job that is there in its stead.
 
         That is the one with the same id, as long as it is in the store; or an equal one (with the same `unique`) that has never
@@ -134,6 +135,8 @@ class Store(Protocol):
 
         With a slot that has fired already, or whose schedule is paused, nothing is pushed, and "" said for each. A paused
         schedule advances all the same: its slots are skipped. Without jobs a slot just advances its schedule.
+
+        It takes at most `timeout` seconds, all waiting included (`enqueue_timeout`, unless given), then raises StoreUnavailable.
         """
         ...
 

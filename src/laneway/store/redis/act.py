@@ -102,11 +102,11 @@ class Acting(Looking):
         if paused:
             self._store.wire.ask(("HSETNX", STORE + SHARED_KEYS["PAUSED"], name, by))
         else:
-            self._store.wire.ask(("EVALSHA", script("resume_schedule").digest, 1, STORE, self._store.clock(), name))
+            self._store.wire.ask(("EVALSHA", script("resume_schedule").digest, "1", STORE, self._store.clock(), name))
 
     def tell(self, worker: str, command: str) -> bool:
         """Leave a command for a worker's next beat."""
-        return bool(self._store.wire.ask(("EVALSHA", script("tell").digest, 1, WORKERS, worker, command)))
+        return bool(self._store.wire.ask(("EVALSHA", script("tell").digest, "1", WORKERS, worker, command)))
 
     def forget_error(self, id: str) -> bool:  # noqa: A002
         """Forget a kind of failure."""

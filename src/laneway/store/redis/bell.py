@@ -9,16 +9,21 @@ worker that is killed in this very moment, is found when the others look, every 
 Waiting is done with poll() here: BLPOP's own time-out comes up to 100 ms late. A wait that ends without an entry gives up its
 place in the line (CLIENT UNBLOCK), so that no entry comes to somebody who does not wait.
 
-Enters: rings of the scripts.  Leaves: the end of a wait.  Called by: the store.
+Each thread that waits has an ear: a connection, and a pair of sockets by which other threads wake it. As in the pool there is no
+lock, and an ear is in exactly one list: a wait that is ended by a signal handler's exception closes its ear, or forgets it.
+
+Enters: rings of the scripts.  Leaves: the end of a wait.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import itertools
 import select
+import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 
 from laneway import shield
@@ -35,23 +40,68 @@ NEWS = STORE + SHARED_KEYS["NEWS"]
 _inherited: list[object] = []  # connections of our parent
 
 
+class _Ear:
+    """What one thread hears with."""
+
+    def __init__(self) -> None:
+        self.line: Line | None = None
+        self.client = ""  #: the number by which the server knows the connection
+        self.is_closed = False
+        self._sleeper, self._waker = socket.socketpair()
+        self._sleeper.setblocking(False)
+        self._waker.setblocking(False)
+
+    def wake(self) -> None:
+        """End its sleep, now or the next one. Also for signal handlers."""
+        with contextlib.suppress(OSError):  # full: it was woken and did not look yet. Or closed
+            self._waker.send(b"w")
+
+    def sleep(self, seconds: float, line: Line | None = None) -> bool:
+        """Wait for the server or a wake; say whether it was the server."""
+        poll = select.poll()
+        poll.register(self._sleeper, select.POLLIN)
+        if line is not None:
+            poll.register(line.fileno(), select.POLLIN)
+        # poll() counts milliseconds and may end one early.
+        found = {fd for fd, _ in poll.poll(seconds * 1000)}
+        if self._sleeper.fileno() in found:
+            with contextlib.suppress(BlockingIOError):
+                self._sleeper.recv(1000)
+        return line is not None and line.fileno() in found
+
+    def hang_up(self) -> None:
+        """Close the connection."""
+        line, self.line = self.line, None
+        if line is not None:
+            line.close()
+
+    def close(self) -> None:
+        """Close everything."""
+        self.is_closed = True
+        self.hang_up()
+        self._sleeper.close()
+        self._waker.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # it was never made
+            self.close()
+
+
 class Bell:
     """Listens for the queues that this store claims from."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._queues: tuple[str, ...] = ()
-        self._line: Line | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self._news = threading.Condition()
-        self._generation = 0  # how often it rang
+        self.ears: list[_Ear] = []  #: those that nobody uses
+        self._listening: list[weakref.ref[_Ear]] = []  # those of threads that wait
+        self._numbers = itertools.count(1)
+        self._generation = 0  # another number after each ring
         self.rung = False  # since somebody looked here
-        self._attended = False  # a thread waits at the socket
         self._mine = threading.local()  # what each thread has heard of
-        self._client = 0
-        self._self: tuple[int, int] | None = None  # a pipe to ourselves
 
     def listen(self, queues: Iterable[str]) -> None:
         """Listen for these queues from now on."""
@@ -59,156 +109,130 @@ class Bell:
 
     def wait(self, timeout: float) -> bool:
         """Sleep until a ring, a wake or the time is over (False). Several threads may wait: each hears of everything."""
-        self._pipe()  # before we look for news: who wakes us from now on can
         deadline = time.monotonic() + timeout
         look = time.monotonic() + LOOK_EVERY
         if timeout <= 0:
             return self.rang()
-        while True:
-            left = min(deadline, look) - time.monotonic()
-            if left <= 0:
-                return look < deadline
-            with self._news:
-                if self._is_news():
-                    return True
-                # One thread attends to the socket, the others hear from it.
-                attends = not self._attended
-                if attends:
-                    self._attended = True
-                else:
-                    self._news.wait(left)
-            if attends:
-                self._attend(left)
-            with self._news:
-                if self._is_news():
-                    return True
+        mine: list[_Ear] = []
+        shield.up()
+        try:
+            self._borrow(mine)  # before we look for news: who wakes us from now on can
+            while not self._is_news():
+                left = min(deadline, look) - time.monotonic()
+                if left <= 0:
+                    return look < deadline
+                self._attend(mine[0], left)
+            return True
+        except BaseException:
+            for ear in mine:
+                ear.hang_up()  # nobody knows what is on its way
+            raise
+        finally:
+            self._give_back(mine)
+            shield.down()
 
     def rang(self) -> bool:
         """Say whether it rang since this thread last heard of it, without waiting."""
         if any(answer is not None for answer in self._wire.ask_all([("LPOP", key) for key in self._keys()])):
-            self.rung = True
-            self._tell()
-        with self._news:
-            return self._is_news()
+            self._ring()
+        return self._is_news()
 
     def wake(self) -> None:
-        """End every wait of this bell. Also for signal handlers: the lock inside may be taken twice by one thread."""
-        self._tell()
-        if self._self is not None:
-            with contextlib.suppress(BlockingIOError):  # full: it was woken and did not look yet
-                os.write(self._self[1], b"w")
+        """End every wait of this bell. Also for signal handlers."""
+        self._generation = next(self._numbers)
+        for ear in self._heard_by():
+            ear.wake()
+
+    def _heard_by(self) -> list[_Ear]:
+        """Return the ears of the threads that wait; those of waits that were ended by force are forgotten."""
+        found: list[_Ear] = []
+        for reference in tuple(self._listening):
+            ear = reference()
+            if ear is None:
+                self._forget(reference)
+            else:
+                found.append(ear)
+        return found
+
+    def _forget(self, reference: weakref.ref[_Ear]) -> None:
+        with contextlib.suppress(ValueError):
+            self._listening.remove(reference)
 
     def close(self) -> None:
         """Stop listening."""
-        with self._news:
-            line, self._line = self._line, None
-            pipe, self._self = (None, self._self) if self._attended else (self._self, None)
-        if line is not None:
-            line.close()
-        if pipe is not None:
-            for fd in pipe:
-                os.close(fd)
+        with contextlib.suppress(IndexError):
+            while True:
+                self.ears.pop().close()
+        for ear in self._heard_by():
+            ear.is_closed = True  # whoever uses it closes it
+        self.wake()
 
     def after_fork(self) -> None:
         """Forget what belongs to the parent; its connection is not ours to hang up."""
-        _inherited.append(self._line)
-        self._line = None
-        pipe = self._self
-        self._reset()  # another thread of the parent may have held a lock
-        for fd in pipe or ():
-            os.close(fd)
+        _inherited.extend((*self.ears, *self._heard_by()))
+        self._reset()
 
     # -- at the socket ---------------------------------------------------------------------------------------
 
-    def _attend(self, left: float) -> None:
-        """Look after the socket for a while, and tell the others."""
-        rung = True  # whoever cannot listen looks: that will say what is wrong
-        shield.up()
+    def _borrow(self, to: list[_Ear]) -> None:
         try:
-            rung = self._ring_within(left)
-        except (OSError, Complaint, StoreError):
-            self._hang_up()
-            self._doze(min(left, 0.1))
-        except BaseException:
-            self._hang_up()
-            raise
-        finally:
-            with self._news:
-                self._attended = False
-                self._generation += rung
-                self.rung = self.rung or rung
-                self._news.notify_all()  # of the ring, or that the place at the socket is free
-            shield.down()
+            to.append(self.ears.pop())
+        except IndexError:
+            to.append(_Ear())
+        self._listening.append(weakref.ref(to[0]))
 
-    def _ring_within(self, left: float) -> bool:
-        line = self._line
+    def _give_back(self, lent: list[_Ear]) -> None:
+        """Take an ear back; one that was closed meanwhile is closed now."""
+        for ear in lent:
+            self._forget(weakref.ref(ear))
+            if ear.is_closed:
+                ear.close()
+                lent.clear()
+        if lent:
+            self.ears.append(lent.pop())
+
+    def _ring(self) -> None:
+        self.rung = True
+        self.wake()
+
+    def _attend(self, ear: _Ear, left: float) -> None:
+        """Listen for a while, and tell the others of a ring."""
+        rung = True  # whoever cannot listen looks: that will say what is wrong
+        try:
+            rung = self._ring_within(ear, left)
+        except (OSError, Complaint, StoreError):
+            ear.hang_up()
+            ear.sleep(min(left, 0.1))
+        if rung:
+            self._ring()
+
+    def _ring_within(self, ear: _Ear, left: float) -> bool:
+        line = ear.line
         if line is None or not line.is_quiet():
-            self._hang_up()
-            line = self._dial()
-        line.send_command(("BLPOP", *self._keys(), 0))
-        if self._poll(line, left):
-            return self._rang(line.read())
+            ear.hang_up()
+            ear.line = line = self._wire.dial()
+            ear.client = str(int(line.ask(("CLIENT", "ID"))))
+        line.wait_until(time.monotonic() + self._wire.timeout)
+        line.send_command(("BLPOP", *self._keys(), "0"))
+        if ear.sleep(left, line):
+            return self._rang(line)
         # Nobody rang. Leave the line, and hear whether somebody rang just now. What we sent may not even have arrived.
         deadline = time.monotonic() + self._wire.timeout
-        while not self._wire.ask(("CLIENT", "UNBLOCK", self._client)) and line.is_quiet():
+        while not self._wire.ask(("CLIENT", "UNBLOCK", ear.client)) and line.is_quiet():
             if time.monotonic() > deadline:
                 raise TimeoutError("the server knows nothing of this connection, and nobody said that it has ended")
             time.sleep(0.0002)
-        return self._rang(line.read())
+        return self._rang(line)
 
-    @staticmethod
-    def _rang(answer: object) -> bool:
+    def _rang(self, line: Line) -> bool:
+        line.until = time.monotonic() + self._wire.timeout
+        answer = line.read()
         if isinstance(answer, Complaint):
             raise answer
         return answer is not None
 
-    def _poll(self, line: Line, left: float) -> bool:
-        """Wait for the socket or a wake; say whether it was the socket."""
-        reader = self._pipe()[0]
-        poll = select.poll()
-        poll.register(line.fileno(), select.POLLIN)
-        poll.register(reader, select.POLLIN)
-        # poll() counts milliseconds and may end one early.
-        found = {fd for fd, _ in poll.poll(left * 1000)}
-        if reader in found:
-            with contextlib.suppress(BlockingIOError):
-                os.read(reader, 1000)
-        return line.fileno() in found
-
-    def _doze(self, seconds: float) -> None:
-        poll = select.poll()
-        poll.register(self._pipe()[0], select.POLLIN)
-        poll.poll(seconds * 1000)
-
-    def _dial(self) -> Line:
-        line = self._wire.dial()
-        try:
-            self._client = int(line.ask(("CLIENT", "ID")))
-        except BaseException:
-            line.close()
-            raise
-        self._line = line
-        return line
-
-    def _hang_up(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
-
-    def _pipe(self) -> tuple[int, int]:
-        if self._self is None:
-            self._self = os.pipe()
-            for fd in self._self:
-                os.set_blocking(fd, False)
-        return self._self
-
     def _keys(self) -> list[str]:
         return [NEWS, *(queue_key(queue, "BELL") for queue in self._queues)]
-
-    def _tell(self) -> None:
-        with self._news:
-            self._generation += 1
-            self._news.notify_all()
 
     def _is_news(self) -> bool:
         """Say whether something happened since this thread last asked."""

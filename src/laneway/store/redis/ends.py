@@ -34,7 +34,7 @@ class Ends(Struct):
     """What is to be settled in one queue."""
 
     ids: list[str] = field(default_factory=list[str])  #: of successes: jobs, or lanes of a collector
-    tokens: list[int] = field(default_factory=list[int])
+    tokens: list[str] = field(default_factory=list[str])
     lanes: list[str | None] = field(default_factory=list[str | None])
     runs: list[Run] = field(default_factory=list[Run])
     others: list[Any] = field(default_factory=list[Any])  #: a list each, see `_other`
@@ -54,12 +54,12 @@ class Ends(Struct):
     def done(self) -> list[Any]:
         """Return successes as a flat list: id, token, lane or False, run."""
         flat: list[Any] = [False] * (4 * len(self.ids))
-        flat[::4], flat[1::4] = self.ids, [str(token) for token in self.tokens]
+        flat[::4], flat[1::4] = self.ids, self.tokens
         flat[2::4] = [False if lane is None else lane for lane in self.lanes]
         flat[3::4] = _to_lines(self.runs).decode().split("\n")[: len(self.ids)]
         return flat
 
-    def one(self) -> tuple[str | bytes | int, ...]:
+    def one(self) -> tuple[str | bytes, ...]:
         """Return the one success in a lane that there is: id, token, lane, run."""
         return (self.ids[0], self.tokens[0], self.lanes[0] or "", _to_json(self.runs[0]))
 
@@ -67,7 +67,7 @@ class Ends(Struct):
         """Say whether it is the success of one job in a lane, and nothing more."""
         return len(self.ids) == 1 and self.lanes[0] is not None and not (self.others or self.results or self.of_lanes)
 
-    def plain(self) -> tuple[str | bytes | int, ...] | None:
+    def plain(self) -> tuple[str | bytes, ...] | None:
         """Return successes and nothing else, without lanes or results, as `plain.lua` takes them; None if there is more to it."""
         ids = self.ids
         if self.others or self.results or self.of_lanes or not len(set(ids)) == len(ids) <= MOST_ALIKE:
@@ -116,7 +116,7 @@ def _add(ends: Ends, ids: list[str], item: Settled, outcome: Outcome | Each, lan
     if type(outcome) is Done:
         ends.runs.append(Run(id_, job.task, job.queue, name, enqueued, item.started, item.finished, "done"))
         ends.ids.append(id_)
-        ends.tokens.append(claim.token)
+        ends.tokens.append(str(claim.token))
         ends.lanes.append(name)
         ends.done_at.append(len(ids))
         if outcome.result is not None and outcome.keep > 0:

@@ -40,7 +40,7 @@ UNKNOWN = (0, 0, -1)
 class Exchanges:
     """What one exchange leaves for the next."""
 
-    def __init__(self, wire: Wire, queues: Queues, clock: Callable[[], int | str]) -> None:
+    def __init__(self, wire: Wire, queues: Queues, clock: Callable[[], str]) -> None:
         self.wire = wire
         self.queues = queues
         self.clock = clock
@@ -135,7 +135,7 @@ class Exchanges:
         ((queue, end), *others) = ends.by_queue.items()
         if others or not end.goes_on() or time.monotonic() - self._missed < DETOUR:
             return {}
-        return {queue: ("EVALSHA", self.onward, 1, queue_base(queue), self.clock(), worker, self.highest, *end.one())}
+        return {queue: ("EVALSHA", self.onward, "1", queue_base(queue), self.clock(), worker, str(self.highest), *end.one())}
 
     def _plain(self, worker: str, ends: Sorted, shares: Mapping[str, int]) -> dict[str, Command]:
         commands: dict[str, Command] = {}
@@ -144,8 +144,8 @@ class Exchanges:
             plain = (b"",) if end is None else end.plain()
             if plain is None:
                 return {}
-            head = (1, queue_base(queue), self.clock(), worker)
-            commands[queue] = ("EVALSHA", self.plain, *head, most, self.highest, *plain)
+            head = ("1", queue_base(queue), self.clock(), worker)
+            commands[queue] = ("EVALSHA", self.plain, *head, str(most), str(self.highest), *plain)
         return commands
 
     def _hear_short(self, answers: Mapping[str, Any], worker: str, ends: Sorted, wants: Sequence[Want], limit: int) -> Exchange:

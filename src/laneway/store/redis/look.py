@@ -204,7 +204,7 @@ class Looking:
     def recent(self, limit: int) -> list[Run]:
         """Return the last runs, newest first."""
         names = self._store.queues.read()
-        answers = self._store.wire.ask_all([("LRANGE", queue_key(name, "RECENT"), 0, -1) for name in names])
+        answers = self._store.wire.ask_all([("LRANGE", queue_key(name, "RECENT"), "0", "-1") for name in names])
         newest_first = [portion for answer in answers for portion in reversed(answer)]
         portions = sorted(newest_first, key=lambda portion: -int.from_bytes(portion[:8]))
         runs: list[Run] = []
@@ -321,9 +321,9 @@ class Looking:
 
     def _scan(self, key: str) -> Iterator[tuple[bytes, bytes]]:
         """Walk a hash in portions."""
-        cursor: bytes | int = 0
+        cursor: bytes = b"0"
         while True:
-            cursor, answer = self._store.wire.ask(("HSCAN", key, cursor, "COUNT", 4 * PORTION))
+            cursor, answer = self._store.wire.ask(("HSCAN", key, cursor, "COUNT", str(4 * PORTION)))
             yield from zip(answer[::2], answer[1::2], strict=True)
             if int(cursor) == 0:
                 return
@@ -333,13 +333,16 @@ class Looking:
         ask = self._store.wire.ask
         match state:
             case "dead":
-                return [*ask(("ZRANGE", queue_key(queue, "DEAD"), 0, -1)), *ask(("ZRANGE", queue_key(queue, "HALTED"), 0, -1))]
+                return [
+                    *ask(("ZRANGE", queue_key(queue, "DEAD"), "0", "-1")),
+                    *ask(("ZRANGE", queue_key(queue, "HALTED"), "0", "-1")),
+                ]
             case "running":
                 workers = ask(("SMEMBERS", queue_key(queue, "HOLDERS")))
                 held = [ask(("HKEYS", queue_base(queue).encode() + b"running:" + worker)) for worker in workers]
                 return [id_ for ids in held for id_ in ids]
             case "retrying":
-                found: list[bytes] = ask(("ZRANGE", queue_key(queue, "RETRY"), 0, -1))
+                found: list[bytes] = ask(("ZRANGE", queue_key(queue, "RETRY"), "0", "-1"))
                 return found
             case "blocked":
                 return self._parked(queue)
@@ -350,13 +353,13 @@ class Looking:
 
     def _waiting(self, queue: str) -> list[bytes]:
         ranks = [0, *(rank - 100 for rank in self._store.wire.ask(("HGET", queue_key(queue, "META"), "ranks")) or b"")]
-        answers = self._store.wire.ask_all([("ZRANGE", queue_key(queue, "DUE", str(rank)), 0, -1) for rank in ranks])
+        answers = self._store.wire.ask_all([("ZRANGE", queue_key(queue, "DUE", str(rank)), "0", "-1") for rank in ranks])
         return [id_of_entry(entry) for answer in answers for entry in answer]
 
     def _parked(self, queue: str) -> list[bytes]:
         lanes = self._store.wire.ask(("HKEYS", queue_key(queue, "LANES")))
         base = queue_key(queue, "PARKED").encode()
-        answers = self._store.wire.ask_all([("ZRANGE", base + lane, 0, -1) for lane in lanes])
+        answers = self._store.wire.ask_all([("ZRANGE", base + lane, "0", "-1") for lane in lanes])
         return [id_of_entry(entry) for answer in answers for entry in answer]
 
     def _find(self, id_: str) -> tuple[Record, JobInfo] | None:

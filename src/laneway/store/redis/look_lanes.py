@@ -182,7 +182,7 @@ def _read_books(wire: Wire, queues: Sequence[str]) -> list[_Books]:
         # Jobs in lanes have no priority.
         asked += [
             ("HMGET", queue_key(queue, "META"), "kind", "blocked"), ("HGETALL", queue_key(queue, "LANES")),
-            ("ZRANGE", queue_key(queue, "HALTED"), 0, -1), ("ZRANGE", queue_key(queue, "DUE", "0"), 0, each - 1),
+            ("ZRANGE", queue_key(queue, "HALTED"), "0", "-1"), ("ZRANGE", queue_key(queue, "DUE", "0"), "0", str(each - 1)),
         ]  # fmt: skip
     answers = iter(wire.ask_all(asked))
     books: list[_Books] = []
@@ -248,7 +248,7 @@ def list_payloads(wire: Wire, queue: str, lane: str, limit: int, after: str | No
 
 def _read_side(wire: Wire, index: str, bodies: str, most: int, ended: tuple[float, int] | None) -> list[tuple[float, int, bytes]]:
     """Read payloads of one side, the oldest first: score, arrival, body."""
-    command: Command = ("ZRANGE", index, 0, most - 1, "WITHSCORES")
+    command: Command = ("ZRANGE", index, "0", str(most - 1), "WITHSCORES")
     if ended is not None:
         command = ("ZRANGEBYSCORE", index, repr(ended[0]), "+inf", "WITHSCORES")
     answer = wire.ask(command)

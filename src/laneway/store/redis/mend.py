@@ -67,9 +67,9 @@ def _expected(name: bytes) -> bytes:
 def _keys(wire: Wire, base: str) -> Iterator[bytes]:
     """Walk the keys of a queue that we have a name for."""
     pattern = base.replace("[", r"\[").replace("?", r"\?").replace("*", r"\*") + "*"
-    cursor: bytes | int = 0
+    cursor: bytes = b"0"
     while True:
-        cursor, found = wire.ask(("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
+        cursor, found = wire.ask(("SCAN", cursor, "MATCH", pattern, "COUNT", "1000"))
         yield from (key for key in found if _expected(key[len(base.encode()) :]) != b"none")
         if int(cursor) == 0:
             return
@@ -85,18 +85,18 @@ def _rebuild(wire: Wire, queue: str, number: int, ours: list[str]) -> None:
     ranks = bytes(int(text) + 100 for text in due if text.lstrip("-").isdigit() and text != "0" and -100 <= int(text) <= 100)
     lanes = [name for name in ours if name.startswith(QUEUE_KEYS["PARKED"])]
     parked = sum(wire.ask_all([("ZCARD", queue_base(queue) + name) for name in lanes]))
-    wire.ask(("HSET", meta, "number", number, "ranks", ranks, "blocked", parked))
+    wire.ask(("HSET", meta, "number", str(number), "ranks", ranks, "blocked", str(parked)))
     if any(name.startswith((QUEUE_KEYS["WAITS"], QUEUE_KEYS["RUNS"])) for name in ours):
         wire.ask(("HSET", meta, "kind", "lanes"))
-    cursor: bytes | int = 0
+    cursor: bytes = b"0"
     digest = script("reindex").digest
     while True:
-        cursor, found = wire.ask(("HSCAN", queue_key(queue, "JOB"), cursor, "COUNT", PORTION))
+        cursor, found = wire.ask(("HSCAN", queue_key(queue, "JOB"), cursor, "COUNT", str(PORTION)))
         ids = found[::2]
         for start in range(0, len(ids), PORTION):
-            wire.ask(("EVALSHA", digest, 1, queue_base(queue), "", "jobs", *ids[start : start + PORTION]))
+            wire.ask(("EVALSHA", digest, "1", queue_base(queue), "", "jobs", *ids[start : start + PORTION]))
         if int(cursor) == 0:
             break
     held: list[bytes] = wire.ask(("HKEYS", queue_key(queue, "LANES")))
     for lane in {*held, *(name.removeprefix("parked:").encode() for name in lanes)}:
-        wire.ask(("EVALSHA", digest, 1, queue_base(queue), "", "lanes", lane))
+        wire.ask(("EVALSHA", digest, "1", queue_base(queue), "", "lanes", lane))

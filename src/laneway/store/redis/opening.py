@@ -33,7 +33,7 @@ def ensure(line: Line, name: str) -> None:
     """Write our version if there is none, and raise SchemaError if there is another."""
     found = _version(line, name)
     if found is None:
-        line.ask(("SET", _KEY, VERSION, "NX"))
+        line.ask(("SET", _KEY, str(VERSION), "NX"))
         found = _version(line, name)
     if found is not None and found < VERSION:
         raise SchemaError(
@@ -57,7 +57,7 @@ def migrate(line: Line, name: str) -> None:
         if version not in MIGRATIONS:
             raise SchemaError(f"{name} has a layout of version {version}, and there is no way from there to {VERSION}")
         MIGRATIONS[version](line)
-        line.ask(("SET", _KEY, version + 1))
+        line.ask(("SET", _KEY, str(version + 1)))
 
 
 def _version(line: Line, name: str) -> int | None:
@@ -112,8 +112,8 @@ def _say(name: str, text: str) -> None:
 
 def _info(line: Line) -> dict[str, str]:
     found: dict[str, str] = {}
-    for section in ("server", "memory", "persistence", "replication"):
-        text: bytes = line.ask(("INFO", section))
+    texts: list[bytes] = line.ask_all([("INFO", section) for section in ("server", "memory", "persistence", "replication")])
+    for text in texts:
         found |= dict(entry.split(":", 1) for entry in text.decode(errors="replace").splitlines() if ":" in entry)
     return found
 

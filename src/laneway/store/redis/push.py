@@ -11,6 +11,7 @@ they go by the one that can do all.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -39,7 +40,7 @@ Answers = list[str | None]
 class Push:
     """Takes jobs."""
 
-    def __init__(self, wire: Wire, queues: Queues, clock: Callable[[], int | str]) -> None:
+    def __init__(self, wire: Wire, queues: Queues, clock: Callable[[], str]) -> None:
         self._wire = wire
         self._queues = queues
         self._clock = clock
@@ -47,38 +48,41 @@ class Push:
         self._alike_digest = script("push_alike").digest
         self._gather_digest = script("gather").digest
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> Answers:
-        """Take jobs, in order; say for each None, or the id of the one that is there in its stead."""
+    def push(self, jobs: Sequence[Job], slot: Slot | None, until: float) -> Answers:
+        """Take jobs, in order; say for each None, or the id of the one that is there in its stead. All steps end at `until`."""
         if len(jobs) == 1 and jobs[0].unique is None and _made(jobs[0].id):
-            return self._push_one_queue(jobs, slot)
+            return self._push_one_queue(jobs, slot, until)
         if isinstance(jobs, Alike):
-            return self._push_one_queue(jobs, slot)
+            return self._push_one_queue(jobs, slot, until)
         payloads = [job for job in jobs if job.gather is not None]
         if len({job.queue for job in jobs}) > 1 or 0 < len(payloads) < len(jobs):
-            self._check_kinds(jobs, payloads)
+            self._check_kinds(jobs, payloads, until)
         if not payloads:
-            return self._push_jobs(jobs, slot)
-        if self._gather(payloads, slot):
+            return self._push_jobs(jobs, slot, until)
+        if self._gather(payloads, slot, until):
             return [""] * len(jobs)
-        plain = iter(self._push_jobs([job for job in jobs if job.gather is None], None))
+        plain = iter(self._push_jobs([job for job in jobs if job.gather is None], None, until))
         return [next(plain) if job.gather is None else None for job in jobs]
 
-    def begin(self, jobs: Sequence[Job]) -> Callable[[], Answers | None] | None:
-        """Send jobs that begin alike; calling what is returned says that they are taken, or None: nothing was done."""
+    def begin(self, jobs: Sequence[Job], patience: float) -> Callable[[], Answers | None] | None:
+        """Send jobs that begin alike; calling what is returned says that they are taken, or None: nothing was done.
+
+        Each of the two steps may take so many seconds: who asked may have been busy in between.
+        """
         if len(jobs) < 2 or not isinstance(jobs, Alike):
             return None
-        asked = self._wire.send_all((self._alike_command(*_alike_ones(jobs)),))
+        asked = self._wire.send_all((self._alike_command(*_alike_ones(jobs)),), time.monotonic() + patience)
 
         def hear() -> Answers | None:
             taken: Answers = [None] * len(jobs)
-            return taken if asked.hear(patient=True)[0] == 0 else None
+            return taken if asked.hear(patient=True, until=time.monotonic() + patience)[0] == 0 else None
 
         return hear
 
     def _alike_command(self, queue: str, rest: Command) -> Command:
-        return ("EVALSHA", self._alike_digest, 1, queue_base(queue), self._clock(), *rest)
+        return ("EVALSHA", self._alike_digest, "1", queue_base(queue), self._clock(), *rest)
 
-    def _check_kinds(self, jobs: Sequence[Job], payloads: Sequence[Job]) -> None:
+    def _check_kinds(self, jobs: Sequence[Job], payloads: Sequence[Job], until: float) -> None:
         """Each queue has jobs or lanes of a collector, never both: if one does not fit, nothing is pushed anywhere.
 
         The scripts look again, each at its own queue.
@@ -89,20 +93,21 @@ class Push:
             raise WrongQueue.of(both[0], collects=True)
         names = [*of_jobs, *of_collectors]
         commands: list[Command] = [("HGET", queue_key(name, "META"), "kind") for name in names]
-        found = self._wire.ask_all([*commands, *(("HLEN", queue_key(name, "JOB")) for name in names)])
+        commands += [("HLEN", queue_key(name, "JOB")) for name in names]
+        found = self._wire.ask_all(commands, until=until)
         for name, kind, size in zip(names, found, found[len(names) :], strict=False):
             if size and (kind == b"lanes") != (name in of_collectors):
                 raise WrongQueue.of(name, collects=name in of_collectors)
 
-    def _gather(self, payloads: Sequence[Job], slot: Slot | None) -> bool:
+    def _gather(self, payloads: Sequence[Job], slot: Slot | None, until: float) -> bool:
         """Let payloads join their lanes; say whether the slot had fired, and nothing was done."""
         groups: dict[str, list[Job]] = {}
         for job in payloads:
             groups.setdefault(job.queue, []).append(job)
         for queue, jobs in groups.items():
-            answer = self._wire.ask(self._gathering(queue, jobs, "", slot))
+            answer = self._wire.ask(self._gathering(queue, jobs, "", slot), until)
             if answer == UNREGISTERED:
-                answer = self._wire.ask(self._gathering(queue, jobs, self._queues.number(queue), slot))
+                answer = self._wire.ask(self._gathering(queue, jobs, self._number(queue, until), slot), until)
             if answer == FIRED:
                 return True
             if answer == WRONG_KIND:
@@ -110,41 +115,41 @@ class Push:
             slot = None
         return False
 
-    def _gathering(self, queue: str, jobs: Sequence[Job], number: int | str, slot: Slot | None) -> Command:
-        schedule, at = ("", 0) if slot is None else (slot.schedule, slot.at)
-        arguments: list[str | bytes | int] = []
+    def _gathering(self, queue: str, jobs: Sequence[Job], number: str, slot: Slot | None) -> Command:
+        schedule, at = _named(slot)
+        arguments: list[str | bytes] = []
         for job in jobs:
             gather = job.gather or Gather()
             score = "" if gather.score is None else repr(float(gather.score))
             lane = job.lane or ""
             digest = bytes.fromhex(payload_id(queue, lane, job.body)[2:])
-            arguments += (job.id, lane, job.task, _when(job), score, gather.quiet, gather.longest, digest, job.body)
-        return ("EVALSHA", self._gather_digest, 1, queue_base(queue), self._clock(), number, schedule, at, *arguments)
+            arguments += (job.id, lane, job.task, _when(job), score, str(gather.quiet), str(gather.longest), digest, job.body)
+        return ("EVALSHA", self._gather_digest, "1", queue_base(queue), self._clock(), number, schedule, at, *arguments)
 
-    def _push_jobs(self, jobs: Sequence[Job], slot: Slot | None) -> Answers:
+    def _push_jobs(self, jobs: Sequence[Job], slot: Slot | None, until: float) -> Answers:
         if not jobs:
             return []
         names = {job.queue for job in jobs}
         special = any(job.unique is not None or not _made(job.id) for job in jobs)
         if not special and len(names) > 1:
-            return self._push_many_queues(jobs, slot)
-        if not special or (len(names | self._queues.numbers.keys()) == 1 and self._is_alone()):
-            return self._push_one_queue(jobs, slot)
+            return self._push_many_queues(jobs, slot, until)
+        if not special or (len(names | self._queues.numbers.keys()) == 1 and self._is_alone(until)):
+            return self._push_one_queue(jobs, slot, until)
         answers: Answers = []
         for _, group in groupby(jobs, key=lambda job: job.queue):
-            answers += self._push_special(list(group), len(answers), len(jobs), slot)
+            answers += self._push_special(list(group), len(answers), len(jobs), slot, until)
             if slot is not None and answers[:1] == [""]:
                 return [""] * len(jobs)
             slot = None
         return answers
 
-    def _is_alone(self) -> bool:
+    def _is_alone(self, until: float) -> bool:
         """Say whether the queues that we know are all there are."""
-        return bool(self._wire.ask(self._queues.asks) <= len(self._queues.numbers))
+        return bool(self._wire.ask(self._queues.asks, until) <= len(self._queues.numbers))
 
-    def _push_special(self, jobs: list[Job], before: int, length: int, slot: Slot | None) -> Answers:
+    def _push_special(self, jobs: list[Job], before: int, length: int, slot: Slot | None, until: float) -> Answers:
         """Take jobs of one queue whose ids or keys may stand in others: a part of a push."""
-        met_ids, met_keys = self._look(jobs)
+        met_ids, met_keys = self._look(jobs, until)
         answers: Answers = []
         sent: set[str] = set()
         for job in jobs:
@@ -157,20 +162,20 @@ class Push:
         new = [n for n, met in enumerate(answers) if met is None]
         if new:
             order = _encode([before + n for n in new])
-            found = self._push_one_queue([jobs[n] for n in new], slot, length, order)
+            found = self._push_one_queue([jobs[n] for n in new], slot, until, length, order)
             if found[0] == "":
                 return [""] * len(jobs)
             _fill(answers, new, found)
-        return answers + self._push_special(rest, before + len(answers), length, None) if rest else answers
+        return answers + self._push_special(rest, before + len(answers), length, None, until) if rest else answers
 
-    def _look(self, jobs: list[Job]) -> tuple[set[str], dict[str, str]]:
+    def _look(self, jobs: list[Job], until: float) -> tuple[set[str], dict[str, str]]:
         """Return which ids of these jobs stand in the store, and which keys, with the ids of who has them."""
         ids = [job.id for job in jobs]
         keys = [job.unique for job in jobs if job.unique is not None]
-        names = self._queues.read()
+        names = self._queues.read(until)
         commands: list[Command] = [("HMGET", queue_key(name, "JOB"), *ids) for name in names]
         commands += [("HMGET", queue_key(name, "UNIQUE"), *keys) for name in names if keys]
-        found = self._wire.ask_all(commands)
+        found = self._wire.ask_all(commands, until=until)
         met_ids = {id_ for answer in found[: len(names)] for id_, record in zip(ids, answer, strict=True) if record is not None}
         met_keys = {
             key: holder.decode(errors="replace")
@@ -180,7 +185,7 @@ class Push:
         }
         return met_ids, met_keys
 
-    def _push_many_queues(self, jobs: Sequence[Job], slot: Slot | None) -> Answers:
+    def _push_many_queues(self, jobs: Sequence[Job], slot: Slot | None, until: float) -> Answers:
         """Take jobs of several queues in one round trip. A slot goes with the first, and must fire before the others come."""
         groups: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
@@ -188,7 +193,7 @@ class Push:
         answers: Answers = [None] * len(jobs)
         if slot is not None:
             first = groups.pop(jobs[0].queue)
-            found = self._push_one_queue([jobs[n] for n in first], slot)
+            found = self._push_one_queue([jobs[n] for n in first], slot, until)
             if found and found[0] == "":
                 return [""] * len(jobs)
             _fill(answers, first, found)
@@ -196,30 +201,35 @@ class Push:
             queue: self._command(queue, [jobs[n] for n in numbers], len(jobs), _encode(numbers))
             for queue, numbers in groups.items()
         }
-        heard = self._wire.ask_all(list(commands.values()))
+        heard = self._wire.ask_all(list(commands.values()), until=until)
         for at, (queue, numbers) in enumerate(groups.items()):
             if heard[at] == UNREGISTERED:
-                number = self._queues.number(queue)
-                again = self._command(queue, [jobs[n] for n in numbers], len(jobs), _encode(numbers), number)
-                heard[at] = self._wire.ask(again)
+                registered = self._number(queue, until)
+                again = self._command(queue, [jobs[n] for n in numbers], len(jobs), _encode(numbers), registered)
+                heard[at] = self._wire.ask(again, until)
             _fill(answers, numbers, _answers(queue, len(numbers), heard[at]))
         return answers
 
-    def _push_one_queue(self, jobs: Sequence[Job], slot: Slot | None, length: int = 0, order: bytes = b"") -> Answers:
+    def _push_one_queue(
+        self, jobs: Sequence[Job], slot: Slot | None, until: float, length: int = 0, order: bytes = b""
+    ) -> Answers:
         alike = _alike(jobs) if len(jobs) > 1 and slot is None and not order else None
-        if alike is not None and self._wire.ask(self._alike_command(*alike)) == 0:
+        if alike is not None and self._wire.ask(self._alike_command(*alike), until) == 0:
             return [None] * len(jobs)
         queue, length = jobs[0].queue, length or len(jobs)
-        answer = self._wire.ask(self._command(queue, jobs, length, order, slot=slot))
+        answer = self._wire.ask(self._command(queue, jobs, length, order, slot=slot), until)
         if answer == UNREGISTERED:
-            answer = self._wire.ask(self._command(queue, jobs, length, order, self._queues.number(queue), slot))
+            answer = self._wire.ask(self._command(queue, jobs, length, order, self._number(queue, until), slot), until)
         return _answers(queue, len(jobs), answer)
 
+    def _number(self, queue: str, until: float) -> str:
+        return str(self._queues.number(queue, until))
+
     def _command(
-        self, queue: str, jobs: Iterable[Job], length: int, order: bytes = b"", number: int | str = "", slot: Slot | None = None
+        self, queue: str, jobs: Iterable[Job], length: int, order: bytes = b"", number: str = "", slot: Slot | None = None
     ) -> Command:
-        schedule, at = ("", 0) if slot is None else (slot.schedule, slot.at)
-        head: Command = ("EVALSHA", self._digest, 1, queue_base(queue), self._clock(), number, length, order, schedule, at)
+        schedule, at = _named(slot)
+        head: Command = ("EVALSHA", self._digest, "1", queue_base(queue), self._clock(), number, str(length), order, schedule, at)
         arguments: list[str | bytes] = []
         for job in jobs:
             arguments += (job.id, _when(job), pushed(job))
@@ -242,6 +252,10 @@ def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:
 
 def _alike_ones(jobs: Alike) -> tuple[str, Command]:
     return jobs.first.queue, (_when(jobs.first), before_body(jobs.first), *jobs.ids, *jobs.bodies)
+
+
+def _named(slot: Slot | None) -> tuple[str, str]:
+    return ("", "0") if slot is None else (slot.schedule, str(slot.at))
 
 
 def _when(job: Job) -> str:

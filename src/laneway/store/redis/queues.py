@@ -28,18 +28,18 @@ class Queues:
         self._wire = wire
         self.numbers: dict[str, int] = {}
 
-    def number(self, queue: str) -> int:
+    def number(self, queue: str, until: float | None = None) -> int:
         """Return a queue's number; a new queue gets one."""
         digest = script("register").digest
-        number = int(self._wire.ask(("EVALSHA", digest, 1, STORE, queue, NUMBERS)))
+        number = int(self._wire.ask(("EVALSHA", digest, "1", STORE, queue, str(NUMBERS)), until))
         if number < 0:
             raise StoreError(f'{self._wire} has {NUMBERS:,} queues already, and no room for "{queue}": use lanes inside a queue')
         self.numbers[queue] = number
         return number
 
-    def read(self) -> list[str]:
+    def read(self, until: float | None = None) -> list[str]:
         """Return all queues, as the registry has them now."""
-        self.learn(self._wire.ask(("HGETALL", QUEUES)))
+        self.learn(self._wire.ask(("HGETALL", QUEUES), until))
         return list(self.numbers)
 
     def learn(self, answer: Sequence[Any]) -> None:

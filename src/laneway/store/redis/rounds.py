@@ -142,7 +142,7 @@ class Rounds:
             house.queues.read()
 
     def _loading(self, names: Sequence[str]) -> list[Command]:
-        return [("EVALSHA", self._house.load, 1, queue_base(name), self._now) for name in names]
+        return [("EVALSHA", self._house.load, "1", queue_base(name), self._now) for name in names]
 
     def _hear_loads(self, names: Sequence[str], answers: Sequence[Any]) -> None:
         for name, answer in zip(names, answers, strict=True):
@@ -203,12 +203,12 @@ class Rounds:
             plain = ends.plain() if ends is not None else (b"",)
         if plain is None:
             return self._full_command(queue, ends, most, collects)
-        return ("EVALSHA", house.plain, 1, queue_base(queue), self._now, self._worker, most, house.highest, *plain)
+        return ("EVALSHA", house.plain, "1", queue_base(queue), self._now, self._worker, str(most), str(house.highest), *plain)
 
     def _full_command(self, queue: str, ends: Ends | None, most: int, collects: bool) -> Command:
         house = self._house
         done, others, results = (b"", b"", b"") if ends is None else ends.packed()
-        arguments = (1, queue_base(queue), self._now, self._worker, most, house.highest, done, others, results)
+        arguments = ("1", queue_base(queue), self._now, self._worker, str(most), str(house.highest), done, others, results)
         if not collects:
             return ("EVALSHA", house.jobs, *arguments)
         steps = [n for step in self._steps if step.queue == queue for n in (step.asked, step.lanes, step.payloads)]

@@ -22,6 +22,7 @@ from laneway.figures import Bucket, Depth, Report, Seen, decode, encode, encode_
 from laneway.instant import SECOND
 from laneway.store.faults import ErrorGroup, pack_fault, read_fault
 from laneway.store.redis.keys import SHARED_KEYS, STORE, queue_key
+from laneway.store.redis.line import as_words
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Command, Wire
@@ -44,7 +45,7 @@ class Statistics:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def record(self, report: Report, clock: int | str) -> None:
+    def record(self, report: Report, clock: str) -> None:
         """Keep what a worker reports, and close what is complete if asked to."""
         counters = [part for pair in report.counters.items() for part in pair]
         faults = [part for fault in report.faults for part in (fault.id, fault.count, pack_fault(fault).decode())]
@@ -63,7 +64,7 @@ class Statistics:
             return
         added = roll(found.closed(until=until), now)
         keys = list(added)
-        kept = self._wire.ask_all([("HGET", _figures(level), at // level) for level, at in keys])
+        kept = self._wire.ask_all([("HGET", _figures(level), str(at // level)) for level, at in keys])
         arguments: list[str | bytes | int] = []
         for (level, at), raw in zip(keys, kept, strict=True):
             bucket = decode(raw)
@@ -104,7 +105,7 @@ class Statistics:
     def _read(self, names: Sequence[str], level: Level, numbers: Sequence[int]) -> tuple[int, list[bytes | None], Open]:
         """Return up to where all is added up, buckets, and what is open: in an order in which nothing is missed or seen twice."""
         commands: list[Command] = [("HGETALL", queue_key(name, "ARRIVED")) for name in names]
-        commands.append(("EVALSHA", script("figures").digest, 1, STORE, level // SECOND, *numbers))
+        commands.append(("EVALSHA", script("figures").digest, "1", STORE, *as_words((level // SECOND, *numbers))))
         *arrived, (closed, buckets, reports) = self._wire.ask_all(commands)
         found = Open()
         for stretch, raws in reports:
@@ -119,7 +120,7 @@ class Statistics:
 
     def faults(self, limit: int) -> list[ErrorGroup]:
         """Return kinds of failures, the last seen first."""
-        last: list[bytes] = self._wire.ask(("ZRANGE", _key("FAULT_LAST"), 0, max(limit, 1) - 1, "REV", "WITHSCORES"))
+        last: list[bytes] = self._wire.ask(("ZRANGE", _key("FAULT_LAST"), "0", str(max(limit, 1) - 1), "REV", "WITHSCORES"))
         ids = last[::2]
         if not ids:
             return []
@@ -148,7 +149,7 @@ class Statistics:
         return known
 
     def _ask(self, name: str, *arguments: str | bytes | int) -> Any:
-        return self._wire.ask(("EVALSHA", script(name).digest, 1, STORE, *arguments))
+        return self._wire.ask(("EVALSHA", script(name).digest, "1", STORE, *as_words(arguments)))
 
 
 def _key(name: str) -> str:

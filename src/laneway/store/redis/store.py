@@ -8,6 +8,7 @@ Enters: the verbs of `laneway.store.contract`.  Leaves: keys.  Called by: the de
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -25,6 +26,7 @@ from laneway.store.redis.bell import Bell
 from laneway.store.redis.ends import error_text
 from laneway.store.redis.exchange import Exchanges
 from laneway.store.redis.keys import NUMBERS, SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
+from laneway.store.redis.line import as_words
 from laneway.store.redis.push import Push
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
@@ -72,7 +74,7 @@ class RedisStore:
         """Nothing is opened yet. A `clock` is for tests: its time is used in place of the server's."""
         self.dead_days = dead_days
         self.dead_max = dead_max
-        self._enqueue_timeout = min(enqueue_timeout, timeout)
+        self.enqueue_timeout = min(enqueue_timeout, timeout)
         self._clock = clock
         self._highest = 0
         self.wire = Wire(url, connections=connections, timeout=timeout)
@@ -92,12 +94,12 @@ class RedisStore:
         opening.warn(line, str(self))
         opening.ensure(line, str(self))
 
-    def clock(self) -> int | str:
+    def clock(self) -> str:
         """Return the time for scripts: '' is the server's. One that was given never goes back."""
         if self._clock is None:
             return ""
         self._highest = max(self._highest, self._clock())
-        return self._highest
+        return str(self._highest)
 
     def now(self) -> int:
         """Return the store's now."""
@@ -106,7 +108,7 @@ class RedisStore:
     def time_of(self, answer: Sequence[bytes]) -> int:
         """Return the store's now, by the server's answer."""
         given = self.clock()
-        return given if isinstance(given, int) else int(answer[0]) * 1_000_000 + int(answer[1])
+        return int(given) if given else int(answer[0]) * 1_000_000 + int(answer[1])
 
     def turn(self) -> Turn:
         """Return one step on a queue, to be used in a `with`."""
@@ -114,35 +116,28 @@ class RedisStore:
 
     def command(self, name: str, queue: str, *arguments: str | bytes | int) -> Command:
         """Return the call of a script on a queue."""
-        return ("EVALSHA", script(name).digest, 1, queue_base(queue), self.clock(), *arguments)
+        return ("EVALSHA", script(name).digest, "1", queue_base(queue), self.clock(), *as_words(arguments))
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. See the contract."""
-        self.wire.limit(self._enqueue_timeout)
+        until = time.monotonic() + (self.enqueue_timeout if timeout is None else timeout)
         try:
-            if slot is not None and not self._fires(slot, bool(jobs)):
+            if slot is not None and not self._fires(slot, bool(jobs), until):
                 return [""] * len(jobs)
-            return self._push.push(jobs, slot) if jobs else []
+            return self._push.push(jobs, slot, until) if jobs else []
         except StoreCorrupt:
-            self.wire.limit(None)
             # What was half done is made whole. Who pushes again finds what is there by its ids.
             mended = [self._exchanges.mend(queue) for queue in {job.queue for job in jobs}]
             if any(mended):
                 what = "had a key of a type that Laneway did not give it. It is set aside now, the log says where: try again."
                 raise StoreCorrupt(f"{self.wire} {what}") from None
             raise
-        finally:
-            self.wire.limit(None)
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
         """The same in two steps, where they begin alike: the server works while we do. See the contract."""
-        self.wire.limit(self._enqueue_timeout)
-        try:
-            hear = self._push.begin(jobs)
-        finally:
-            self.wire.limit(None)
+        hear = self._push.begin(jobs, self.enqueue_timeout)
         # What is unusual was not done: it goes the usual way.
         return lambda: (hear() if hear is not None else None) or self.push(jobs)
 
@@ -206,19 +201,19 @@ class RedisStore:
                 last[schedule] = max(int(slot), last.get(schedule, 0))
         return Schedules(self.time_of(time), last, {name: by.decode(errors="replace") for name, by in _pairs(paused).items()})
 
-    def _fires(self, slot: Slot, pushes: bool) -> bool:
+    def _fires(self, slot: Slot, pushes: bool, until: float) -> bool:
         """Say whether a slot is to fire, as far as can be seen from here. One that does not advances its schedule all the same.
 
         Whether it really fires is decided where its jobs are pushed, in the same step.
         """
         commands: list[Command] = [("HGET", STORE + SHARED_KEYS[name], slot.schedule) for name in ("PAUSED", "SKIPPED")]
-        commands += [("HGET", queue_key(name, "SLOTS"), slot.schedule) for name in self.queues.read()]
-        paused, *slots = self.wire.ask_all(commands)
+        commands += [("HGET", queue_key(name, "SLOTS"), slot.schedule) for name in self.queues.read(until)]
+        paused, *slots = self.wire.ask_all(commands, until=until)
         if any(last is not None and int(last) >= slot.at for last in slots):
             return False
         if paused is None and pushes:
             return True
-        self.wire.ask(("EVALSHA", script("skip").digest, 1, STORE, slot.schedule, slot.at))
+        self.wire.ask(("EVALSHA", script("skip").digest, "1", STORE, slot.schedule, str(slot.at)), until)
         return False
 
     # -- workers ---------------------------------------------------------------------------------------------
@@ -227,7 +222,7 @@ class RedisStore:
         """Say that these workers live, and hear what is asked of them. See the contract."""
         arguments = [part for worker in workers for part in (worker.id, msgspec.json.encode(worker))]
         names = self.queues.read()
-        beat: Command = ("EVALSHA", script("beat").digest, 1, WORKERS, self.clock(), *arguments)
+        beat: Command = ("EVALSHA", script("beat").digest, "1", WORKERS, self.clock(), *arguments)
         marks: list[Command] = [("HGETALL", queue_key(name, "MARKS")) for name in names]
         heard, *marked = self.wire.ask_all([beat, *marks])
         asked: dict[str, dict[str, str]] = {}
@@ -245,7 +240,7 @@ class RedisStore:
         """Name the workers that are dead, as far as this observer can tell. See the contract."""
         names = self.queues.read()
         # A write comes first: an observer that cannot write judges nobody.
-        commands: list[Command] = [("SET", WORKERS + WORKER_KEYS["LOOKED"], self.clock() or 1)]
+        commands: list[Command] = [("SET", WORKERS + WORKER_KEYS["LOOKED"], self.clock() or "1")]
         commands += [("HGETALL", WORKERS + WORKER_KEYS[name]) for name in ("INFO", "BEATS")]
         commands += [("SMEMBERS", queue_key(name, "HOLDERS")) for name in names]
         _, info, beats, *holders = self.wire.ask_all(commands)
@@ -265,7 +260,9 @@ class RedisStore:
         too_many = min(sum(sizes) - self.dead_max, TRIM_AT_ONCE)  # those that halt their lane count, and stay
         some = [name for name, size in zip(names, sizes, strict=False) if size]
         if too_many > 0:
-            oldest = self.wire.ask_all([("ZRANGE", queue_key(name, "DEAD"), 0, too_many - 1, "WITHSCORES") for name in some])
+            oldest = self.wire.ask_all(
+                [("ZRANGE", queue_key(name, "DEAD"), "0", str(too_many - 1), "WITHSCORES") for name in some]
+            )
             died = sorted((int(float(at)), name) for name, answer in zip(some, oldest, strict=True) for at in answer[1::2])
         excess = [name for _, name in died[: max(too_many, 0)]]
         age = round(self.dead_days * DAY)
@@ -294,13 +291,13 @@ class RedisStore:
         if any(token % NUMBERS not in names for _, token, _ in notes):
             self.queues.read()
             names = {number: name for name, number in self.queues.numbers.items()}
-        by_queue: dict[str, list[str | bytes | int]] = {}
+        by_queue: dict[str, list[str | bytes]] = {}
         for id_, token, told in notes:
             if (name := names.get(token % NUMBERS)) is not None:
-                by_queue.setdefault(name, []).extend((id_, token, told))
+                by_queue.setdefault(name, []).extend((id_, str(token), told))
         digest, step = script("note").digest, 3 * NOTES_AT_ONCE
         self.wire.ask_all([
-            ("EVALSHA", digest, 1, queue_base(name), *parts[start : start + step])
+            ("EVALSHA", digest, "1", queue_base(name), *parts[start : start + step])
             for name, parts in by_queue.items()
             for start in range(0, len(parts), step)
         ])  # fmt: skip
@@ -315,20 +312,12 @@ class RedisStore:
 
     def reserve(self, connections: int) -> None:
         """Allow so many connections at once; the one that waits for jobs comes on top."""
-        self.wire.reserve(connections)
+        self.wire.pool.reserve(connections)
 
     def migrate(self) -> None:
         """Bring the layout to this version."""
-
-        def bring_forward(line: Line) -> None:
-            opening.migrate(line, str(self))
-
         self.wire.close()
-        self.wire.opened = bring_forward
-        try:
-            self.wire.ask(("PING",))
-        finally:
-            self.wire.opened = self._opened
+        self.wire.dial(opened=lambda line: opening.migrate(line, str(self))).close()
 
     def close(self) -> None:
         """Let go of connections."""

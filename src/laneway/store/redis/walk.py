@@ -113,7 +113,7 @@ class Walk:
         found: list[Place] = []
         for start in range(0, len(keys), PORTION):
             portion = keys[start : start + PORTION]
-            answers = self._wire.ask_all([("ZRANGE", key, 0, -1, "WITHSCORES") for _, key in portion])
+            answers = self._wire.ask_all([("ZRANGE", key, "0", "-1", "WITHSCORES") for _, key in portion])
             for (queue, _), answer in zip(portion, answers, strict=True):
                 found += _places(_Index(PARKED, queue, b""), answer)
         return found
@@ -141,7 +141,7 @@ class Walk:
         return ("ZCOUNT", index.key, "-inf", bound) if bound else ("ZCOUNT", index.key, "1", "0")
 
     def _read(self, index: _Index, begin: int, size: int) -> Command:
-        return ("ZREVRANGE" if self._newest else "ZRANGE", index.key, begin, begin + size - 1, "WITHSCORES")
+        return ("ZREVRANGE" if self._newest else "ZRANGE", index.key, str(begin), str(begin + size - 1), "WITHSCORES")
 
     def _walk(self, index: _Index, after: Place | None, begin: int, answer: list[Any], *, ended: bool) -> Iterator[Place]:
         last = _bound(index.low if self._newest else index.high)

@@ -55,7 +55,7 @@ class SQLiteStore:
             raise ConfigError(f"Laneway needs SQLite 3.37 or newer, and this Python has {sqlite3.sqlite_version}")
         self.dead_days = dead_days
         self.dead_max = dead_max
-        self._enqueue_timeout = min(enqueue_timeout, timeout)
+        self.enqueue_timeout = min(enqueue_timeout, timeout)
         self._clock = clock
         self._highest = 0
         self.database = Database(path, synchronous=synchronous, timeout=timeout)
@@ -76,9 +76,9 @@ class SQLiteStore:
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. See the contract."""
-        with self.turn(self._enqueue_timeout) as turn:
+        with self.turn(self.enqueue_timeout if timeout is None else timeout) as turn:
             if slot is not None and not _fires(turn, slot):
                 return [""] * len(jobs)
             answers = push(turn, jobs)

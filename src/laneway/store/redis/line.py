@@ -1,0 +1,185 @@
+"""A line: one connection to the server, and until when it may wait for an answer.
+
+redis-py makes the connection (TCP, TLS, sockets, all that a URL can say). We greet the server ourselves, in one round trip, and
+then use the socket directly: redis-py's client would cost several times as much. Every wait ends at the line's deadline: a server
+that sends a little now and then does not prolong it.
+
+Commands are packed by hiredis, which must be given bytes and strings alone: to pack a number it runs Python code, and a signal
+handler that raises just there ends the process.
+
+Enters: commands.  Leaves: answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import hiredis
+
+__all__ = ["BROKEN", "Command", "Complaint", "Line", "as_words", "hurried", "pack"]
+
+#: A command and its arguments.
+Command = tuple[str | bytes, ...]
+
+#: Answers that usually come so fast are watched for, seconds: a server on the same machine needs 20 µs for little, and a thread
+#: that sleeps is awake again 50 µs later.
+QUICK = 0.000_15
+#: What does not come so soon may want the core that we look from, seconds.
+AT_ONCE = 0.00003
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+#: The shortest time-out that a socket is given, seconds: 0 would mean that it does not block.
+SHORTEST = 0.001
+
+#: What is raised when a connection breaks, or brings nonsense.
+BROKEN = (OSError, hiredis.HiredisError)
+
+_hiredis: Any = hiredis  # its types say that a command is one word long
+pack: Callable[[Command], bytes] = _hiredis.pack_command
+
+_let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
+
+
+def as_words(arguments: Iterable[str | bytes | int]) -> Command:
+    """Return arguments as a command may have them: numbers as text."""
+    return tuple([str(argument) if isinstance(argument, int) else argument for argument in arguments])
+
+
+class Complaint(Exception):
+    """The server understood, and will not."""
+
+
+class _Hurried:
+    """A connection of redis-py that gives each step of connecting the time that is left until its deadline."""
+
+    until = 0.0
+
+    @property
+    def socket_timeout(self) -> float:
+        """The seconds that are left: redis-py asks before it connects to an address, and before it speaks TLS."""
+        return max(self.until - time.monotonic(), SHORTEST)
+
+    @socket_timeout.setter
+    def socket_timeout(self, seconds: object) -> None:
+        """Not used: redis-py sets what it was given when it was made."""
+
+    socket_connect_timeout = socket_timeout
+
+
+def hurried(kind: type) -> type:
+    """Return a class of redis-py's connections, with a deadline."""
+    return type("Hurried", (_Hurried, kind), {})
+
+
+class Line:
+    """One connection. A pool gives it a place first; then it is opened."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.is_closed = False
+        self.until = 0.0  #: when waiting for an answer ends, by the monotonic clock
+        self.thread = threading.get_ident()  #: which thread took it from the pool last
+        self._connection: Any = None
+
+    def open(self, connection: Any, greeting: Sequence[Command], until: float) -> None:
+        """Connect and greet the server."""
+        self._connection = connection
+        self.until = connection.until = until
+        connection.connect()
+        self._socket: Any = connection._sock
+        self._receive = self._socket.recv
+        self._reader = hiredis.Reader(replyError=Complaint)
+        self.send: Callable[[bytes], None] = self._socket.sendall
+        self._patience: float = self._socket.gettimeout() or 0
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._usual = 0.0  # how long an answer takes, seconds
+        self._greet(greeting)
+        self.is_open = True
+
+    def _greet(self, greeting: Sequence[Command]) -> None:
+        """Say who we are and which database we want. Servers before 7.2 do not know all of it, and some users may not say it."""
+        for command, answer in zip(greeting, self.talk(greeting), strict=True):
+            if isinstance(answer, Complaint) and not (
+                command[1] == "SETINFO" and str(answer).startswith(("ERR unknown", "ERR Unknown", "NOPERM"))
+            ):
+                raise answer
+
+    def is_quiet(self) -> bool:
+        """Say whether nothing has come."""
+        return not self._poll.poll(0)
+
+    def wait_until(self, until: float) -> None:
+        """Let what is sent and answered from now on take no longer than this, or a little longer."""
+        self.until = until
+        seconds = until - time.monotonic()
+        if not 0.95 * self._patience <= seconds <= self._patience:
+            if seconds <= 0:
+                raise TimeoutError("timed out")
+            self._patience = max(seconds, SHORTEST)
+            self._socket.settimeout(self._patience)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return int(self._socket.fileno())
+
+    def read(self) -> Any:
+        """Return the next answer; a complaint too is returned."""
+        answer: Any = self._reader.gets()
+        while answer is False:
+            self._watch()
+            data = self._receive(65536)
+            if not data:
+                raise ConnectionResetError("the server hung up")
+            self._reader.feed(data)
+            answer = self._reader.gets()
+        return answer
+
+    def _watch(self) -> None:
+        """Wait until something comes. What is expected at once is looked for, instead of sleeping: to be woken takes longer."""
+        begun = now = time.monotonic()
+        if self._usual < QUICK and CORES > 1:
+            while now - begun < 2 * QUICK and not self._poll.poll(0):
+                now = time.monotonic()
+                if now - begun > AT_ONCE:
+                    _let_others_run()  # on a machine of few cores the server may be waiting for this one
+        if now - begun >= 2 * QUICK or self._usual >= QUICK or CORES == 1:
+            if not self._poll.poll(max(self.until - now, 0) * 1000):
+                raise TimeoutError("timed out")
+            now = time.monotonic()
+        self._usual += 0.1 * (now - begun - self._usual)
+
+    def send_command(self, command: Command) -> None:
+        """Send one command; its answer is to be read."""
+        self.send(pack(command))
+
+    def talk(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one go and return their answers; a complaint too is returned."""
+        self.send(b"".join([pack(command) for command in commands]))
+        return [self.read() for _ in commands]
+
+    def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands in one go and return their answers; a complaint is raised."""
+        answers = self.talk(commands)
+        for answer in answers:
+            if isinstance(answer, Complaint):
+                raise answer
+        return answers
+
+    def ask(self, command: Command) -> Any:
+        """Send one command and return its answer; a complaint is raised."""
+        return self.ask_all((command,))[0]
+
+    def close(self) -> None:
+        """Hang up."""
+        try:
+            if self._connection is not None:
+                with contextlib.suppress(Exception):  # whatever ails it, it is gone now
+                    self._connection.disconnect()
+        finally:
+            self.is_closed = True

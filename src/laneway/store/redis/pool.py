@@ -1,0 +1,145 @@
+"""The pool: lends out connections, at most so many at once.
+
+It has no lock. A signal handler that enqueues would wait for the lock of the call that it interrupted, and a handler's exception
+between two lines can leave a lock taken for ever. Each step is one operation of a list, which nothing can interrupt, and a line
+is in exactly one list: the pool's or its borrower's. A borrower that fails closes the line that it still has, since nobody knows
+what is on its way.
+
+A line has a place from the moment it is made until it is closed, or forgotten: the pool has only weak references, so a call that
+was ended before it could clean up leaves nothing behind.
+
+Enters: lines that are given back.  Leaves: lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+
+from laneway.errors import StoreUnavailable
+from laneway.store.redis.line import Line
+
+__all__ = ["Pool"]
+
+#: A thread that waits for a line looks so often whether one was forgotten, seconds: nobody can tell it.
+LOOK_EVERY = 0.02
+
+
+class Pool:
+    """The connections of one store in this process."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name = name
+        self.most = most  #: how many there may be
+        self.idle: list[Line] = []  #: those that nobody uses
+        self._made: list[weakref.ref[Line]] = []  # all of them, in order
+        self._waiting: list[threading.Lock] = []  # one for each thread that waits
+
+    def __len__(self) -> int:
+        """The number of connections there are, idle ones included."""
+        return sum(self._has_place(reference) for reference in tuple(self._made))
+
+    def lend(self, to: list[Line], until: float) -> Line:
+        """Put a line into the borrower's list and return it. It may have to be opened first: see `Line.is_open`."""
+        while True:
+            try:
+                to.append(self.idle.pop())
+            except IndexError:
+                self._make(to, until)
+            line = to[0]
+            line.thread = threading.get_ident()
+            if not line.is_open or line.is_quiet():
+                return line
+            line.close()  # it was cut while it lay idle
+            to.clear()
+
+    def give(self, lines: list[Line]) -> None:
+        """Take a line back from its borrower's list. Everything that was asked on it has been answered."""
+        self.idle.append(lines.pop())
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell a thread that waits, if there is one, that a line or a place is free."""
+        if self._waiting:
+            with contextlib.suppress(IndexError):
+                self._waiting.pop(0).release()
+
+    def reserve(self, most: int) -> None:
+        """Allow so many connections at once."""
+        self.most = most
+        for _ in range(len(self._waiting)):
+            self.tell()
+
+    def close(self) -> None:
+        """Hang up all connections that nobody uses."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self.idle.pop().close()
+
+    def _make(self, to: list[Line], until: float) -> None:
+        """Make a line as soon as there is a place for it, or take one that was given back meanwhile."""
+        begun = time.monotonic()
+        while True:
+            if len(self) < self.most and self._take_place(to):
+                return
+            self._check(begun, until)
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)  # before we look: who gives a line back puts it there and then looks who waits
+            try:
+                if not self.idle:
+                    turn.acquire(timeout=min(max(until - time.monotonic(), 0), LOOK_EVERY))
+            finally:
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(turn)
+            with contextlib.suppress(IndexError):
+                to.append(self.idle.pop())
+                return
+
+    def _take_place(self, to: list[Line]) -> bool:
+        """Make a line; False if others were first. The lines that were made first, as many as there are places, have them."""
+        to.append(Line())
+        mine = weakref.ref(to[0])
+        self._made.append(mine)
+        before = 0
+        for reference in tuple(self._made):
+            if reference is mine:
+                break
+            if self._has_place(reference):
+                before += 1
+            else:
+                self._forget(reference)
+        if before < self.most:
+            return True
+        to.clear()
+        self._forget(mine)
+        return False
+
+    @staticmethod
+    def _has_place(reference: weakref.ref[Line]) -> bool:
+        line = reference()
+        return line is not None and not line.is_closed
+
+    def _forget(self, reference: weakref.ref[Line]) -> None:
+        with contextlib.suppress(ValueError):
+            self._made.remove(reference)
+
+    def _check(self, begun: float, until: float) -> None:
+        """Raise StoreUnavailable if it is no use to wait any longer."""
+        lines = [line for reference in tuple(self._made) if (line := reference()) is not None and not line.is_closed]
+        me = threading.get_ident()
+        if len(lines) >= self.most and not self.idle and all(line.thread == me for line in lines):
+            raise StoreUnavailable(
+                f"{self._name}: all {self.most} connections of this process are in use by this thread itself, which was "
+                "interrupted in the middle of a call (by a signal handler, or by __del__), or has begun one that it has not "
+                "finished. Nothing was written: allow more (connections=).",
+                connections=self.most,
+            )
+        if time.monotonic() >= until:
+            raise StoreUnavailable(
+                f"{self._name}: all {self.most} connections of this process were in use for {until - begun:.2g} s. "
+                "Nothing was written: allow more (connections=), or use fewer threads.",
+                connections=self.most,
+            )

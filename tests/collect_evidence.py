@@ -118,7 +118,7 @@ class Findings(Verdict):
     """What the evidence says."""
 
     during: int = 0  #: payloads that came while an equal one was in a run of its lane
-    done: tuple[int, int] = (0, 0)  #: runs of lanes that were settled as done: at least, at most
+    done: tuple[int, int] = (0, 0)  #: payloads of runs that were settled as done: at least, at most
     cut: int = 0  #: runs of lanes that never ended
     died: int = 0  #: payloads that are dead
     widest: int = 0  #: how many ways the model had to follow at once
@@ -245,7 +245,10 @@ def _note(found: Findings, lane: Sequence[LaneRun], model: Model) -> None:
     again = {repeat.run for repeat in model.repeats}
     done = [run for run in lane if run.said == "done"]
     least, most = found.done
-    found.done = (least + sum(not run.faults for run in done), most + sum(run.run not in again for run in done))
+    found.done = (
+        least + sum(len(run.given) for run in done if not run.faults),
+        most + sum(len(run.given) for run in done if run.run not in again),
+    )
     found.cut += sum(run.said == "-" for run in lane)
     found.tokens.update(run.run.start.token for run in lane)
     begins = [run.begin for run in lane]
@@ -300,11 +303,11 @@ def _wrongly_timed(run: LaneRun, ways: Sequence[Way]) -> str:
 
 
 def merged(*parts: Iterable[Waits]) -> tuple[Waits, ...]:
-    """Merge: of equal payloads the one with the smaller score stays, and then the earlier."""
+    """Merge: equal payloads are one, with the larger score and the earlier arrival."""
     kept: dict[str, Waits] = {}
     for one in (one for part in parts for one in part):
-        if one.body not in kept or one < kept[one.body]:
-            kept[one.body] = one
+        known = kept.get(one.body, one)
+        kept[one.body] = Waits(max(one.score, known.score), min(one.arrival, known.arrival), one.body)
     return tuple(sorted(kept.values()))
 
 
@@ -397,7 +400,9 @@ class Model:
             return way._replace(due=run.until + self._rule.snooze)
         if way.attempts < self._rule.retries:
             return way._replace(attempts=way.attempts + 1, due=run.until + self._rule.backoff)
-        return way._replace(waiting=merged(running[1:], rest), attempts=0, due=0, dead=way.dead | {running[0].body})
+        first = min(running, key=lambda one: one.arrival)
+        others = [one for one in running if one is not first]
+        return way._replace(waiting=merged(others, rest), attempts=0, due=0, dead=way.dead | {first.body})
 
     # -- mistakes ----------------------------------------------------------------------------------------
 

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 RULES = frozenset({
     "what comes during a run is kept apart",
-    "the oldest of the run dies",
+    "the first to arrive dies",  # whatever its score
     "the rest of the run goes on",  # when one of it dies
     "equal payloads are one",
-    "the smaller score counts",
+    "the larger score counts",
+    "the earlier arrival counts",
     "the failed one's due time",  # not that of what gathered
     "the failed one's attempts",
     "what came with a request goes, and what comes later stays",  # cancel, delete, kill of a lane that runs
@@ -37,6 +38,18 @@ class Place(NamedTuple):
 
     score: float
     arrival: int
+
+
+class Pushed(NamedTuple):
+    """A push, as the ledger knows it."""
+
+    number: int
+    place: Place
+
+
+def _merged(pushes: Sequence[Pushed]) -> Place:
+    """Say where equal payloads belong that are one."""
+    return Place(max(push.place.score for push in pushes), min(push.place.arrival for push in pushes))
 
 
 class Held(NamedTuple):
@@ -87,16 +100,21 @@ class Corpse:
 class Ledger:
     """What was pushed and what became of it, whatever the rules."""
 
-    number: int = 0
-    owed: dict[Key, dict[str, list[tuple[int, float]]]] = field(default_factory=dict)  # payload → its pushes: number, score
+    number: int = 0  # of pushes and deaths
+    owed: dict[Key, dict[str, list[Pushed]]] = field(default_factory=dict)  # payload → its pushes
     given: dict[tuple[Key, int], tuple[int, set[str]]] = field(default_factory=dict)  # at a claim: the last push, what it got
-    dead: dict[tuple[Key, str], float] = field(default_factory=dict)
+    dead: dict[tuple[Key, str], Place] = field(default_factory=dict)  # with the number of the death
     fails: Counter[Key] = field(default_factory=Counter)
     not_before: dict[Key, int] = field(default_factory=dict)
 
-    def push(self, key: Key, body: str, score: float) -> None:
+    def push(self, key: Key, body: str, score: float, arrival: int | None = None) -> None:
         self.number += 1
-        self.owed.setdefault(key, {}).setdefault(body, []).append((self.number, score))
+        place = Place(score, arrival or self.number)
+        self.owed.setdefault(key, {}).setdefault(body, []).append(Pushed(self.number, place))
+
+    def place(self, key: Key, body: str, token: int | None = None) -> Place:
+        """Say where a payload belongs: all of it, or what of it is in a run."""
+        return _merged([push for push in self.owed[key][body] if token is None or self.runs(key, token, body, push.number)])
 
     def claim(self, held: Held, token: int, now: int) -> None:
         owed = self.owed.get(held.key, {})
@@ -104,7 +122,8 @@ class Ledger:
         assert len(set(bodies)) == len(bodies), "doubled"
         for body, score in held.payloads:
             assert owed.get(body), "run though nobody asked for it any more"
-            assert score == min(score for _, score in owed[body]), "out of place"
+            assert score == self.place(held.key, body).score, "out of place"
+        assert bodies == sorted(bodies, key=lambda body: self.place(held.key, body)), "out of order"
         assert held.attempt == self.fails[held.key] + 1, "more attempts than it may have"
         assert now >= self.not_before.get(held.key, 0), "too early"
         self.given[held.key, token] = (self.number, set(bodies))
@@ -118,24 +137,37 @@ class Ledger:
         """These of a run are settled: what was pushed before it is no longer owed."""
         for body in bodies:
             pushes = self.owed[key].get(body, [])
-            self.owed[key][body] = [push for push in pushes if not self.runs(key, token, body, push[0])]
+            self.owed[key][body] = [push for push in pushes if not self.runs(key, token, body, push.number)]
             if die:
-                self._bury(key, body, [score for number, score in pushes if self.runs(key, token, body, number)])
+                self._bury(key, body, [push for push in pushes if self.runs(key, token, body, push.number)])
 
-    def _bury(self, key: Key, body: str, scores: list[float]) -> None:
-        self.dead[key, body] = min([self.dead.get((key, body), math.inf), *scores])
+    def die(self, key: Key, token: int, bodies: Sequence[str], run: Collection[str], *, named: bool) -> None:
+        """These of a run die: those that somebody named, or the one that was pushed before all others of the run."""
+        first = min(run, key=lambda body: self.place(key, body, token).arrival)
+        assert named or list(bodies) == [first], "another than the first to arrive died"
+        self.end(key, token, bodies, die=True)
+
+    def _bury(self, key: Key, body: str, pushes: list[Pushed]) -> None:
+        self.number += 1
+        known = self.dead.get((key, body), Place(-math.inf, self.number))
+        self.dead[key, body] = Place(max(known.score, _merged(pushes).score), known.arrival)
 
     def replay(self, key: Key, body: str) -> None:
-        self.push(key, body, self.dead.pop((key, body)))
+        """It is owed again, and counts as arrived when it died."""
+        self.push(key, body, *self.dead.pop((key, body)))
 
     def drop(self, key: Key, token: int | None, *, kill: bool, only: str | None = None) -> None:
         """What does not run is no longer owed: all of a lane, or one payload."""
-        for body, pushes in self.owed.get(key, {}).items():
-            gone = [score for number, score in pushes if not self.runs(key, token, body, number)]
-            if gone and only in (None, body):
-                if kill:
-                    self._bury(key, body, gone)
-                self.owed[key][body] = [push for push in pushes if self.runs(key, token, body, push[0])]
+        gone = {
+            body: [push for push in pushes if not self.runs(key, token, body, push.number)]
+            for body, pushes in self.owed.get(key, {}).items()
+            if only in (None, body)
+        }
+        there = [body for body, pushes in gone.items() if pushes]
+        for body in sorted(there, key=lambda body: _merged(gone[body])):
+            if kill:
+                self._bury(key, body, gone[body])
+            self.owed[key][body] = [push for push in self.owed[key][body] if push not in gone[body]]
 
     def anew(self, key: Key) -> None:
         self.fails[key] = 0
@@ -153,6 +185,7 @@ class Model:
     lanes: dict[Key, Lane] = field(default_factory=dict)
     dead: dict[tuple[Key, str], Corpse] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
+    dropped: int = 0  # payloads that were deleted by hand
     ledger: Ledger = field(default_factory=Ledger)
 
     def begin(self) -> None:
@@ -171,14 +204,13 @@ class Model:
         if score is None:
             score = self.score = max(self.now / 1_000_000, math.nextafter(self.score, math.inf))
         self.ledger.push(key, body, score)
+        self.totals["enqueued"] += 1
         given = self.now + delay
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(key, self.count(), given, self.now)
-            self.totals["enqueued"] += 1
         elif lane.runs is not None and not lane.waits:
             lane.next_due, lane.next_since = given, self.now
-            self.totals["enqueued"] += 1
         if quiet and not delay:
             until = self.now + quiet
             if lane.runs is not None:
@@ -190,12 +222,16 @@ class Model:
 
     def join(self, payloads: dict[str, Place], body: str, place: Place) -> None:
         """The one rule of merging."""
-        if "equal payloads are one" not in self.rules and body in payloads:
-            payloads[f"{body} again"] = place
-        elif "the smaller score counts" not in self.rules:
+        known = payloads.get(body)
+        if known is None:
             payloads[body] = place
+        elif "equal payloads are one" not in self.rules:
+            payloads[f"{body} again"] = place
         else:
-            payloads[body] = min(place, payloads.get(body, place))
+            score = max if "the larger score counts" in self.rules else min
+            arrival = min if "the earlier arrival counts" in self.rules else max
+            payloads[body] = Place(score(known.score, place.score), arrival(known.arrival, place.arrival))
+            self.totals["merged"] += 1
 
     # -- claiming --------------------------------------------------------------------------------------------
 
@@ -229,7 +265,6 @@ class Model:
             lane.runs, lane.waits = dict(chosen), dict(order[len(chosen) :])
             if lane.waits:
                 lane.next_due, lane.next_since = self.now, lane.since
-                self.totals["enqueued"] += 1
             given = tuple((body.removesuffix(" again"), place.score) for body, place in chosen)
             held.append(Held(lane.key, given, lane.attempt + 1, lane.since, lane.due))
             self.ledger.claim(held[-1], self.token, self.now)
@@ -246,13 +281,13 @@ class Model:
             return False
         assert (lane.worker, lane.token) == (worker, token), "settled by a stranger"
         if outcome == "done":
-            self.totals["processed"] += 1
+            self.totals["processed"] += len(lane.runs)
             self.ledger.end(key, token, lane.runs)
             self.go_on(lane)
         elif lane.mark is not None:
             self.end_as_asked(lane)
         elif outcome == "cancelled":
-            self.totals["cancelled"] += 1
+            self.totals["cancelled"] += len(lane.runs)
             self.ledger.end(key, token, lane.runs)
             self.go_on(lane)
         elif outcome == "dead":
@@ -296,15 +331,14 @@ class Model:
 
     def die(self, lane: Lane, named: list[str]) -> None:
         assert lane.runs is not None
-        oldest = min(lane.runs, key=lambda body: lane.runs[body])  # type: ignore[index]
-        newest = max(lane.runs, key=lambda body: lane.runs[body])  # type: ignore[index]
-        dying = named or [oldest if "the oldest of the run dies" in self.rules else newest]
-        assert named or dying == [oldest], "another than the oldest died"
         everything = dict(lane.runs)
+        oldest = min(everything, key=lambda body: everything[body])
+        first = min(everything, key=lambda body: everything[body].arrival)
+        dying = named or [first if "the first to arrive dies" in self.rules else oldest]
         if "the rest of the run goes on" not in self.rules:
             lane.runs = {}
         self.bury(lane, {body: everything[body] for body in dying}, lane.attempt + 1)
-        self.ledger.end(lane.key, lane.token or 0, dying, die=True)
+        self.ledger.die(lane.key, lane.token or 0, dying, everything, named=bool(named))
         self.ledger.anew(lane.key)
         for body in dying:
             lane.runs.pop(body, None)
@@ -314,12 +348,13 @@ class Model:
             del self.lanes[lane.key]
 
     def bury(self, lane: Lane, payloads: Mapping[str, Place], attempt: int) -> None:
-        for body, place in sorted(payloads.items(), key=lambda item: item[1]):
+        for body, place in payloads.items():
             known = self.dead.get((lane.key, body))
             number = self.count() if known is None else known.number
-            score = place.score if known is None else min(known.score, place.score)
+            score = place.score if known is None else max(known.score, place.score)
             self.dead[lane.key, body] = Corpse(number, score, self.now, attempt)
             self.totals["dead"] += 1
+            self.totals["merged"] += known is not None
 
     def end_as_asked(self, lane: Lane) -> None:
         """The run's payloads do not come back."""
@@ -328,7 +363,8 @@ class Model:
             self.bury(lane, lane.runs, lane.attempt)
             self.ledger.end(lane.key, lane.token or 0, lane.runs, die=True)
         else:
-            self.totals["cancelled"] += lane.mark == "cancel"
+            self.totals["cancelled"] += len(lane.runs) if lane.mark == "cancel" else 0
+            self.dropped += len(lane.runs) if lane.mark == "delete" else 0
             self.ledger.end(lane.key, lane.token or 0, lane.runs)
         self.go_on(lane)
 
@@ -372,10 +408,11 @@ class Model:
 
     def ask(self, lane: Lane, mark: str) -> None:
         """At once what waits or gathers; what runs when its run is over."""
-        if lane.waits:
-            self.totals["cancelled"] += mark == "cancel"
-            if mark == "kill":
-                self.bury(lane, lane.waits, 0 if lane.runs is not None else lane.attempt)
+        self.totals["cancelled"] += len(lane.waits) if mark == "cancel" else 0
+        self.dropped += len(lane.waits) if mark == "delete" else 0
+        if mark == "kill":
+            order = dict(sorted(lane.waits.items(), key=lambda item: item[1]))
+            self.bury(lane, order, 0 if lane.runs is not None else lane.attempt)
         if "what came with a request goes, and what comes later stays" not in self.rules and lane.runs is not None:
             lane.mark = mark
             self.ledger.drop(lane.key, lane.token, kill=mark == "kill")
@@ -398,6 +435,7 @@ class Model:
         elif name == "delete":
             del self.dead[key, body]
             self.ledger.dead.pop((key, body))
+            self.dropped += 1
         return name in ("retry", "delete")
 
     def replay(self, key: Key, body: str) -> None:
@@ -412,7 +450,7 @@ class Model:
         else:
             lane.next_since = lane.next_since if lane.waits else self.now
             lane.next_due = self.now
-        self.join(lane.waits, body, Place(corpse.score, self.count()))
+        self.join(lane.waits, body, Place(corpse.score, corpse.number))
 
     def drop_oldest(self, key: Key) -> tuple[str, float] | None:
         self.begin()
@@ -422,6 +460,7 @@ class Model:
         oldest = min(lane.waits, key=lambda body: lane.waits[body])
         place = lane.waits.pop(oldest)
         self.ledger.drop(key, lane.token, kill=False, only=oldest)
+        self.dropped += 1
         if not lane.waits and lane.runs is None:
             del self.lanes[key]
             self.ledger.anew(key)
@@ -463,8 +502,11 @@ class Model:
                 assert not later or (lane is not None and body in lane.waits), "swallowed by a run that was not given it"
         assert set(self.ledger.dead) == set(self.dead), "dead ones lost or doubled"
         for which, corpse in self.dead.items():
-            assert corpse.score == self.ledger.dead[which], "a dead one's score"
+            assert corpse.score == self.ledger.dead[which].score, "a dead one's score"
         assert all(lane.waits or lane.runs is not None for lane in self.lanes.values()), "an empty lane"
+        kept = sum(len(lane.waits) + len(lane.runs or ()) for lane in self.lanes.values()) + len(self.dead)
+        gone = sum(self.totals[name] for name in ("merged", "processed", "cancelled")) + self.dropped
+        assert self.totals["enqueued"] == kept + gone, "the totals do not add up"
 
     # -- for comparing ---------------------------------------------------------------------------------------
 

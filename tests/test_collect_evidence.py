@@ -87,11 +87,15 @@ def two() -> Story:
 def test_payloads_that_run_once_and_in_order_are_fine(story: Story) -> None:
     story.send(0, "x2 y1").send(0, "x1", "b").run(5, 9, "y1 x2").run(5, 9, "x1", lane="b", token=1)
     found = story.check()
-    assert (found.mistakes, found.done, found.tokens, found.repeats) == ([], (2, 2), {1}, [])
+    assert (found.mistakes, found.done, found.tokens, found.repeats) == ([], (3, 3), {1}, [])
 
 
-def test_equal_payloads_are_one_with_the_smaller_score(story: Story) -> None:
-    assert story.send(0, "x2 y1 x0 y3").run(5, 9, "x0 y1").mistakes() == []
+def test_equal_payloads_are_one_with_the_larger_score(story: Story) -> None:
+    assert story.send(0, "x2 y1 x0 y3").run(5, 9, "x2 y3").mistakes() == []
+
+
+def test_equal_payloads_are_one_with_the_earlier_arrival(story: Story) -> None:
+    assert story.send(0, "x1 y2 x2").run(5, 9, "x2 y2").mistakes() == []
 
 
 def test_ties_go_by_arrival(story: Story) -> None:
@@ -118,9 +122,14 @@ def test_a_failed_run_is_repeated_with_what_gathered(story: Story) -> None:
     assert story.mistakes() == []
 
 
-def test_the_oldest_dies_when_no_retry_is_left(story: Story) -> None:
-    story.send(0, "x1 y2").run(5, 9, "x1 y2", "failed").run(30, 31, "x1 y2", "failed", attempt=2)
-    assert story.run(32, 33, "y2").died("x").mistakes() == []
+def test_the_first_to_arrive_dies_when_no_retry_is_left(story: Story) -> None:
+    story.send(0, "x2 y1").run(5, 9, "y1 x2", "failed").run(30, 31, "y1 x2", "failed", attempt=2)
+    assert story.run(32, 33, "y1").died("x").mistakes() == []
+
+
+def test_another_death_than_that_of_the_first_to_arrive_is_noticed(story: Story) -> None:
+    story.send(0, "x2 y1").run(5, 9, "y1 x2", "failed").run(30, 31, "y1 x2", "failed", attempt=2)
+    assert story.run(32, 33, "x2").died("y").mistakes()
 
 
 def test_one_that_dies_while_its_equal_gathers_runs_again(story: Story) -> None:
@@ -138,7 +147,7 @@ def test_a_cancelled_run_is_over_and_what_gathered_goes_on(story: Story) -> None
 
 def test_a_run_that_was_killed_is_repeated_with_what_gathered(story: Story) -> None:
     found = story.send(0, "x1").run(5, None, "x1").send(6, "y0").kill(8, ANN).run(12, 15, "y0 x1", pid=BOB).check()
-    assert (found.mistakes, found.cut, found.done) == ([], 1, (1, 1))
+    assert (found.mistakes, found.cut, found.done) == ([], 1, (2, 2))
     ((fault, run, again),) = [(repeat.fault, repeat.run, repeat.again) for repeat in found.repeats]
     assert (fault.role, run.start.pid, again.start.pid) == ("worker", ANN, BOB)
 
@@ -157,7 +166,7 @@ def test_whether_a_snoozed_run_was_repeated_can_be_told_only_if_it_came_soon(sto
 
 def test_a_run_that_was_killed_after_it_was_settled_is_not_repeated(story: Story) -> None:
     found = story.send(0, "x1").run(5, 7, "x1").kill(8, ANN).send(9, "x1 y1", "b").run(12, 15, "x1 y1", pid=BOB, lane="b").check()
-    assert (found.mistakes, found.repeats, found.done) == ([], [], (1, 2))
+    assert (found.mistakes, found.repeats, found.done) == ([], [], (2, 3))
 
 
 def test_with_max_payloads_the_rest_comes_next(two: Story) -> None:
@@ -245,9 +254,9 @@ def test_ties_that_do_not_go_by_arrival_are_noticed(story: Story) -> None:
     assert "should have had [('x', 1.0), ('y', 1.0)]" in story.send(0, "x1 y1").run(5, 9, "y1 x1").mistake()
 
 
-def test_the_larger_score_of_equal_ones_is_noticed(story: Story) -> None:
-    story.send(0, "y1").run(2, 6, "y1").send(3, "x1 x2").run(7, 9, "x2")
-    assert "should have had [('x', 1.0)]" in story.mistake()
+def test_the_smaller_score_of_equal_ones_is_noticed(story: Story) -> None:
+    story.send(0, "y1").run(2, 6, "y1").send(3, "x1 x2").run(7, 9, "x1")
+    assert "should have had [('x', 2.0)]" in story.mistake()
 
 
 def test_the_stores_own_scores_keep_the_order_of_arrival(two: Story) -> None:

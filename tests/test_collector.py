@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import os
+import random
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+import redisbench
 from laneway import App, Cancel, LaneFailures, LaneHandle, Retry, RetryIn, Snooze, Worker, current_job
+from laneway.cli import laneway
 from laneway.context import JobContext
 from laneway.enqueue import LaneDraft
 from laneway.errors import BadArguments, BadOption, BulkError, DeclarationError, PayloadTooLarge, UnknownLane, WrongQueue
@@ -64,7 +72,7 @@ def test_payloads_of_a_lane_run_together_in_the_order_of_their_scores(app: App) 
 
     assert seen == [{"a": ["first", "second"]}, {"b": ["other"]}]
     assert app.inspect.counts() == ALL_DONE
-    assert app.stats.totals()["processed"] == 2
+    assert app.stats.totals()["processed"] == 3
 
 
 def test_without_scores_they_come_as_they_were_enqueued(app: App) -> None:
@@ -77,7 +85,7 @@ def test_without_scores_they_come_as_they_were_enqueued(app: App) -> None:
     assert seen == [{"a": list(range(20))}]
 
 
-def test_equal_payloads_become_one_with_the_smaller_score(app: App) -> None:
+def test_equal_payloads_become_one_with_the_larger_score(app: App) -> None:
     collect, seen = collecting(app)
 
     collect.enqueue("a", {"x": 1, "y": 2}, score=3)
@@ -85,7 +93,18 @@ def test_equal_payloads_become_one_with_the_smaller_score(app: App) -> None:
     collect.enqueue("a", {"y": 2, "x": 1}, score=1)
     burst(app)
 
-    assert seen == [{"a": [{"x": 1, "y": 2}, "between"]}]
+    assert seen == [{"a": ["between", {"x": 1, "y": 2}]}]
+
+
+def test_the_last_of_several_states_is_the_one_that_came_last(app: App) -> None:
+    collect, seen = collecting(app, merge="last")
+
+    for lane_, scores in (("scored", (1, 2, 3)), ("plain", (None, None, None))):
+        for state, score in zip(("paid", "refunded", "paid"), scores, strict=True):
+            collect.enqueue(lane_, state, score=score)
+    burst(app)
+
+    assert seen == [{"scored": ["paid"]}, {"plain": ["paid"]}]
 
 
 def test_payloads_are_compared_as_they_arrive(app: App) -> None:
@@ -509,10 +528,10 @@ def test_a_failed_run_comes_again_with_what_gathered_meanwhile(app: App) -> None
     app.inspect.run_lane("collect", "a")
     burst(app)
     assert seen == [{"a": [1]}, {"a": [1, 2]}]
-    assert app.stats.totals() == {"enqueued": 1, "processed": 1, "failed": 1, "retried": 1, "dead": 0}
+    assert app.stats.totals() == {"enqueued": 2, "processed": 2, "failed": 1, "retried": 1, "dead": 0}
 
 
-def test_when_no_retry_is_left_the_oldest_payload_dies_and_the_rest_begins_anew(app: App) -> None:
+def test_when_no_retry_is_left_the_payload_that_arrived_first_dies_and_the_rest_begins_anew(app: App) -> None:
     died: list[tuple[str | None, list[Any], int, str]] = []
     collect, seen = failing(app, [ValueError(str(number)) for number in range(3)])
 
@@ -520,17 +539,17 @@ def test_when_no_retry_is_left_the_oldest_payload_dies_and_the_rest_begins_anew(
     def told(job: JobContext, error: BaseException) -> None:
         died.append((job.lane, job.args, job.attempt, str(error)))
 
-    collect.enqueue_many([("a", "old", 1), ("a", "new", 2)])
+    collect.enqueue_many([("a", "first", 2), ("a", "second", 1)])
     burst(app)
 
-    assert seen == [{"a": ["old", "new"]}] * 3 + [{"a": ["new"]}]
-    assert died == [("a", ["old"], 3, "2")]
+    assert seen == [{"a": ["second", "first"]}] * 3 + [{"a": ["second"]}]
+    assert died == [("a", ["first"], 3, "2")]
     (dead,) = app.inspect.jobs("dead")
-    assert (dead.lane, dead.args, dead.score, dead.attempt) == ("a", ["old"], 1.0, 3)
+    assert (dead.lane, dead.args, dead.score, dead.attempt) == ("a", ["first"], 2.0, 3)
     assert [error.message for error in dead.errors] == ["0", "1", "2"]
     assert app.inspect.retry(dead.id)
     burst(app)
-    assert seen[-1] == {"a": ["old"]}
+    assert seen[-1] == {"a": ["first"]}
     assert app.inspect.counts() == ALL_DONE
 
 
@@ -984,3 +1003,105 @@ def test_a_halted_lane_goes_on_when_its_dead_job_is_deleted(app: App) -> None:
 
     assert ran == [1, 2]
     assert app.inspect.counts() == ALL_DONE
+
+
+# -- counting ----------------------------------------------------------------------------------------------------
+
+
+class Storm:
+    """Workers, and threads that push, on one store; all that happens is counted outside it as well."""
+
+    LANES = ("a", "b", "c", "d")
+    BAD, ENOUGH = 13, 14  # numbers that fail, or cancel, the run of their lane
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.counted: Counter[str] = Counter()
+        self._guard = threading.Lock()
+        self._chance = random.Random(1)  # noqa: S311 - nothing secret about it
+
+    def count(self, name: str, number: int = 1) -> None:
+        with self._guard:
+            self.counted[name] += number
+
+    def draw(self) -> float:
+        with self._guard:
+            return self._chance.random()
+
+    def declare(self, app: App) -> Any:
+        @app.on_death
+        def told(job: JobContext, error: BaseException) -> None:
+            self.count("dead")
+
+        @app.collector(name="collect", max_lanes=2, max_payloads=5, retry=Retry(times=1, backoff=0))
+        def collect(lanes: dict[str, list[int]]) -> None:
+            failures: dict[str | int, BaseException | str] = {}
+            for given in current_job().claim.lanes:
+                number, chance = len(given.payloads), self.draw()
+                if self.BAD in lanes[given.lane] or chance < 0.1:
+                    failures[given.lane] = "no"
+                    self.count("failed")
+                elif self.ENOUGH in lanes[given.lane]:
+                    failures[given.lane] = Cancel("enough")
+                    self.count("cancelled", number)
+                elif chance < 0.2:
+                    failures[given.lane] = Snooze(0)
+                else:
+                    self.count("processed", number)
+            if failures:
+                raise LaneFailures(failures)
+
+        return collect
+
+    def push(self, times: int) -> None:
+        app = App(self.where)
+        collect = self.declare(app)
+        for _ in range(times):
+            calls = [
+                (self.LANES[int(self.draw() * 4)], int(self.draw() * 16), int(self.draw() * 9) if self.draw() < 0.5 else None)
+                for _ in range(int(1 + self.draw() * 4))
+            ]
+            if len(calls) > 1:
+                assert collect.enqueue_many(calls) == len(calls)
+            elif self.draw() < 0.3:
+                collect.enqueue(calls[0][0])
+            else:
+                collect.enqueue(*calls[0][:2], score=calls[0][2])
+            self.count("enqueued", len(calls))
+        app.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_after_a_storm_the_totals_are_what_was_counted_outside(kind: str, tmp_path: Path) -> None:
+    where = url(tmp_path) if kind == "sqlite" else redisbench.emptied().url
+    storm, app = Storm(where), App(where)
+    workers = [App(where), App(where)]
+    for one in workers:
+        storm.declare(one)
+    running = [Running(Worker(one, slots=2)) for one in workers]
+    with ThreadPoolExecutor(3) as threads:
+        pushing = [threads.submit(storm.push, 100) for _ in range(3)]
+        while not all(pushed.done() for pushed in pushing):
+            for lane_ in Storm.LANES:
+                with contextlib.suppress(UnknownLane):
+                    storm.count("dropped", app.inspect.drop_oldest("collect", lane_) is not None)
+            app.inspect.retry_all("dead")
+    for pushed in pushing:
+        pushed.result()
+    until(lambda: app.inspect.counts() == {**ALL_DONE, "dead": app.inspect.count("dead")}, "the end of all lanes")
+    for worker in running:
+        worker.worker.stop()
+        worker.join()
+
+    totals, counted = app.store_inspect.totals(), storm.counted
+    names = ("enqueued", "processed", "failed", "dead", "cancelled")
+    assert {name: totals[name] for name in names} == {name: counted[name] for name in names}
+    gone = counted["processed"] + counted["cancelled"] + counted["dropped"]
+    assert totals["merged"] == counted["enqueued"] - gone - app.inspect.count("dead")
+    assert all(totals[name] for name in (*names, "merged")), f"this showed too little: {totals}"
+    figures = app.stats.queues()["collect"]
+    assert {name: getattr(figures, name) for name in names} == {name: totals[name] for name in names}
+    status = json.loads(CliRunner().invoke(laneway, ["status", "--json", "--store", where]).stdout)
+    assert status["totals"] == app.stats.totals() == {name: totals[name] for name in app.stats.totals()}
+    for one in (app, *workers):
+        one.close()

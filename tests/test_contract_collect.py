@@ -5,8 +5,11 @@ A lane here is named by a letter, its payloads are numbers: `gives(claim) == {"a
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import STORES, Bench, Clock
+import redisbench
+from conftest import STORES, Bench, Clock, redis, sqlite_file
 from laneway.errors import NotFound, UnknownJob, WrongQueue
 from laneway.instant import as_datetime
 from laneway.job import Claim, Gather, Job, lane_id, new_id, payload_id
@@ -151,31 +155,43 @@ class TestPush:
 
         assert gives(claim(store)) == {"a": [2, 1, 0]}
 
-    def test_equal_payloads_become_one_with_the_smaller_score(self, store: Store, inspect: Inspect) -> None:
+    def test_equal_payloads_become_one_with_the_larger_score(self, store: Store, inspect: Inspect) -> None:
         store.push([pay("a", 1, score=5), pay("a", 2, score=3), pay("a", 1, score=2)])
         store.push([pay("a", 2, score=1), pay("a", 3, score=4), pay("a", 1, score=9)])
 
         assert stands(inspect).payloads == 3
         [only] = claim(store)
-        assert [(read(payload.body), payload.score) for payload in only.lanes[0].payloads] == [(2, 1), (1, 2), (3, 4)]
+        assert [(read(payload.body), payload.score) for payload in only.lanes[0].payloads] == [(2, 3), (3, 4), (1, 9)]
 
-    def test_of_equal_payloads_with_equal_scores_the_first_counts(self, store: Store) -> None:
-        store.push([pay("a", 1, score=1), pay("a", 2, score=1)])
-        store.push([pay("a", 1, score=1)])
+    @pytest.mark.parametrize("scores", [(1, 2, 3), (None, None, None)], ids=["given", "left out"])
+    @pytest.mark.parametrize("together", [True, False])
+    def test_a_state_that_comes_back_is_the_newest(self, store: Store, scores: tuple[float | None, ...], together: bool) -> None:
+        states = [pay("a", name, score=score) for name, score in zip(("paid", "refunded", "paid"), scores, strict=True)]
+        for pushed in [states] if together else [[one] for one in states]:
+            store.push(pushed)
 
-        assert gives(claim(store)) == {"a": [1, 2]}
+        assert gives(claim(store)) == {"a": ["refunded", "paid"]}
+
+    def test_of_equal_payloads_the_earlier_arrival_breaks_ties(self, store: Store) -> None:
+        store.push([pay("a", 1, score=1), pay("a", 2, score=5), pay("b", 1, score=1), pay("b", 2, score=1)])
+        store.push([pay("a", 1, score=5), pay("b", 1, score=1)])
+
+        assert gives(claim(store)) == {"a": [1, 2], "b": [1, 2]}
 
     def test_a_payload_that_was_left_out_is_one_as_well(self, store: Store) -> None:
         store.push([pay("a", None), pay("a", None), pay("b", 1), pay("b", None)])
 
         assert gives(claim(store)) == {"a": [None], "b": [1, None]}
 
-    def test_pushing_twice_changes_nothing(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+    def test_pushing_twice_with_given_scores_changes_nothing(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([pay("a", 1, score=1), pay("b", 2, score=2)])
         clock.advance(1)
         store.push([pay("a", 1, score=1), pay("b", 2, score=2)])
 
-        assert (states(inspect), totals(inspect, "enqueued"), stands(inspect).payloads) == ({"ready": 2}, [2], 1)
+        assert (states(inspect), stands(inspect).payloads) == ({"ready": 2}, 1)
+        assert totals(inspect, "enqueued", "merged") == [4, 2]
+        [first, second] = claim(store)
+        assert (gives([first, second]), first.due, second.due) == ({"a": [1], "b": [2]}, clock() - SECOND, clock() - SECOND)
 
     def test_the_same_lane_in_two_queues_is_two_lanes(self, store: Store) -> None:
         store.push([pay("a", 1), pay("a", 2, queue="mail")])
@@ -199,7 +215,7 @@ class TestPush:
         store.push([pay("a", 2), pay("b", 2), pay("a", 3, delay=60)])
 
         assert states(inspect) == {"scheduled": 1, "retrying": 1}
-        assert totals(inspect, "enqueued") == [2]
+        assert totals(inspect, "enqueued") == [5]
         assert again(store, clock, 5) == {"a": [1, 2, 3]}
         clock.advance(2)
         [only] = claim(store)
@@ -209,7 +225,7 @@ class TestPush:
         store.push([pay("a", 1, delay=5), pay("a", 2), pay("b", 1), pay("b", 2, delay=5)])
 
         assert again(store, clock) == {"b": [1, 2]}
-        assert totals(inspect, "enqueued") == [2]
+        assert totals(inspect, "enqueued") == [4]
 
     def test_a_slot_of_a_schedule_fires_once(self, store: Store, inspect: Inspect) -> None:
         assert store.push([pay("a")], Slot("nightly", at=100)) == [None]
@@ -458,7 +474,7 @@ class TestPortions:
 
         assert gives(first) == {"a": [4, 3]}
         assert holding(inspect) == [(4, True), (3, True), (2, False), (1, False), (0, False)]
-        assert (stands(inspect).payloads, states(inspect), totals(inspect, "enqueued")) == (5, {"running": 1}, [2])
+        assert (stands(inspect).payloads, states(inspect), totals(inspect, "enqueued")) == (5, {"running": 1}, [5])
         assert claim(store) == []
         settle(store, first, Done())
         assert (stands(inspect).due_at, stands(inspect).attempt, states(inspect)) == (as_datetime(clock()), 0, {"ready": 1})
@@ -472,7 +488,7 @@ class TestPortions:
 
         settle(store, claim(store, payloads=2), Done())
 
-        assert (states(inspect), totals(inspect, "enqueued", "processed")) == ({}, [1, 1])
+        assert (states(inspect), totals(inspect, "enqueued", "processed")) == ({}, [2, 2])
 
     @pytest.mark.parametrize("payloads", [1, 2, 0])
     def test_what_failed_is_merged_with_the_rest(self, store: Store, inspect: Inspect, clock: Clock, payloads: int) -> None:
@@ -483,7 +499,7 @@ class TestPortions:
         settle(store, held, Retrying(5 * SECOND, ERROR))
 
         assert (states(inspect), stands(inspect).attempt) == ({"retrying": 1}, 1)
-        everything: list[object] = [9, 1, 0, 2, 3, 4]
+        everything: list[object] = [9, 0, 1, 2, 3, 4]
         clock.advance(5)
         assert gives(claim(store, payloads=payloads)) == {"a": everything[: payloads or None]}
 
@@ -507,7 +523,7 @@ class TestOutcomes:
         store.push([pay("a", 2, delay=5), pay("a", 1)])
         store.push([pay("a", 3)])
 
-        assert (states(inspect), stands(inspect).payloads, totals(inspect, "enqueued")) == ({"running": 1}, 4, [2])
+        assert (states(inspect), stands(inspect).payloads, totals(inspect, "enqueued", "merged")) == ({"running": 1}, 4, [4, 0])
         assert stands(inspect).enqueued_at == as_datetime(started)
         assert holding(inspect) == [(1, True), (2, False), (1, False), (3, False)]
         assert claim(store) == []
@@ -525,7 +541,7 @@ class TestOutcomes:
         assert settle(store, claim(store, lanes=2), Done()).refused == []
 
         assert (states(inspect), there(inspect)) == ({}, False)
-        assert totals(inspect, "enqueued", "processed", "failed") == [2, 2, 0]
+        assert totals(inspect, "enqueued", "processed", "failed") == [3, 3, 0]
         assert [(run.id, run.task, run.queue, run.lane, run.outcome, run.started, run.finished) for run in inspect.recent(9)] == [
             (lane_id(QUEUE, lane), "app.sync", QUEUE, lane, "done", 1, 2) for lane in "ba"
         ]
@@ -579,7 +595,9 @@ class TestOutcomes:
         settle(store, [only], Done())  # nothing gathers any more
         assert (states(inspect), there(inspect)) == ({}, False)
 
-    def test_merging_keeps_the_smaller_score_wherever_it_was(self, store: Store) -> None:
+    def test_merging_keeps_the_larger_score_and_the_earlier_arrival_wherever_they_were(
+        self, store: Store, inspect: Inspect
+    ) -> None:
         store.push([pay("a", 1, score=1), pay("a", 2, score=5), pay("a", 3, score=3)])
         held = claim(store)
         store.push([pay("a", 1, score=9), pay("a", 2, score=2), pay("a", 4, score=3), pay("a", 3, score=3)])
@@ -587,7 +605,21 @@ class TestOutcomes:
         settle(store, held, Retrying(0, ERROR))
 
         [only] = claim(store)
-        assert [(read(p.body), p.score) for p in only.lanes[0].payloads] == [(1, 1), (2, 2), (3, 3), (4, 3)]
+        assert [(read(p.body), p.score) for p in only.lanes[0].payloads] == [(3, 3), (4, 3), (2, 5), (1, 9)]
+        assert totals(inspect, "enqueued", "merged") == [7, 3]
+
+    @pytest.mark.parametrize("number", [3, 1500])
+    def test_what_gathered_during_a_large_run_or_a_small_one_is_merged_alike(
+        self, store: Store, inspect: Inspect, number: int
+    ) -> None:
+        store.push([pay("a", n, score=n) for n in range(number)])
+        held = claim(store)
+        store.push([pay("a", 0, score=number), pay("a", 1, score=-1), pay("a", "new", score=0.5)])
+
+        settle(store, held, Retrying(0, ERROR))
+
+        assert (stands(inspect).payloads, totals(inspect, "merged")) == (number + 1, [2])
+        assert gives(claim(store)) == {"a": ["new", *range(1, number), 0]}
 
     @pytest.mark.parametrize("more", [[], [pay("a", 2, delay=60)]], ids=["", "later"])
     def test_snoozed_is_merged_and_counts_no_attempt(self, store: Store, inspect: Inspect, clock: Clock, more: list[Job]) -> None:
@@ -700,9 +732,7 @@ class TestOutcomes:
 
 
 class TestDeath:
-    def test_the_oldest_of_the_run_is_dead_and_the_rest_goes_on_at_once(
-        self, store: Store, inspect: Inspect, clock: Clock
-    ) -> None:
+    def test_one_of_the_run_is_dead_and_the_rest_goes_on_at_once(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([pay("a", 1, score=1), pay("a", 2, score=2)])
         settle(store, claim(store), Retrying(0, ERROR))
         held = claim(store)
@@ -761,7 +791,45 @@ class TestDeath:
         assert (states(inspect), totals(inspect, "dead", "failed")) == ({"ready": 1, "dead": 2}, [2, 1])
         assert gives(claim(store)) == {"a": [0, 3, 7]}
 
-    def test_if_none_of_those_named_is_in_the_run_the_oldest_dies(self, store: Store, inspect: Inspect) -> None:
+    def test_the_one_that_arrived_first_dies_whatever_its_score(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1, score=5), pay("a", 2, score=1), pay("a", 3, score=9)])
+
+        [held] = claim(store)
+        settle(store, [held], Dead(ERROR))
+
+        [lane] = held.lanes
+        assert (gives([held]), read(lane.payloads[lane.first].body)) == ({"a": [2, 1, 3]}, 1)
+        assert (dead(inspect, 1).score, gives(claim(store))) == (5, {"a": [2, 3]})
+
+    @pytest.mark.parametrize("score", [None, 100])
+    def test_one_that_is_sent_again_and_again_dies_before_its_neighbours(
+        self, store: Store, inspect: Inspect, score: float | None
+    ) -> None:
+        store.push([pay("a", "bad", score=score), pay("a", "good", score=score)])
+
+        for again in range(1, 4):
+            held = claim(store)
+            store.push([pay("a", "bad", score=score and score + again)])
+            settle(store, held, Retrying(0, ERROR))
+        held = claim(store)
+        settle(store, held, Dead(ERROR))
+
+        assert gives(held) == {"a": ["good", "bad"]}
+        assert (dead(inspect, "bad").state, gives(claim(store))) == ("dead", {"a": ["good"]})
+
+    def test_a_replayed_payload_dies_before_those_that_came_after_its_death(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", "bad", score=1)])
+        settle(store, claim(store), Dead(ERROR))
+        store.push([pay("a", "good", score=0)])
+        assert inspect.retry(dead(inspect, "bad").id)
+
+        held = claim(store)
+        settle(store, held, Dead(ERROR))
+
+        assert gives(held) == {"a": ["good", "bad"]}
+        assert (dead(inspect, "bad").state, gives(claim(store))) == ("dead", {"a": ["good"]})
+
+    def test_if_none_of_those_named_is_in_the_run_the_first_to_arrive_dies(self, store: Store, inspect: Inspect) -> None:
         store.push([pay("a", n, score=n) for n in range(2)])
         held = claim(store)
 
@@ -770,7 +838,7 @@ class TestDeath:
         assert dead(inspect, 0).score == 0
         assert gives(claim(store)) == {"a": [1]}
 
-    def test_with_a_portion_the_oldest_of_the_portion_dies(self, store: Store, inspect: Inspect) -> None:
+    def test_with_a_portion_one_of_the_portion_dies(self, store: Store, inspect: Inspect) -> None:
         store.push([pay("a", n, score=n) for n in range(4)])
         held = claim(store, payloads=2)
         store.push([pay("a", -1, score=-1)])
@@ -780,18 +848,18 @@ class TestDeath:
         assert dead(inspect, 0).score == 0
         assert gives(claim(store)) == {"a": [-1, 1, 2, 3]}
 
-    def test_a_payload_that_dies_again_is_one_with_the_smaller_score_and_the_newest_errors(
+    def test_a_payload_that_dies_again_is_one_with_the_larger_score_and_the_newest_errors(
         self, store: Store, inspect: Inspect, clock: Clock
     ) -> None:
-        for number, score in enumerate((5, 3, 7)):
+        for number, score in enumerate((5, 7, 3)):
             store.push([pay("a", 1, score=score)])
             settle(store, claim(store), Dead(ErrorInfo("E", str(number))))
             clock.advance(1)
 
         found = dead(inspect, 1)
-        assert (found.score, [error.message for error in found.errors]) == (3, ["2"])
+        assert (found.score, [error.message for error in found.errors]) == (7, ["2"])
         assert found.due_at == as_datetime(clock() - SECOND)
-        assert (states(inspect), totals(inspect, "dead")) == ({"dead": 1}, [3])
+        assert (states(inspect), totals(inspect, "enqueued", "dead", "merged")) == ({"dead": 1}, [3, 3, 2])
 
     def test_dead_payloads_beyond_the_limit_are_forgotten_oldest_first(self, bench: Bench) -> None:
         bench.store.dead_max = 2  # type: ignore[attr-defined]
@@ -829,8 +897,8 @@ class TestDeath:
 
         assert (states(inspect), stands(inspect).attempt, stands(inspect).due_at) == ({"ready": 1}, 0, as_datetime(clock()))
         [only] = claim(store)
-        assert [(read(p.body), p.score) for p in only.lanes[0].payloads] == [(2, 1), (1, 2)]
-        assert (only.attempt, totals(inspect, "enqueued")) == (1, [2])
+        assert [(read(p.body), p.score) for p in only.lanes[0].payloads] == [(2, 1), (1, 3)]
+        assert (only.attempt, totals(inspect, "enqueued", "merged")) == (1, [3, 1])
 
     @pytest.mark.parametrize("more", [[], [pay("a", 2, delay=60)]], ids=["", "later"])
     def test_a_replayed_payload_gathers_while_its_lane_runs(
@@ -871,7 +939,7 @@ class TestAsking:
 
         assert not there(inspect)
         assert states(inspect) == ({"ready": 1, "dead": 2} if action == "kill" else {"ready": 1})
-        assert totals(inspect, "cancelled", "dead", "failed") == [int(action == "cancel"), 2 * (action == "kill"), 1]
+        assert totals(inspect, "cancelled", "dead", "failed") == [2 * (action == "cancel"), 2 * (action == "kill"), 1]
         if action == "kill":
             found = dead(inspect, 2)
             assert ([error.kind for error in found.errors], found.attempt, found.score) == (["ValueError", "killed"], 1, 2)
@@ -899,7 +967,7 @@ class TestAsking:
         found = stands(inspect)
         assert (found.state, found.attempt, found.mark, found.due_at) == ("scheduled", 0, None, as_datetime(clock() + 5 * SECOND))
         assert inspect.counts()["dead"] == 2 * killed
-        assert totals(inspect, "dead", "cancelled", "failed") == [2 * killed, 2 * (action == "cancel"), 0]
+        assert totals(inspect, "dead", "cancelled", "failed") == [2 * killed, 4 * (action == "cancel"), 0]
         if action == "kill":
             assert [error.kind for error in dead(inspect, 1).errors] == ["killed"]
         assert again(store, clock, 5) == {"a": [1, 5]}
@@ -1047,7 +1115,7 @@ class TestDebounce:
             assert stands(inspect).due_at == as_datetime(clock() + 5 * SECOND)
             clock.advance(4)
 
-        assert (states(inspect), totals(inspect, "enqueued")) == ({"scheduled": 1}, [1])
+        assert (states(inspect), totals(inspect, "enqueued")) == ({"scheduled": 1}, [4])
         assert again(store, clock, 0.999) == {}
         assert again(store, clock, 0.001) == {"a": [0, 1, 2, 3]}
 
@@ -1373,3 +1441,62 @@ def test_how_payloads_are_cut_and_ordered_does_not_change_what_is_handed_over(
         assert handed[0] == handed[1]
 
     run()
+
+
+# -- stores of before --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """A store as Laneway wrote it while the smaller score counted: rows and keys, byte for byte.
+
+    Lane a waits: `paid` 1, `refunded` 2, and `paid` 3, which was merged. Lane b is run by `w`: `x` 5, `y` 1; since then came
+    `x` 9 and `z` 6. Lane c is gone, and its payload `bad` 7 is dead.
+    """
+    written = msgspec.json.decode(Path(__file__).with_name("old_collectors.json").read_bytes())
+    clock = Clock(1_002 * SECOND)
+    if request.param == "sqlite":
+        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as connection:
+            connection.executescript("\n".join(written["sqlite"]))
+        made = sqlite_file(tmp_path, clock)
+    else:
+        made = redis(tmp_path, clock)
+        for command in written["redis"]:
+            redisbench.server().ask(*(part.encode("latin-1") for part in command))
+    yield made
+    made.store.close()
+
+
+def test_what_waits_in_a_store_of_before_keeps_its_meaning_and_merges_by_the_new_rule(old: Bench) -> None:
+    store, inspect = old.store, old.inspect
+    assert states(inspect) == {"ready": 1, "running": 1, "dead": 1}
+    assert holding(inspect, "a") == [("paid", False), ("refunded", False)]
+    assert holding(inspect, "b") == [("y", True), ("x", True), ("z", False), ("x", False)]
+
+    store.push([pay("a", "paid", score=3)])
+
+    assert totals(inspect, "enqueued", "merged", "processed") == [6, 1, 1]
+    assert gives(claim(store, worker="v")) == {"a": ["refunded", "paid"]}
+
+
+def test_what_ran_in_a_store_of_before_goes_on_by_the_new_rule(old: Bench) -> None:
+    store, inspect = old.store, old.inspect
+
+    assert store.recover("w", "killed") == [lane_id(QUEUE, "b")]
+
+    [held] = [one for one in claim(store) if one.lanes[0].lane == "b"]
+    assert [(read(p.body), p.score) for p in held.lanes[0].payloads] == [("y", 1), ("z", 6), ("x", 9)]
+    settle(store, [held], Dead(ERROR))
+    assert (dead(inspect, "x", "b").score, gives(claim(store))) == (9, {"b": ["y", "z"]})
+
+
+def test_what_is_dead_in_a_store_of_before_goes_back_with_its_score_and_dies_first(old: Bench) -> None:
+    store, inspect = old.store, old.inspect
+    store.push([pay("c", "good", score=1)])
+
+    assert inspect.retry(dead(inspect, "bad", "c").id)
+
+    [held] = [one for one in claim(store) if one.lanes[0].lane == "c"]
+    assert [(read(p.body), p.score) for p in held.lanes[0].payloads] == [("good", 1), ("bad", 7)]
+    settle(store, [held], Dead(ERROR))
+    assert (dead(inspect, "bad", "c").score, gives(claim(store))) == (7, {"c": ["good"]})

@@ -227,6 +227,8 @@ def judge(trial: Trial, sent: list[Sent]) -> Findings:
     assert trial.counts() == {"dead": len(dead)}
     least, most = found.done
     assert least <= totals["processed"] <= most
+    assert totals["enqueued"] == len(sent)
+    assert len(sent) == totals["processed"] + totals["cancelled"] + totals["merged"] + len(dead)
     assert totals["recovered"] >= found.cut
     assert totals["refused"] == 0
     assert crashed <= sum(len(fault.pids) for fault in trial.faults)

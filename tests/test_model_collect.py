@@ -21,6 +21,7 @@ from laneway.job import STATES, Claim, Gather, Job, lane_id, payload_id
 from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Want
 from laneway.store.inspect import Filter
+from laneway.store.sqlite.sql import SQL
 from model_collect import RULES, Held, Key, Model, Run
 from test_model import instant
 
@@ -29,7 +30,7 @@ QUEUES = ("orders", "mail")
 LANES = ("a", "b", "c")
 KEYS = [(queue, lane) for queue in QUEUES for lane in LANES]
 ERROR = ErrorInfo(kind="ValueError", message="no")
-TOTALS = ("enqueued", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
+TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 #: A lane's end: its outcome, how long after, and which payloads die.
 End = tuple[str, int, tuple[str, ...]]
@@ -384,3 +385,31 @@ def test_without_a_rule_the_ledger_does_not_balance(rule: str) -> None:
     # The shortest sequence that shows why the rule is there.
     moves = find(steps, breaks, settings=settings(max_examples=20_000, derandomize=True, phases=[Phase.generate]))
     play(moves, None)  # and with all rules in force it is fine
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("statement", "rule", "without"),
+    [
+        ("payload_merge", "max(score, excluded.score)", "min(score, excluded.score)"),
+        ("payload_merge", "min(arrival, excluded.arrival)", "max(arrival, excluded.arrival)"),
+        ("payloads_first", "order by arrival", "order by score, arrival"),
+    ],
+    ids=["the larger score counts", "the earlier arrival counts", "the first to arrive dies"],
+)
+def test_a_store_without_a_rule_is_found_out(statement: str, rule: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = SQL[statement].replace(rule, without)
+    assert broken != SQL[statement]
+    monkeypatch.setitem(SQL, statement, broken)
+
+    def differs(moves: list[Any]) -> bool:
+        bench = STORES["sqlite-memory"](Path(), Clock())
+        try:
+            play(moves, bench)
+        except AssertionError:
+            return True
+        finally:
+            bench.store.close()
+        return False
+
+    find(steps, differs, settings=settings(max_examples=5_000, derandomize=True, phases=[Phase.generate]))

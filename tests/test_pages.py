@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import laneway.web
-from laneway import App, Retry, Worker
+from laneway import App, LaneFailures, Retry, Worker, current_job
 from laneway.errors import StoreUnavailable
 from laneway.job import STATES
 from laneway.store.contract import WorkerInfo
@@ -391,6 +391,23 @@ def test_the_overview_says_what_each_queue_does(app: App) -> None:
     assert rows["sync"].collects
     assert rows["default"].p50 is not None
     assert rows["mail"].p50 is None
+
+
+def test_of_a_collector_payloads_come_and_go_and_lanes_fail_and_wait(app: App) -> None:
+    @app.collector(name="sync", max_lanes=2, retry=Retry(times=1, backoff=0))
+    def sync(lanes: dict[str, list[int]]) -> None:
+        if "bad" in lanes and current_job().attempt == 1:
+            raise LaneFailures({"bad": "no"})
+
+    sync.enqueue_many([("good", n) for n in range(9)] + [("bad", 0)])
+    Worker(app, slots=1).run(burst=True)
+    sync.enqueue("next", 1)
+
+    lately = app.stats.queues(300)
+    [row] = queue_rows(look(app), lately, {})
+    assert (row.errors, row.length) == (1 / 3, 1)
+    assert row.out_rate * lately["sync"].seconds == pytest.approx(10)
+    assert row.drain == pytest.approx(lately["sync"].seconds / 2)
 
 
 @pytest.mark.parametrize("span", ["15m", "3h", "24h"])

@@ -91,17 +91,18 @@ def test_every_way_a_run_ends_is_counted_by_task_and_queue(app: App) -> None:
     assert sums(app.stats.history()) == sums(app.stats.minutes()) == whole
 
 
-def test_of_a_collector_payloads_come_and_lanes_are_done(app: App) -> None:
+def test_of_a_collector_payloads_come_and_are_done_and_lanes_fail(app: App) -> None:
     @app.collector(name="collect", max_lanes=10, retry=Retry(times=0))
     def collect(lanes: dict[str, list[int]]) -> None:
         raise LaneFailures({"b": ValueError("no")})
 
-    collect.enqueue_many([("a", 1), ("a", 2), ("b", 3), ("c", 4)])
+    collect.enqueue_many([("a", 1), ("a", 2), ("b", 3), ("b", 4), ("c", 5)])
     burst(app)
 
     found = app.stats.tasks()["collect"]
-    assert counts(found) == {"enqueued": 4, "processed": 2, "failed": 1, "dead": 1}
-    assert (found.run.count, found.wait.count) == (1, 3)
+    assert counts(found) == {"enqueued": 5, "processed": 3, "failed": 2, "dead": 2}
+    assert (found.run.count, found.wait.count) == (2, 4)
+    assert app.stats.totals() == {"enqueued": 5, "processed": 3, "failed": 2, "retried": 0, "dead": 2}
 
 
 def test_times_are_those_of_the_runs(app: App) -> None:

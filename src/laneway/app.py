@@ -200,7 +200,7 @@ class App:
         Its payloads gather per lane while they wait, equal ones merged, and a run gets up to `max_lanes` lanes (1), each with all
         its payloads, the oldest first by score; or `max_payloads` of them, or with `merge="last"` the newest alone. `lane` and
         `score` are functions of a payload. With `debounce` a lane waits until nothing came for so many seconds, though not longer
-        than `max_wait` (ten times as long). Failed lanes are retried 25 times, then their oldest payload is dead.
+        than `max_wait` (ten times as long). Failed lanes are retried 25 times, then the payload that arrived first is dead.
         """
         checked = check_collector_options("@app.collector", options)
         if function is not None:

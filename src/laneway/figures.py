@@ -94,7 +94,7 @@ def add_times(into: Steps, more: Mapping[int, int]) -> None:
 class Counts(Struct, array_like=True):
     """What was counted, of one queue and task."""
 
-    enqueued: int = 0  #: accepted by the store; of a collector payloads, everything else counts lanes
+    enqueued: int = 0  #: accepted by the store; of a collector payloads, and so are those processed, dead and cancelled
     processed: int = 0  #: done
     failed: int = 0  #: attempts
     retried: int = 0  #: of these, those that are made again

@@ -120,6 +120,7 @@ class LaneClaim(Struct, frozen=True, gc=False):
     enqueued: int  #: when the lane began to wait, microseconds
     due: int  #: since when it could be claimed, microseconds
     number: int = 0  #: the store's own
+    first: int = 0  #: which of the payloads arrived first: it dies, unless others are named
 
 
 class Claim(Struct, frozen=True, gc=False):

@@ -1,8 +1,8 @@
 """Merging: what becomes of payloads that meet in one lane of a collector.
 
-Equal payloads become one, with the smaller score and, of equal scores, the earlier arrival. So it does not matter in which order
-parts meet, how they were cut, or whether one is merged twice: nothing is lost, and the answer is the same. All are in order then:
-the lowest score first, ties by arrival.
+Equal payloads become one, with the larger score and the earlier arrival: a state that comes back is the newest. So it does not
+matter in which order parts meet, how they were cut, or whether one is merged twice: nothing is lost, and the answer is the same.
+All are in order then: the lowest score first, ties by arrival.
 
 Pure values, no I/O. The stores keep the same rule in their own words where payloads are many.
 """
@@ -25,10 +25,10 @@ class Arrived(NamedTuple):
 
 def merge(*parts: Iterable[Arrived]) -> list[Arrived]:
     """Return the payloads of all parts as those of one lane, the oldest first."""
-    first: dict[bytes, Arrived] = {}
+    found: dict[bytes, Arrived] = {}
     for part in parts:
         for payload in part:
-            known = first.setdefault(payload.body, payload)
-            if payload < known:
-                first[payload.body] = payload
-    return sorted(first.values())
+            known = found.setdefault(payload.body, payload)
+            if known is not payload:
+                found[payload.body] = Arrived(max(known.score, payload.score), min(known.arrival, payload.arrival), payload.body)
+    return sorted(found.values())

@@ -85,7 +85,7 @@ class Snoozed(Struct, frozen=True, tag="snoozed"):
 class Dead(Struct, frozen=True, tag="dead"):
     """It failed and gives up. It stays in the store for replay.
 
-    Of a collector's lane one payload dies, the oldest of the run unless others are named, and the rest goes on.
+    Of a collector's lane one payload dies, the one of the run that arrived first unless others are named, and the rest goes on.
     """
 
     name: ClassVar[str] = "dead"

@@ -35,7 +35,7 @@ class Point(Struct, frozen=True, kw_only=True):
 
     at: datetime  #: when it began
     seconds: float  #: how long it is; the last one has only begun
-    enqueued: int  #: accepted by the store; of a collector payloads, everything else counts lanes
+    enqueued: int  #: accepted by the store; of a collector payloads, and so are those processed, dead and cancelled
     processed: int  #: done
     failed: int  #: attempts
     retried: int  #: of these, those that are made again

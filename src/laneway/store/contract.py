@@ -27,10 +27,16 @@ Cancelled                             the run's are dropped; what gathered goes 
 replay of a dead payload              merged                                         now                   0
 ====================================  =============================================  ====================  ==============
 
-Merging: equal payloads (same bytes) become one, with the smaller score and, of equal scores, the earlier arrival. A second push
-into a lane that gathers while it runs keeps the first one's due time, as in one that waits. A lane without payloads is gone.
-With Done, Dead and Cancelled a lane's errors are forgotten as well (a dead payload takes them along). With Done and Cancelled
-what gathered waits since it began to gather, in all other cases the lane waits since it did.
+Merging: equal payloads (same bytes) become one, with the larger score and the earlier arrival. So it is commutative, associative
+and, with given scores, idempotent. A death that names no payload of the run takes the one that arrived first; one that is dead
+already stays one, with the larger score. A replayed payload counts as arrived when it died.
+
+A second push into a lane that gathers while it runs keeps the first one's due time, as in one that waits. A lane without payloads
+is gone. With Done, Dead and Cancelled a lane's errors are forgotten as well (a dead payload takes them along). With Done and
+Cancelled what gathered waits since it began to gather, in all other cases the lane waits since it did.
+
+The totals count payloads: `enqueued` what was pushed, `merged` two that became one, wherever that was, `processed`, `dead` and
+`cancelled` what became of them. `failed`, `retried`, `recovered` and `refused` count runs of lanes.
 
 Workers import this module, never the inspection side.
 """

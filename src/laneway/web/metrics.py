@@ -22,12 +22,13 @@ MOST = 100
 OTHER = "other"
 
 COUNTERS = {
-    "enqueued": "Jobs that the store took.",
-    "processed": "Jobs that were done.",
+    "enqueued": "Jobs and payloads that the store took.",
+    "merged": "Payloads that became one with an equal payload.",
+    "processed": "Jobs and payloads that were done.",
     "failed": "Attempts that failed.",
     "retried": "Attempts that failed and are made again.",
-    "dead": "Jobs that gave up.",
-    "cancelled": "Jobs that were cancelled.",
+    "dead": "Jobs and payloads that gave up.",
+    "cancelled": "Jobs and payloads that were cancelled.",
     "recovered": "Claims that were given back because their worker died.",
     "refused": "Outcomes that were refused because their claim was lost.",
 }

@@ -82,7 +82,7 @@ def dead_ones(
     claim: Claim, lane: LaneClaim, outcome: Dead, read: Callable[[bytes], Any], headers: Mapping[str, str]
 ) -> list[JobContext]:
     """Return the payloads of a lane that die, as jobs: what `on_death` gets."""
-    bodies = outcome.payloads or tuple([payload.body for payload in lane.payloads[:1]])
+    bodies = outcome.payloads or (lane.payloads[lane.first].body,)
     found: list[JobContext] = []
     for body in bodies:
         id_ = payload_id(claim.job.queue, lane.lane, body)

@@ -125,12 +125,12 @@ class Tally(Service):
                     self._done((job.queue, job.task), [run], [wait])
                 elif not isinstance(item.outcome, Each):
                     figures = self._of((job.queue, job.task))
-                    self._count_outcome(figures, item.outcome, job.id, job.task, job.queue)
+                    self._count_outcome(figures, item.outcome, 1, job.id, job.task, job.queue)
                     _add_runs(figures, [item.finished - item.started])
                     _add_waits(figures, [item.started - item.claim.due])
 
     def _count_lanes(self, item: Settled, refused: frozenset[str]) -> None:
-        """A collector's run: its lanes are counted, and waited each for itself; the run took as long as it took, once."""
+        """A collector's run: its payloads are counted, its lanes waited each for itself, and the run took its time once."""
         job, lanes = item.claim.job, item.claim.lanes
         outcomes = item.outcome.outcomes if isinstance(item.outcome, Each) else (item.outcome,) * len(lanes)
         ours = [(lane, outcome) for lane, outcome in zip(lanes, outcomes, strict=True) if lane.id not in refused]
@@ -139,18 +139,20 @@ class Tally(Service):
             _add_runs(figures, [item.finished - item.started])
             _add_waits(figures, [item.started - lane.due for lane, _ in ours])
             for lane, outcome in ours:
-                self._count_outcome(figures, outcome, lane.id, job.task, job.queue)
+                self._count_outcome(figures, outcome, len(lane.payloads), lane.id, job.task, job.queue)
 
-    def _count_outcome(self, figures: Counts, outcome: Outcome, job: str, task: str, queue: str) -> None:
+    def _count_outcome(self, figures: Counts, outcome: Outcome, payloads: int, job: str, task: str, queue: str) -> None:
+        """Count what became of a job, which is one payload, or of a collector's lane."""
         if isinstance(outcome, Done):
-            figures.processed += 1
+            figures.processed += payloads
         elif isinstance(outcome, Retrying | Dead):
             figures.failed += 1
             figures.retried += isinstance(outcome, Retrying)
-            figures.dead += isinstance(outcome, Dead)
+            if isinstance(outcome, Dead):
+                figures.dead += len(set(outcome.payloads)) or 1
             self._see(outcome.error, job, task, queue)
         elif isinstance(outcome, Cancelled):
-            figures.cancelled += 1
+            figures.cancelled += payloads
         else:
             figures.snoozed += 1
 

@@ -48,7 +48,7 @@ PORTION = 500
 #: In a queue with more than this, nobody looks at all for a lane that is found sooner.
 MANY = 100_000
 KEEP_RUNS = 1000
-TOTALS = ("enqueued", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
+TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 
 class Found(Struct, frozen=True, order=True):

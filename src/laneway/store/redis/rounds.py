@@ -322,13 +322,13 @@ def claim_of(queue: str, id_: bytes, raw: bytes, token: int, words: dict[bytes, 
 
 
 def _run(queue: str, token: int, word: bytes, rows: list[Any]) -> Claim:
-    """Return the claim of a collector's run: id, record and payloads of each of its lanes."""
-    records = [read(raw) for raw in rows[1::3]]
+    """Return the claim of a collector's run: id, record, payloads and the first of them of each of its lanes."""
+    records = [read(raw) for raw in rows[1::4]]
     lanes: list[LaneClaim] = []
-    for id_, record, flat in zip(rows[::3], records, rows[2::3], strict=True):
+    for id_, record, flat, arrived in zip(rows[::4], records, rows[2::4], rows[3::4], strict=True):
         payloads = [Payload(body, float(score)) for body, score in zip(flat[::2], flat[1::2], strict=True)]
         name, attempt = record.lane or "", record.attempt + 1
-        lanes.append(LaneClaim(id_.decode(), name, payloads, attempt, record.enqueued, record.due, record.seq))
+        lanes.append(LaneClaim(id_.decode(), name, payloads, attempt, record.enqueued, record.due, record.seq, arrived))
     first, record = lanes[0], records[0]
     job = Job(first.id, record.task, queue, b"", first.lane)
     attempt = max(lane.attempt for lane in lanes)

@@ -74,7 +74,8 @@ class Books(Struct):
     token: int = 0  #: the last token given to a claim
     score: float = 0.0  #: the last score given to a payload that had none
     runs: int = 0  #: finished runs, the number of the last one in laneway_recent
-    enqueued: int = 0
+    enqueued: int = 0  #: of a collector payloads, and so are those processed, dead and cancelled
+    merged: int = 0  #: payloads that became one with an equal one
     processed: int = 0
     failed: int = 0
     retried: int = 0

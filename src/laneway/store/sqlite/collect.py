@@ -77,8 +77,9 @@ class Collecting:
                 self._take_some(seq, side, payloads[-1])
             else:
                 self._all.append((self._worker, books.token, seq))
-            given = [Payload(body, score) for body, score, _ in payloads]
-            lanes.append(LaneClaim(id_, lane, given, attempt + 1, enqueued, due, seq))
+            bodies, scores, arrivals = zip(*payloads, strict=True)
+            given, first = list(map(Payload, bodies, scores)), arrivals.index(min(arrivals))
+            lanes.append(LaneClaim(id_, lane, given, attempt + 1, enqueued, due, seq, first))
         queue.move(READY, RUNNING, len(lanes))
         return lanes
 
@@ -87,7 +88,6 @@ class Collecting:
         turn, (_, score, arrival) = self._turn, last
         turn.execute(SQL["payloads_take"], (1 - (side or 0), seq, side, score, arrival))
         turn.execute(SQL["lane_claim_some"], (self._worker, turn.books.token, turn.now, seq))
-        turn.books.enqueued += 1
 
     def _remove(self, queue: Queue, seq: int) -> None:
         """A lane without payloads is none: somebody took them away."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from laneway.job import Job
 from laneway.merge import Arrived, merge
@@ -25,6 +25,7 @@ __all__ = ["add_payloads", "digest", "gather"]
 def gather(turn: Turn, jobs: Sequence[Job]) -> None:
     """Let payloads join their lanes, in order."""
     before, turn.changed = turn.books.seq, True  # scores never tie, though an equal payload may change no row
+    turn.books.enqueued += len(jobs)
     lanes: dict[str, list[tuple[Job, Arrived]]] = {}
     for job in jobs:
         lanes.setdefault(job.id, []).append((job, _arrive(turn, job)))
@@ -40,13 +41,16 @@ def gather(turn: Turn, jobs: Sequence[Job]) -> None:
             _count(turn, name, due)
         else:
             seq, side = _join(turn, id_, [job for job, _ in pushed])
-        add_payloads(turn, seq, side, merge(payload for _, payload in pushed))
+        add_payloads(turn, seq, side, [payload for _, payload in pushed])
 
 
-def add_payloads(turn: Turn, lane: int, side: int, payloads: Iterable[Arrived]) -> None:
-    """Merge payloads into one side of a lane."""
-    rows = [(lane, side, score, arrival, digest(body), body) for score, arrival, body in payloads]
-    turn.executemany(SQL["payload_add"], rows)
+def add_payloads(turn: Turn, lane: int, side: int, payloads: Sequence[Arrived]) -> None:
+    """Merge payloads into one side of a lane. Most of them have no equal there, so all are tried as new ones first."""
+    rows = [(lane, side, score, arrival, digest(body), body) for score, arrival, body in merge(payloads)]
+    new = turn.executemany(SQL["payload_add"], rows).rowcount
+    if new < len(rows):
+        turn.executemany(SQL["payload_merge"], rows)
+    turn.books.merged += len(payloads) - new
 
 
 def digest(body: bytes) -> bytes:
@@ -95,7 +99,6 @@ def _join(turn: Turn, id_: str, jobs: Sequence[Job]) -> tuple[int, int]:
 def _gather_while_it_runs(turn: Turn, row: Row, jobs: Sequence[Job]) -> None:
     if row.next_due is None or row.next_since is None:
         due, since = _first_due(jobs, turn.now), turn.now
-        turn.books.enqueued += 1
     else:
         due, since = _put_off(row.next_due, row.next_since, jobs, turn.now), row.next_since
     turn.execute(SQL["lane_gather"], (due, since, row.seq))
@@ -117,7 +120,6 @@ def _put_off(due: int, since: int, jobs: Sequence[Job], now: int) -> int:
 
 def _count(turn: Turn, name: str, due: int) -> None:
     """Count a lane that began to wait."""
-    turn.books.enqueued += 1
     queue = turn.queue(name)
     queue.collects = True
     queue.move(None, queue.waiting(due, failed=False))

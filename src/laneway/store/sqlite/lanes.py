@@ -43,14 +43,14 @@ SMALL = 1000
 # -- a run is over -----------------------------------------------------------------------------------------------
 
 
-def go_on(turn: Turn, row: Row) -> None:
-    """A run's payloads are gone, and what gathered begins to wait."""
+def go_on(turn: Turn, row: Row) -> int:
+    """A run's payloads are gone, and what gathered begins to wait. Returns the number of payloads that are gone."""
     if row.next_due is None:
-        _remove(turn, row, RUNNING)
-        return
-    turn.execute(SQL["payloads_drop"], (row.seq, _run_side(row)))
+        return _remove(turn, row, RUNNING)
+    gone = turn.execute(SQL["payloads_drop"], (row.seq, _run_side(row))).rowcount
     turn.execute(SQL["lane_goes_on"], (row.seq,))
     _waits(turn, row, row.next_due)
+    return gone
 
 
 def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -> None:
@@ -63,10 +63,11 @@ def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -
 
 
 def die(turn: Turn, row: Row, error: ErrorInfo, named: Sequence[bytes]) -> None:
-    """Of a run the named payloads are dead, or the oldest; the rest begins anew at once, with what gathered."""
+    """Of a run the named payloads are dead, or the one that arrived first; the rest begins anew at once, with what gathered."""
     side = _run_side(row)
     found = [turn.execute(SQL["payload_named"], (row.seq, side, digest(body))).fetchone() for body in dict.fromkeys(named)]
-    dying = [Arrived(score, arrival, body) for body, score, arrival in filter(None, found)] or _payloads(turn, row, side, 1)
+    rows = [row_ for row_ in found if row_] or turn.execute(SQL["payloads_first"], (row.seq, side)).fetchall()
+    dying = [Arrived(score, arrival, body) for body, score, arrival in rows]
     for payload in dying:
         turn.execute(SQL["payload_drop"], (row.seq, side, payload.score, payload.arrival))
     _bury(turn, row, dying, error, row.attempt + 1)
@@ -99,9 +100,8 @@ def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
 
 def cancel(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:
     """A run's payloads are not to be done any more; what gathered begins to wait."""
-    turn.books.cancelled += 1
     remember(turn, row, Cancelled.name, started, finished)
-    go_on(turn, row)
+    turn.books.cancelled += go_on(turn, row)
 
 
 def end_as_asked(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:
@@ -130,38 +130,39 @@ def ask(turn: Turn, row: Row, mark: str) -> None:
     if gathers and mark == "kill":
         _bury(turn, mine, _payloads(turn, row, _side(row)), KILLED, mine.attempt)
     elif gathers and mark == "cancel":
-        turn.books.cancelled += 1
         remember(turn, mine, Cancelled.name)
+    gone = 0
     if row.state < 3:
-        _remove(turn, row, _counted(turn, row))
-        return
-    turn.execute(SQL["mark"], (mark, row.seq))
-    if gathers:
-        turn.execute(SQL["payloads_drop"], (row.seq, row.side))
-        turn.execute(SQL["lane_gather"], (None, None, row.seq))
+        gone = _remove(turn, row, _counted(turn, row))
+    else:
+        turn.execute(SQL["mark"], (mark, row.seq))
+        if gathers:
+            gone = turn.execute(SQL["payloads_drop"], (row.seq, row.side)).rowcount
+            turn.execute(SQL["lane_gather"], (None, None, row.seq))
+    if mark == "cancel":
+        turn.books.cancelled += gone
 
 
 def replay(turn: Turn, dead: Row) -> None:
-    """A dead payload goes back into its lane, which is due now and begins anew."""
+    """A dead payload goes back into its lane, which is due now and begins anew. It counts as arrived when it died."""
     [(body,)] = turn.execute("select body from laneway_job where seq = ?", (dead.seq,))
     turn.execute(SQL["remove"], (dead.seq,))
     queue = turn.queue(dead.queue)
     queue.move(DEAD, None)
     id_ = lane_id(dead.queue, dead.lane or "")
     row = turn.find("lane_find", id_)
-    turn.books.seq += 1
-    number = turn.books.seq
     if row is None:
         turn.books.seq += 1
-        turn.execute(SQL["lane_push"], (number, id_, dead.queue, dead.task, dead.lane, turn.now, turn.now, turn.now))
+        new = (turn.books.seq, id_, dead.queue, dead.task, dead.lane, turn.now, turn.now, turn.now)
+        turn.execute(SQL["lane_push"], new)
         queue.move(None, READY)
     elif row.state == 3:
         turn.execute(SQL["lane_gather"], (turn.now, turn.now if row.next_since is None else row.next_since, row.seq))
     else:
         turn.execute(SQL["lane_move_due"], (0, turn.now, 0, row.seq))
         queue.move(_counted(turn, row), READY)
-    seq, side = (number, 0) if row is None else (row.seq, _side(row))
-    add_payloads(turn, seq, side, [Arrived(dead.score or 0.0, turn.books.seq, body)])
+    seq, side = (turn.books.seq, 0) if row is None else (row.seq, _side(row))
+    add_payloads(turn, seq, side, [Arrived(dead.score or 0.0, dead.seq, body)])
 
 
 def drop_oldest(turn: Turn, row: Row) -> PayloadInfo | None:
@@ -202,8 +203,11 @@ def _join_sides(turn: Turn, row: Row) -> int:
         return _run_side(row)
     small = turn.execute(SQL["payloads_number"], (row.seq, _run_side(row), SMALL + 1)).fetchone()[0] <= SMALL
     leave, join = (_run_side(row), _side(row)) if small else (_side(row), _run_side(row))
-    turn.execute(SQL["payloads_merge"], (join, row.seq, leave))
+    equal = turn.execute(SQL["payloads_equal"], (join, row.seq, leave)).fetchall()
+    turn.executemany(SQL["payload_merge"], equal)
+    turn.execute(SQL["payloads_join"], (join, row.seq, leave))
     turn.execute(SQL["payloads_drop"], (row.seq, leave))
+    turn.books.merged += len(equal)
     return join
 
 
@@ -216,6 +220,8 @@ def _bury(turn: Turn, row: Row, payloads: Sequence[Arrived], error: ErrorInfo, a
         dead = (books.seq, id_, row.queue, row.task, row.lane, turn.now, turn.now, attempt, row.enqueued, errors, score, body)
         if turn.execute(SQL["payload_dies"], dead).fetchall() == [(books.seq,)]:
             queue.move(None, DEAD)
+        else:
+            books.merged += 1
     books.dead += len(payloads)
 
 
@@ -234,8 +240,9 @@ def _waits(turn: Turn, row: Row, due: int, *, failed: bool = False) -> None:
     turn.wait_for(row.queue, row.rank, due)
 
 
-def _remove(turn: Turn, row: Row, before: int) -> None:
-    """A lane leaves the store, and all its payloads."""
-    turn.execute(SQL["payloads_drop_all"], (row.seq,))
+def _remove(turn: Turn, row: Row, before: int) -> int:
+    """A lane leaves the store, and all its payloads. Returns the number of these."""
+    gone = turn.execute(SQL["payloads_drop_all"], (row.seq,)).rowcount
     turn.execute(SQL["remove"], (row.seq,))
     turn.queue(row.queue).move(before, None)
+    return gone

@@ -176,7 +176,7 @@ class Looking:
         with self._store.database.reading() as connection:
             books = self._store.read_books(connection)
             counted: dict[str, int] = dict(connection.execute(SQL["count_read"]).fetchall())
-        names = ("enqueued", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
+        names = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
         return {**counted, **{name: getattr(books, name) for name in names}}
 
     def recent(self, limit: int) -> list[Run]:

@@ -57,8 +57,7 @@ def _all_done(turn: Turn, worker: str, done: list[_Ended]) -> bool:
         turn.execute("rollback to done")
         return False
     turn.execute("release done")
-    turn.executemany(SQL["payloads_drop_all"], [(lane.number,) for _, lane, _ in done])
-    turn.books.processed += len(done)
+    turn.books.processed += turn.executemany(SQL["payloads_drop_all"], [(lane.number,) for _, lane, _ in done]).rowcount
     for item, lane, _ in done:
         job = item.claim.job
         turn.queues[job.queue].counts[RUNNING] -= 1
@@ -83,8 +82,7 @@ def _write(turn: Turn, row: Row, end: _Ended) -> None:
     started, finished, outcome = end.item.started, end.item.finished, end.outcome
     match outcome:
         case Done():  # something gathered, or it was to be cancelled and was done all the same
-            lanes.go_on(turn, row)
-            turn.books.processed += 1
+            turn.books.processed += lanes.go_on(turn, row)
             lanes.remember(turn, row, outcome.name, started, finished)
         case _ if row.mark is not None:
             lanes.end_as_asked(turn, row, started, finished)

@@ -74,7 +74,7 @@ def _tasks(stats: Stats, days: int, by_task: Mapping[str, Sequence[Day]]) -> lis
 
 
 def _row(found: Summary, days: Sequence[Day]) -> TaskRow:
-    runs = found.processed + found.failed
+    runs = found.wait.count  # of a collector's run each lane
     return TaskRow(
         name=found.name, processed=found.processed, failed=found.failed, dead=found.dead,
         errors=found.failed / runs if runs else None, run=found.run, wait=found.wait,

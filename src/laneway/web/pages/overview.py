@@ -131,30 +131,35 @@ def _waiting(queue: QueueInfo) -> int:
 
 def _row(queue: QueueInfo, seen: Seen, sums: Summary | None, points: Sequence[Point]) -> QueueRow:
     counts = queue.counts
-    in_rate, out_rate, errors, p50, p95 = _lately(sums)
+    in_rate, out_rate, ended, errors, p50, p95 = _lately(sums)
     return QueueRow(
         name=queue.name, collects=queue.collects, paused=queue.paused, paused_by=queue.paused_by, paused_at=queue.paused_at,
         unserved=unserved(queue.name, seen.workers), length=_waiting(queue), ready=counts["ready"],
         running=counts["running"], dead=counts["dead"], lag=seen.lags[queue.name], in_rate=in_rate, out_rate=out_rate,
-        drain=drain(counts["ready"] + counts["blocked"], in_rate, out_rate, collects=queue.collects), errors=errors, p50=p50,
+        drain=drain(counts["ready"] + counts["blocked"], in_rate, ended, collects=queue.collects), errors=errors, p50=p50,
         p95=p95, spark=spark([point.processed for point in points[:-1]]),
     )  # fmt: skip
 
 
-def _lately(sums: Summary | None) -> tuple[float, float, float | None, float | None, float | None]:
-    """Return what came and went in a second, the share that failed, and how long runs took."""
+def _lately(sums: Summary | None) -> tuple[float, float, float, float | None, float | None, float | None]:
+    """Return what came, went and ended in a second, the share of runs that failed, and how long runs took.
+
+    Of a collector payloads come and go, and lanes end.
+    """
     if sums is None:
-        return 0.0, 0.0, None, None, None
+        return 0.0, 0.0, 0.0, None, None, None
     went = sums.processed + sums.dead + sums.cancelled
-    runs = sums.processed + sums.failed
+    runs = sums.wait.count  # of a collector's run each lane
+    ended = runs - sums.retried - sums.snoozed
     p50, p95 = (sums.run.p50, sums.run.p95) if sums.run.count else (None, None)
-    return sums.enqueued / sums.seconds, went / sums.seconds, sums.failed / runs if runs else None, p50, p95
+    share = sums.failed / runs if runs else None
+    return sums.enqueued / sums.seconds, went / sums.seconds, ended / sums.seconds, share, p50, p95
 
 
 def drain(waiting: int, in_rate: float, out_rate: float, *, collects: bool = False) -> float | None:
     """Return in how many seconds nothing due waits any more, if it goes on so; None: it does not get less.
 
-    Of a collector payloads come in and lanes go out, so what comes is not taken off.
+    Of a collector payloads come in, and it is lanes that wait and go out, so what comes is not taken off.
 
     >>> drain(0, 5, 1), drain(100, 1, 2), drain(100, 2, 2), drain(100, 9, 5, collects=True)
     (0.0, 100.0, None, 20.0)

@@ -50,15 +50,18 @@ end
 
 -- -- payloads ----------------------------------------------------------------------------------------------------
 
--- Equal payloads are one, with the smaller score and then the earlier arrival.
+-- Equal payloads are one, with the larger score and the earlier arrival.
 local function add_payload(index, bodies, digest, score, arrival, body)
     local known = call('HGET', bodies, digest)
     if known then
+        count('merged')
         local before, had = struct.unpack('>I8d', known)
-        if had < score or had == score and before <= arrival then
+        if had >= score and before <= arrival then
             return
+        elseif before > arrival then
+            call('ZREM', index, struct.pack('>I7', before) .. digest)
         end
-        call('ZREM', index, struct.pack('>I7', before) .. digest)
+        score, arrival = math.max(score, had), math.min(arrival, before)
     end
     call('ZADD', index, score, struct.pack('>I7', arrival) .. digest)
     call('HSET', bodies, digest, struct.pack('>I8d', arrival, score) .. body)
@@ -124,11 +127,14 @@ local function bury(lane, list, error, attempt)
     for _, payload in ipairs(list) do
         local id = 'p-' .. hex(payload[1])
         local score, known = payload[2], open(id, call('HGET', JOB, id))
+        if known then
+            count('merged')
+        end
         local dead = known or with_texts({
             id = id, lane = lane.lane, task = lane.task, rank = 100, seq = next_seq(), enqueued = lane.enqueued, place = now,
         })
         if known and #known.record - known.body_at >= 7 then
-            score = math.min(score, (struct.unpack('>d', known.record, known.body_at)))
+            score = math.max(score, (struct.unpack('>d', known.record, known.body_at)))
         end
         dead.flags, dead.attempt, dead.due = F_LANE + F_NO_END + F_PAYLOAD, attempt, now
         set_body(dead, struct.pack('>d', score) .. struct.pack('>I2c0', #lane.id, lane.id) .. payload[4])
@@ -153,11 +159,12 @@ local function remove_lane(lane)
     changed = true
 end
 
--- A run's payloads are gone, and what gathered begins to wait.
+-- A run's payloads are gone, and what gathered begins to wait. Returns the number of payloads that are gone.
 local function go_on(lane)
+    local gone = call('ZCARD', RUNS .. lane.lane)
     if lane.next_due == 0 then
         remove_lane(lane)
-        return
+        return gone
     end
     drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
     forget_sides(lane.id)
@@ -166,6 +173,7 @@ local function go_on(lane)
     lane.next_due, lane.next_since = 0, 0
     write_lane(lane)
     wait(lane)
+    return gone
 end
 
 -- A run's payloads wait again, with what gathered.
@@ -182,7 +190,17 @@ local function run_ended(lane)
     call('HDEL', LOST, lane.id)
 end
 
--- Of a run the named payloads are dead, or the oldest; the rest begins anew at once, with what gathered.
+local function first_to_arrive(list)
+    local first
+    for _, payload in ipairs(list) do
+        if not first or payload[3] < first[3] then
+            first = payload
+        end
+    end
+    return first
+end
+
+-- Of a run the named payloads are dead, or the one that arrived first; the rest begins anew at once, with what gathered.
 local function lane_dies(lane, error, named)
     local index, bodies, dying = RUNS .. lane.lane, RUN_BODIES .. lane.lane, {}
     for _, digest in ipairs(named) do
@@ -194,7 +212,7 @@ local function lane_dies(lane, error, named)
         end
     end
     if #dying == 0 then
-        dying = payloads(index, bodies, 1)
+        dying = {first_to_arrive(payloads(index, bodies, 0))}
         for _, payload in ipairs(dying) do
             drop_payload(index, bodies, payload)
         end
@@ -211,9 +229,8 @@ local function lane_dies(lane, error, named)
 end
 
 local function cancel_run(lane, run)
-    count('cancelled')
     remember(run or run_of(lane), 'cancelled')
-    go_on(lane)
+    count('cancelled', go_on(lane))
 end
 
 -- A run is over that was to be ended: its payloads do not come back.

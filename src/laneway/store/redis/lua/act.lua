@@ -144,7 +144,7 @@ local actions = {
 
 -- -- of a collector ------------------------------------------------------------------------------------------------
 
--- A dead payload goes back into its lane, which is due now and begins anew.
+-- A dead payload goes back into its lane, which is due now and begins anew. It counts as arrived when it died.
 local function replay(dead)
     local score = struct.unpack('>d', dead.record, dead.body_at)
     local id, body_at = struct.unpack('>I2c0', dead.record, dead.body_at + 8)
@@ -152,7 +152,6 @@ local function replay(dead)
     call('HDEL', JOB, dead.id)
     forget_sides(dead.id)
     local lane = open_lane(id)
-    local arrival = next_seq()
     if not lane then
         lane = new_lane(id, dead.lane, dead.task, now)
         write_lane(lane)
@@ -168,7 +167,7 @@ local function replay(dead)
         write_lane(lane)
     end
     local hash = dead.id:sub(3):gsub('%x%x', function(two) return string.char(tonumber(two, 16)) end)
-    add_payload(WAITS .. lane.lane, BODIES .. lane.lane, hash, score, arrival, dead.record:sub(body_at))
+    add_payload(WAITS .. lane.lane, BODIES .. lane.lane, hash, score, dead.seq, dead.record:sub(body_at))
     changed = true
     return 1
 end
@@ -183,7 +182,7 @@ local function ask(lane, place, worker)
     if gathers and action == 'kill' then
         bury(mine, payloads(WAITS .. lane.lane, BODIES .. lane.lane, 0), KILLED, mine.attempt)
     elseif gathers and action == 'cancel' then
-        count('cancelled')
+        count('cancelled', call('ZCARD', WAITS .. lane.lane))
         remember(run_of(mine), 'cancelled')
     end
     if place ~= 'running' then

@@ -5,8 +5,8 @@
 --       5 successes or '': a flat msgpack list of lane's id, token, lane, run
 --       6 other ends or '': a msgpack list of lists of lane's id, token, outcome, after, error, run up to the outcome, digests that die
 --       7 results: a collector has none   8 steps or '': a flat msgpack list of how many runs, lanes each, payloads each
--- returns what exchange.lua does, but for the claims: a list for each, of its step, its word, and three per lane: id, record, payloads
---         (body, score, …);  -3 if the queue has jobs
+-- returns what exchange.lua does, but for the claims: a list for each, of its step, its word, and four per lane: id, record, payloads
+--         (body, score, …), which of them arrived first (0: the oldest);  -3 if the queue has jobs
 
 if books[7] ~= 'lanes' then
     return -3
@@ -57,8 +57,7 @@ if ARGV[5] ~= '' then
         local lane = held(list[n], list[n + 1])
         if lane then
             call('HDEL', running, lane.id)
-            go_on(lane)
-            count('processed')
+            count('processed', go_on(lane))
             runs[#runs + 1] = list[n + 3]
         else
             refused[#refused + 1] = (n - 1) / 4
@@ -111,7 +110,6 @@ local function take_payloads(lane, most)
     end
     lane.next_due, lane.next_since = now, lane.enqueued
     write_lane(lane)
-    count('enqueued')
     return list
 end
 
@@ -129,14 +127,16 @@ local function take(run, step, most)
                 call('ZREM', RETRY, lane.id)
             end
             call('HSET', running, lane.id, token_text())
-            local given = {}
-            for _, payload in ipairs(list) do
+            local given, first = {}, 1
+            for n, payload in ipairs(list) do
                 given[#given + 1] = payload[4]
                 given[#given + 1] = string.format('%.17g', payload[2])
+                first = payload[3] < list[first][3] and n or first
             end
             claim[#claim + 1] = lane.id
             claim[#claim + 1] = before
             claim[#claim + 1] = given
+            claim[#claim + 1] = first - 1
         end
     end
     changed = true

@@ -45,7 +45,6 @@ local function put_off(lane, when, quiet, longest)
     if lane.runs then
         if lane.next_due == 0 then
             lane.next_due, lane.next_since = given, now
-            count('enqueued')
         end
         if quiet > 0 then
             lane.next_due = later_of(lane.next_due, lane.next_since, quiet, longest)
@@ -53,7 +52,6 @@ local function put_off(lane, when, quiet, longest)
     else
         if lane.is_new and not lane.due then
             lane.due = given
-            count('enqueued')
         end
         if quiet > 0 and lane.attempt == 0 then
             lane.due = later_of(lane.due, lane.enqueued, quiet, longest)
@@ -102,6 +100,7 @@ for _, lane in ipairs(order) do
     end
 end
 call('HSET', META, 'score', string.format('%.17g', last_score))
+count('enqueued', (#ARGV - 4) / 9)
 for task, times in pairs(tasks) do
     arrive(now, task, times)
 end

@@ -103,11 +103,12 @@ class Keeper:
         """There is something the store has not heard yet."""
         return bool(self._ends)
 
-    def stop(self) -> None:
-        """End, after what is under way."""
+    def stop(self, within: float) -> bool:
+        """End, after what is under way; False if that takes longer."""
         self._stopped = True
         self._rung.set()
-        self._thread.join(5.0)
+        self._thread.join(within)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         next_beat = 0.0

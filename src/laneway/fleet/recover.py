@@ -8,7 +8,6 @@ Enters: members, and ends of workers.  Leaves: `Heard`, for the supervisor to pa
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -23,11 +22,10 @@ from laneway.figures import Report
 from laneway.fleet.member import Member
 from laneway.kernel import cause_of_death, memory
 from laneway.life import described, is_stopped, recover_strangers
+from laneway.logs import log
 from laneway.store.contract import Heard, Store, WorkerInfo
 
 __all__ = ["End", "Keeper", "judge"]
-
-log = logging.getLogger("laneway")
 
 #: How soon a store that was away is tried again, seconds.
 AGAIN = 0.25

@@ -9,7 +9,6 @@ Enters: a `Plan`, signals, ends of processes.  Leaves: processes, and an end wit
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import signal
@@ -37,12 +36,11 @@ from laneway.fleet.wire import Child, Ended, Failed, Forked, Message, Report
 from laneway.instant import SECOND
 from laneway.job import new_id
 from laneway.kernel import cause_of_death, kill_group, set_title
+from laneway.logs import log
 from laneway.store import open_store
 from laneway.store.contract import Heard
 
 __all__ = ["Stopped", "Supervisor"]
-
-log = logging.getLogger("laneway")
 
 #: How often the supervisor looks around if nothing happens, seconds.
 TICK = 0.1

@@ -22,6 +22,7 @@ from laneway import life
 from laneway.board import Board
 from laneway.errors import ConfigError, StoreError, StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
+from laneway.logs import log
 from laneway.outcome import Done, Each, Settled
 from laneway.store.contract import Exchange, Heard, Store, Want
 from laneway.worker.balance import Policy, even, name_of
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from laneway.worker.timetable import Timetable
 
 __all__ = ["Loop"]
-
-log = logging.getLogger("laneway")
 
 #: Claims that wait in hand and do not move for so long go back: somebody else may be free.
 STUCK = 0.1

@@ -29,6 +29,7 @@ from laneway.hooks import Hooks
 from laneway.instant import SECOND, micros
 from laneway.job import Claim, LaneClaim
 from laneway.kernel import cause_of_death
+from laneway.logs import log
 from laneway.middleware import aaround, around
 from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.retry import Retry
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = ["Runner", "clock", "judge"]
-
-log = logging.getLogger("laneway")
 
 #: What a run meant; of a collector's for each lane, if not the same for all.
 Meant = Outcome | Each
@@ -211,7 +210,8 @@ class Runner:
             self._spoilt[claim.token] = read.spoilt
             for lane in claim.lanes:
                 if lane.lane in read.spoilt:
-                    self._lane_died(claim, lane, read.spoilt[lane.lane], BadArguments(read.spoilt[lane.lane].error.message))
+                    spoilt = read.spoilt[lane.lane]
+                    self._lane_died(claim, lane, spoilt, BadArguments(spoilt.error.message), ran=False)
         if not read.lanes:
             return _DONE  # of nothing: all its lanes are spoilt
         return self._begin(JobContext(read.claim, [read.lanes], {}, _NO_HEADERS, started), task, task.retry, place)
@@ -236,11 +236,11 @@ class Runner:
         if not claim.lanes:
             job = JobContext(claim, [], {}, _NO_HEADERS)
             outcome = self._halting(job, outcome)
-            self._died(job, outcome, error)
+            self._died(job, outcome, error, ran=False)
             return outcome
         dead = [msgspec.structs.replace(outcome, payloads=tuple([p.body for p in lane.payloads])) for lane in claim.lanes]
         for lane, one in zip(claim.lanes, dead, strict=True):
-            self._lane_died(claim, lane, one, error)
+            self._lane_died(claim, lane, one, error, ran=False)
         return Each(tuple(dead))
 
     def _call(self, job: JobContext, task: Declared, policy: Retry) -> Meant:
@@ -413,12 +413,12 @@ class Runner:
         task = self._tasks.get(job.task)
         return is_collector(task) and task.last_only
 
-    def _lane_died(self, claim: Claim, lane: LaneClaim, outcome: Dead, error: BaseException) -> None:
+    def _lane_died(self, claim: Claim, lane: LaneClaim, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
         """Tell of payloads of a collector's lane that give up."""
         task = self._tasks.get(claim.job.task)
         read = task.payload.unpack if is_collector(task) else msgspec.json.decode
         for job in batch.dead_ones(claim, lane, outcome, read, _NO_HEADERS):
-            self._died(job, outcome, error)
+            self._died(job, outcome, error, ran=ran)
 
     def _leave_child(self, error: BaseException | None = None) -> None:
         """End the child of a fork in a job's code: the job is its parent's, and the worker too."""
@@ -426,11 +426,13 @@ class Runner:
             code = error.code if isinstance(error, SystemExit) else error and 1
             os._exit(code if isinstance(code, int) else code is not None)
 
-    def _died(self, job: JobContext, outcome: Dead, error: BaseException) -> None:
+    def _died(self, job: JobContext, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
+        """Tell of a death. The exception goes with it, for trackers of errors; if it `ran`, its run has a line on a terminal."""
+        told = {"laneway_job": job, "laneway_outcome": outcome} if ran else {}
         log.error(
-            "%s %s is dead after attempt %d: %s: %s\n%s",
-            job.task, job.id, job.attempt, outcome.error.kind, outcome.error.message, outcome.error.traceback.rstrip(),
-            extra={"laneway_job": job, "laneway_outcome": outcome},
+            "%s %s is dead after attempt %d: %s: %s",
+            job.task, job.id, job.attempt, outcome.error.kind, outcome.error.message,
+            exc_info=(type(error), error, error.__traceback__), extra={"laneway_error": outcome.error, **told},
         )  # fmt: skip
         self._hooks.call("on_death", job, error)
 

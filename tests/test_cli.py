@@ -446,7 +446,8 @@ def test_a_death_is_one_entry_on_a_terminal(app: App, isolate: bool) -> None:
     assert reason.strip() == "attempt 1, the last: ValueError: no luck"
     assert frames[-1].strip() == 'raise ValueError("no luck")'
     assert all(frame.startswith(" " * 11) for frame in frames)
-    assert "broken unfit is dead after attempt 1: laneway.errors.BadArguments" in unfit
+    assert "broken unfit is dead in attempt 1, before it could run: laneway.errors.BadArguments: the arguments" in unfit
+    assert unfit.endswith('. It is kept in queue "default": laneway jobs show unfit')
     assert kind.startswith("laneway.errors.BadArguments: ")
 
 

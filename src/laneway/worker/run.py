@@ -182,9 +182,8 @@ class Runner:
             log.warning("job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
             return _GO_BACK
         task = self._tasks.get(claim.job.task)
-        if task is None:
-            log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
-            return self._stillborn(claim, unknown(claim))
+        if claim.garbage or task is None:
+            return self._strange(claim)
         if claim.lanes or not is_task(task):
             return self._prepare_batch(claim, task, started, place)
         try:
@@ -196,6 +195,13 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             return self._stillborn(claim, Dead(self._hooks.describe(error)), error)
         return self._begin(JobContext(claim, args, kwargs, headers, started), task, policy, place)
+
+    def _strange(self, claim: Claim) -> Meant:
+        """Say what becomes of a job of which nothing is known here: bytes that are no job die, others may be known elsewhere."""
+        if claim.garbage:
+            return self._stillborn(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
+        log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
+        return self._stillborn(claim, unknown(claim))
 
     def _prepare_batch(
         self, claim: Claim, task: Declared, started: int, place: int
@@ -428,12 +434,17 @@ class Runner:
 
     def _died(self, job: JobContext, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
         """Tell of a death. The exception goes with it, for trackers of errors; if it `ran`, its run has a line on a terminal."""
-        told = {"laneway_job": job, "laneway_outcome": outcome} if ran else {}
-        log.error(
-            "%s %s is dead after attempt %d: %s: %s",
-            job.task, job.id, job.attempt, outcome.error.kind, outcome.error.message,
-            exc_info=(type(error), error, error.__traceback__), extra={"laneway_error": outcome.error, **told},
-        )  # fmt: skip
+        extra: dict[str, object] = {"laneway_error": outcome.error}
+        exc_info = (type(error), error, error.__traceback__)
+        who, why = (job.task, job.id, job.attempt), (outcome.error.kind, outcome.error.message)
+        if ran:
+            extra |= {"laneway_job": job, "laneway_outcome": outcome}
+            log.error("%s %s is dead after attempt %d: %s: %s", *who, *why, exc_info=exc_info, extra=extra)
+        else:
+            log.error(
+                '%s %s is dead in attempt %d, before it could run: %s: %s. It is kept in queue "%s": laneway jobs show %s',
+                *who, *why, job.queue, job.id, exc_info=exc_info, extra=extra,
+            )  # fmt: skip
         self._hooks.call("on_death", job, error)
 
     def _finish(self, claim: Claim, outcome: Meant, started: int) -> Settled:

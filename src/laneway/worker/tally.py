@@ -127,7 +127,7 @@ class Tally(Service):
                     figures = self._of((job.queue, job.task))
                     self._count_outcome(figures, item.outcome, job.id, job.task, job.queue)
                     _add_runs(figures, [item.finished - item.started])
-                    _add_waits(figures, [item.started - item.claim.due])
+                    _add_waits(figures, [item.started - item.claim.due] if item.claim.due else [])  # none: it is not known
 
     def _count_lanes(self, item: Settled, refused: frozenset[str]) -> None:
         """A collector's run: its lanes are counted, and waited each for itself; the run took as long as it took, once."""

@@ -15,10 +15,15 @@ from typing import Any
 
 import pytest
 
-from laneway import App, Retry, Worker
+import redisbench
+from laneway import App, Retry, Worker, current_job
+from laneway.context import JobContext
 from laneway.errors import BadArguments, JobCrashed, JobTimeout, StoreUnavailable
+from laneway.instant import now_micros
 from laneway.job import Job
-from workbench import ALL_DONE, Running, burst, faulty, url, wait, working
+from laneway.store.sqlite import SQLiteStore
+from laneway.store.sqlite.turn import Turn
+from workbench import ALL_DONE, Running, burst, faulty, until, url, wait, worker_ids, working
 
 EVERY_STORE = True
 
@@ -219,6 +224,80 @@ def test_a_store_that_is_away_does_not_keep_a_worker_from_stopping(app: App) -> 
     running.join()
 
     assert time.monotonic() - start < 3
+
+
+# -- claims that are gone ----------------------------------------------------------------------------------------
+
+
+def empty(app: App) -> None:
+    """Take everything out of a store."""
+    if isinstance(app.store, SQLiteStore):
+        with Turn(app.store.database, now_micros) as turn:
+            turn.execute("delete from laneway_job")
+            turn.execute("delete from laneway_worker")
+            for queue in turn.books.queues:
+                queue.counts[:] = [0] * len(queue.counts)
+    else:
+        redisbench.server().ask("FLUSHALL")
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING and record.name == "laneway"]
+
+
+@pytest.mark.parametrize(("first", "jobs"), [("beat", 9), ("outcome", 9), ("outcome", 1)])  # of 9 some wait inside the worker
+def test_a_store_that_was_emptied_under_a_worker_is_one_line_and_blames_nobody(
+    app: App, caplog: pytest.LogCaptureFixture, first: str, jobs: int
+) -> None:
+    go, done = threading.Event(), threading.Event()
+    ran: list[JobContext] = []
+
+    @app.task
+    def work(n: int) -> None:
+        ran.append(current_job())
+        wait(go)
+        if n:
+            done.set()
+
+    work.enqueue_many([(0,)] * jobs)
+    with working(app, 5, beat=0.02 if first == "beat" else 60):
+        until(lambda: len(ran) == min(jobs, 5))
+        caplog.clear()
+        empty(app)
+        if first == "beat":
+            until(lambda: all(job.cancelled for job in ran), "the beat")
+        go.set()
+        work.enqueue(1)
+        wait(done)
+
+    (line,) = warned(caplog)
+    assert line == (
+        "the store does not know this worker any more: it was taken for dead and its claims were recovered, or the store was "
+        "emptied. Outcomes of what it runs now are discarded"
+    )
+    assert app.inspect.counts() == ALL_DONE
+
+
+def test_claims_that_are_gone_are_one_line_that_says_what_is_known(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    go = threading.Event()
+    ran: list[str] = []
+
+    @app.task
+    def work() -> None:
+        ran.append(current_job().id)
+        wait(go)
+
+    (only,) = ids = [work.enqueue().id]
+    with working(app, 5, beat=60):
+        until(lambda: ran == ids)
+        caplog.clear()
+        (id_,) = worker_ids(app)
+        app.store.give_back(id_)
+        go.set()
+        until(lambda: app.inspect.counts() == ALL_DONE, "another run")
+
+    assert warned(caplog)[0].startswith(f"job {only}: its claim is gone from the store; ")
+    assert "others" not in caplog.text
 
 
 # -- logging -----------------------------------------------------------------------------------------------------

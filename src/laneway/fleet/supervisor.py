@@ -36,6 +36,7 @@ from laneway.fleet.wire import Child, Ended, Failed, Forked, Message, Report
 from laneway.instant import SECOND
 from laneway.job import new_id
 from laneway.kernel import cause_of_death, kill_group, set_title
+from laneway.life import FORGOTTEN
 from laneway.logs import log
 from laneway.store import open_store
 from laneway.store.contract import Heard
@@ -481,7 +482,7 @@ class Supervisor:
                 continue
             lost = not heard.known and not member.told
             if lost:
-                log.warning("worker %d was taken for dead and its jobs were given to others", member.number)
+                log.warning(FORGOTTEN, f"worker {member.number}")
             if lost or heard.marks or heard.commands:
                 member.tell(Heard(known=not lost, marks=heard.marks, commands=tuple(c for c in heard.commands if c != "stop")))
             if "stop" in heard.commands:

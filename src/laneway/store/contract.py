@@ -109,7 +109,7 @@ class WorkerInfo(Struct, frozen=True):
 class Heard(Struct, frozen=True):
     """What a beat brought back for one worker."""
 
-    known: bool  #: False: it was taken for dead, and its claims are gone: stop their runs
+    known: bool  #: False: it was taken for dead, or the store was emptied. Its claims are gone: stop their runs
     marks: dict[str, str]  #: running job → what is asked of it: `cancel`, `delete` or `kill`
     commands: tuple[str, ...]  #: `quiet`, `stop`
 

@@ -43,7 +43,7 @@ from laneway.worker.watchdog import Watchdog
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Runner", "clock", "judge"]
+__all__ = ["Runner", "clock", "judge", "some"]
 
 #: What a run meant; of a collector's for each lane, if not the same for all.
 Meant = Outcome | Each
@@ -179,7 +179,10 @@ class Runner:
     def _prepare(self, claim: Claim, started: int, place: int = IN_THREAD) -> Meant | tuple[JobContext, Declared, Retry]:
         """Find the task and read the arguments, or say what it means that this cannot be done."""
         if claim.token <= self.fence or clock() - self.alive > self.fresh_for:
-            log.warning("job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
+            level = (
+                logging.DEBUG if claim.token <= self.fence else logging.WARNING
+            )  # of those before the fence the log has a line
+            log.log(level, "job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
             return _GO_BACK
         task = self._tasks.get(claim.job.task)
         if claim.garbage or task is None:
@@ -409,7 +412,7 @@ class Runner:
             info = failed[0][1].error
             log.warning(
                 "%s failed in %d of %d lanes (%s), the first: %s: %s",
-                job.task, len(failed), len(outcomes), _some([lane for lane, _ in failed]), info.kind, info.message,
+                job.task, len(failed), len(outcomes), some([lane for lane, _ in failed]), info.kind, info.message,
                 extra={"laneway_job": job, "laneway_outcome": Each(tuple(outcomes))},
             )  # fmt: skip
         return Each(tuple(outcomes))
@@ -481,11 +484,12 @@ _NO_HEADERS: dict[str, str] = {}
 
 
 def _what(job: JobContext) -> str:
-    return f"({_some(job.lanes)})" if job.claim.lanes else job.id
+    return f"({some(job.lanes)})" if job.claim.lanes else job.id
 
 
-def _some(lanes: Sequence[str]) -> str:
-    return ", ".join(lanes[:3]) + (f" and {len(lanes) - 3} more" if len(lanes) > 3 else "")
+def some(names: Sequence[str]) -> str:
+    """Return some names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _ended_with(apart: Apart) -> str:

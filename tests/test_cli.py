@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ from laneway.cli import COMMANDS, laneway
 from laneway.cli.demo_shop import Entry, check
 from laneway.cli.show import JobLines, clip, duration, short_id, sparkline
 from laneway.errors import ConfigError
+from laneway.job import Job
 from laneway.locate import choose
 from laneway.worker import Worker
 
@@ -391,12 +393,24 @@ class Lines:
         return False
 
 
-def test_a_log_file_of_the_program_still_gets_its_records_and_no_more() -> None:
+@contextlib.contextmanager
+def on_a_terminal(stream: Lines, *tasks: str) -> Iterator[JobLines]:
+    """Show a worker's log as on a terminal."""
     log = logging.getLogger("laneway")
+    lines = JobLines(stream, tasks)  # type: ignore[arg-type]
+    try:
+        lines.install()
+        yield lines
+    finally:
+        log.handlers.clear()
+        log.propagate = True
+        log.setLevel(logging.NOTSET)
+
+
+def test_a_log_file_of_the_program_still_gets_its_records_and_no_more(app: App) -> None:
     got: list[logging.LogRecord] = []
     other = logging.Handler()
     other.emit = got.append  # type: ignore[method-assign, assignment]
-    app = App("sqlite://")
 
     @app.task(name="broken", retry=Retry(times=1, backoff=60))
     def broken() -> None:
@@ -406,17 +420,55 @@ def test_a_log_file_of_the_program_still_gets_its_records_and_no_more() -> None:
     stream = Lines()
     logging.getLogger().addHandler(other)
     try:
-        lines = JobLines(stream, ["broken"])  # type: ignore[arg-type]
-        lines.install()
-        Worker(app).run(burst=True)
+        with on_a_terminal(stream, "broken") as lines:
+            Worker(app).run(burst=True)
     finally:
         logging.getLogger().removeHandler(other)
-        log.handlers.clear()
-        log.propagate = True
-        log.setLevel(logging.NOTSET)
     assert [record.levelname for record in got] == ["WARNING"]
     assert lines.outcomes == {"retrying": 1}
     assert re.fullmatch(r".* retrying .*\n +attempt 1, again in 1m 00s: ValueError: no \(test_cli.py:\d+\)\n", stream.text)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_death_is_one_entry_on_a_terminal(app: App, isolate: bool) -> None:
+    @app.task(name="broken", retry=Retry(times=0), isolate=isolate)
+    def broken(number: int) -> None:
+        raise ValueError("no luck")
+
+    stream = Lines()
+    broken.enqueue(1)
+    app.store.push([Job("unfit", "broken", "default", b'[["x"],{}]')])
+    with on_a_terminal(stream, "broken"):
+        Worker(app, 1).run(burst=True)
+
+    first, reason, *frames, unfit, kind = stream.text.splitlines()
+    assert re.fullmatch(r"\S+  broken  \S+ +-  +dead .*", first)
+    assert reason.strip() == "attempt 1, the last: ValueError: no luck"
+    assert frames[-1].strip() == 'raise ValueError("no luck")'
+    assert all(frame.startswith(" " * 11) for frame in frames)
+    assert "broken unfit is dead in attempt 1, before it could run: laneway.errors.BadArguments: the arguments" in unfit
+    assert unfit.endswith('. It is kept in queue "default": laneway jobs show unfit')
+    assert kind.startswith("laneway.errors.BadArguments: ")
+
+
+def test_no_text_of_a_job_breaks_a_line_on_a_terminal(app: App) -> None:
+    forged = "x\nforged\r\x1b[2J\u2028\x85"
+
+    @app.task(name="broken", retry=Retry(times=0))
+    def broken() -> None:
+        raise ValueError(forged)
+
+    stream = Lines()
+    app.store.push([Job("a", "broken", "default", b"[[],{}]", forged), Job("b", forged, "default", b"[[],{}]")])
+    with on_a_terminal(stream, "broken"):
+        Worker(app, 1).run(burst=True)
+
+    *lines, last = stream.text.split("\n")
+    assert next(line for line in lines if "forged" in line).split()[1] == "broken"
+    assert sum("no task named" in line for line in lines) == 1
+    assert all(line.isprintable() for line in lines)
+    assert not [line for line in lines if line.startswith("forged")]
+    assert last == ""
 
 
 # -- status ------------------------------------------------------------------------------------------------------

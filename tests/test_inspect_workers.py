@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from conftest import Clock
 from laneway import App
@@ -142,6 +143,19 @@ def test_a_workers_runs_are_counted_by_queue_and_a_collectors_lanes_as_one(store
 
     assert len(worker.jobs) == 5
     assert (worker.busy, worker.busy_by_queue) == (3, {"mail": 2, "sync": 1})
+
+
+def test_what_was_fetched_ahead_takes_no_slot_of_its_queue(store: Store, inspect: Inspect) -> None:
+    store.push([Job(f"{queue}{n}", "app.task", queue, b"[[],{}]") for queue in ("mail", "sync") for n in range(5)])
+    claims = store.exchange("w", [], [Want("mail", 5), Want("sync", 5)], 10).claims
+    fetched = WorkerInfo("w", slots=4)
+    store.beat([fetched])
+    assert (only(inspect).held, only(inspect).busy, sum(only(inspect).busy_by_queue.values())) == (10, 4, 4)
+
+    told = [(claim.token, 1) for claim in claims if claim.job.queue == "sync"][1:]
+    store.beat([replace(fetched, runs=tuple(told))])
+
+    assert only(inspect).busy_by_queue == {"sync": 4}
 
 
 def test_everybody_has_its_own_jobs(store: Store, inspect: Inspect) -> None:

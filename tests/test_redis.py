@@ -788,19 +788,31 @@ def test_somebody_elses_key_of_our_name_is_not_touched(
 # -- garbage -------------------------------------------------------------------------------------------------------
 
 
+def bury(store: RedisStore, claims: list[Claim]) -> None:
+    """Let die what is no job, as a worker does."""
+    for one in claims:
+        if one.garbage:
+            settle(store, [one], Dead(ErrorInfo(kind="garbage", message=one.garbage)))
+
+
 @pytest.mark.parametrize(
     "garbage",
     [b"", b"\xff\x00garbage", b"null", b"\x80" * 30, b"\x07" * 40, b"\x81\x64" + b"\xff" * 60, b"x" * 1000],
     ids=lambda raw: repr(raw[:12]),
 )
-def test_a_record_that_is_none_comes_out_as_a_dead_job(store: RedisStore, server: redisbench.Server, garbage: bytes) -> None:
+def test_a_record_that_is_none_is_claimed_as_such_and_stays_dead(
+    store: RedisStore, server: redisbench.Server, garbage: bytes
+) -> None:
     store.push([job("before"), job("bad"), job("after")])
     server.ask("HSET", JOB, "bad", garbage)
     assert RedisInspect(store).job("bad") is not None
     assert len(RedisInspect(store).jobs(Filter(), 10, None)) == 3
 
-    assert ids(claim(store)) == ["before", "after"]
+    claims = claim(store)
+    bury(store, claims)
 
+    assert [(one.job.id, bool(one.garbage)) for one in claims] == [("before", False), ("bad", True), ("after", False)]
+    assert RedisInspect(store).totals()["failed"] == 1
     dead = RedisInspect(store).job("bad")
     assert dead is not None
     assert (dead.state, dead.args, dead.errors[-1].kind) == ("dead", None, "garbage")
@@ -822,6 +834,7 @@ def test_a_body_that_is_none_does_not_stop_its_lane(
     record = server.ask("HGET", JOB, "x0")
     server.ask("HSET", JOB, "x0", record.removesuffix(b"[[1],{}]") + body)
 
+    bury(store, claim(store))
     assert ids(claim(store)) == ["x1"]
 
     dead = RedisInspect(store).job("x0")
@@ -837,7 +850,65 @@ def test_a_record_of_a_lanes_holder_that_is_none_does_not_stop_the_lane(store: R
     store.give_back("other")
     server.ask("HSET", JOB, "x0", b"garbage")
 
+    bury(store, claim(store))
     assert ids(claim(store)) == ["x1"]
+
+
+def test_a_parked_record_that_is_none_is_claimed_as_such_and_its_lane_goes_on(
+    store: RedisStore, server: redisbench.Server
+) -> None:
+    store.push([job(f"x{n}", "x") for n in range(3)])
+    first = claim(store)
+    server.ask("HSET", JOB, "x1", b"garbage")
+
+    settle(store, first, Done())
+    claims = claim(store)
+
+    assert {one.job.id: bool(one.garbage) for one in claims} == {"x1": True, "x2": False}
+    bury(store, claims)
+    assert states(store) == {"running": 1, "dead": 1}
+
+
+@pytest.mark.parametrize("how", ["retrying", "given back", "recovered"])
+def test_a_record_that_is_damaged_during_its_run_is_claimed_as_such(
+    store: RedisStore, server: redisbench.Server, how: str
+) -> None:
+    store.push([job(f"x{n}", "x") for n in range(2)])
+    claims = claim(store)
+    server.ask("HSET", JOB, "x0", b"garbage")
+
+    if how == "retrying":
+        settle(store, claims, Retrying(0, ERROR))
+    elif how == "given back":
+        store.give_back("w")
+    else:
+        store.recover("w", "it is gone")
+    again = claim(store)
+
+    assert [(one.job.id, bool(one.garbage)) for one in again] == [("x0", True)]
+    bury(store, again)
+    assert ids(claim(store)) == ["x1"]
+    assert states(store) == {"running": 1, "dead": 1}
+
+
+@pytest.mark.parametrize("garbage", [b"garbage", b"\x80" * 30, b"x" * 1000])
+def test_a_lanes_record_that_is_none_is_claimed_as_such_and_stays_dead(
+    store: RedisStore, server: redisbench.Server, garbage: bytes
+) -> None:
+    store.push([pay("a", 1), pay("b", 2), pay("c", 3)])
+    key = queue_key("orders", "JOB")
+    server.ask("HSET", key, lane_id("orders", "b"), garbage)
+
+    claims = store.exchange("w", [], [Want("orders", 10, lanes=10)], 10).claims
+
+    assert [bool(one.garbage) for one in claims] == [False, True, False]
+    assert [lane.lane for one in claims for lane in one.lanes] == ["a", "c"]
+    store.give_back("w", keep=[one.token for one in claims if not one.garbage])
+    (again,) = store.exchange("w", [], [Want("orders", 10, lanes=10)], 10).claims
+    bury(store, [again])
+    assert states(store) == {"running": 2, "dead": 1}
+    assert RedisInspect(store).totals()["failed"] == 1
+    assert settle(store, [again], Dead(ERROR)) == [again.job.id]
 
 
 def test_an_entry_without_a_record_is_passed_over(store: RedisStore, server: redisbench.Server) -> None:

@@ -91,21 +91,29 @@ def sql(path: Path, statement: str, *values: object) -> list[tuple[object, ...]]
 # -- garbage -------------------------------------------------------------------------------------------------
 
 
+def bury(store: SQLiteStore, claims: list[Claim]) -> None:
+    """Let die what is no job, as a worker does."""
+    garbage = [claim for claim in claims if claim.garbage]
+    store.exchange("w", [Settled(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage))) for claim in garbage], [], 0)
+
+
 @pytest.mark.parametrize(
     "garbage",
     [b"", b"\xff\x00garbage", b"null", b"[]", b"[[],[]]", b"[1,{}]", b"[[],{},{}", b"[" * 100_000, b'{"a":1}', b'[["\xff"],{}]'],
     ids=lambda raw: repr(raw[:12]),
 )
-def test_garbage_comes_out_as_a_dead_job_with_its_raw_bytes(store: SQLiteStore, path: Path, garbage: bytes) -> None:
+def test_garbage_is_claimed_as_such_and_stays_dead_with_its_raw_bytes(store: SQLiteStore, path: Path, garbage: bytes) -> None:
     store.push([job("before"), job("bad"), job("after")])
     sql(path, "update laneway_job set body = ? where id = 'bad'", garbage)
 
     claims = store.exchange("w", [], WANT, 10).claims
+    bury(store, claims)
 
-    assert [claim.job.id for claim in claims] == ["before", "after"]
+    assert [(claim.job.id, bool(claim.garbage)) for claim in claims] == [("before", False), ("bad", True), ("after", False)]
     dead = SQLiteInspect(store).job("bad")
     assert dead is not None
     assert (dead.state, dead.body, dead.args, dead.errors[0].kind) == ("dead", garbage, None, "garbage")
+    assert SQLiteInspect(store).totals()["failed"] == 1
 
 
 @pytest.mark.parametrize("holds", [False, True])
@@ -115,6 +123,8 @@ def test_garbage_in_a_lane_does_not_stop_the_lane(store: SQLiteStore, path: Path
         claims = store.exchange("w", [], WANT, 1).claims
         store.exchange("w", [Settled(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0)
     sql(path, "update laneway_job set body = x'00' where id = 'x0'")
+
+    bury(store, store.exchange("w", [], WANT, 10).claims)
 
     assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["x1"]
     assert SQLiteInspect(store).counts() == {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 1, "running": 1, "dead": 1}

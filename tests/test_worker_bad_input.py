@@ -20,7 +20,7 @@ import pytest
 from laneway import App, Cancel, JobHandle, Retry, Snooze, Worker, current_job
 from laneway.context import JobContext
 from laneway.errors import ConfigError
-from laneway.job import Job, new_id
+from laneway.job import Gather, Job, lane_id, new_id
 from laneway.store.inspect import JobInfo
 from laneway.worker import run as running
 
@@ -154,6 +154,60 @@ def test_a_body_that_does_not_fit_kills_its_job_at_once(app: App, street: Street
     found = dead(app)
     assert (found.id, found.body) == (ids[0], body)
     assert found.errors[-1].message
+
+
+def told_of(caplog: pytest.LogCaptureFixture, id_: str) -> str:
+    """Return the one ERROR about a job."""
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR and id_ in record.getMessage()]
+    return line
+
+
+@pytest.mark.parametrize("task", ["mail", "nobody.knows", ""])
+def test_what_is_no_job_dies_like_any_other_and_its_lane_goes_on(app: App, caplog: pytest.LogCaptureFixture, task: str) -> None:
+    ran: list[int] = []
+    died: list[tuple[str, str | None, str]] = []
+    app.on_death(lambda job, error: died.append((job.id, job.lane, type(error).__name__)))
+
+    @app.task(name="mail", lane="lane")
+    def mail(lane: str, n: int) -> None:
+        ran.append(n)
+
+    mail.enqueue("a", 1)
+    app.store.push([Job("bad", task, "default", b"\xff garbage", "a")])
+    mail.enqueue("a", 2)
+    Worker(app).run(burst=True)
+
+    assert ran == [1, 2]
+    assert died == [("bad", "a", "GarbageError")]
+    line = told_of(caplog, "bad")
+    assert "garbage: this body is no job's: " in line
+    assert line.endswith('It is kept in queue "default": laneway jobs show bad')
+    found = dead(app)
+    assert (found.id, found.body, found.attempt) == ("bad", b"\xff garbage", 1)
+    totals = app.stats.totals()
+    assert (totals["processed"], totals["failed"], totals["dead"]) == (2, 1, 1)
+
+
+def test_a_payload_that_is_no_json_dies_like_any_other_and_its_lane_goes_on(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[dict[str, list[int]]] = []
+    died: list[tuple[str | None, str]] = []
+    app.on_death(lambda job, error: died.append((job.lane, type(error).__name__)))
+
+    @app.collector(name="gather", max_lanes=10)
+    def gather(lanes: dict[str, list[int]]) -> None:
+        seen.append(lanes)
+
+    gather.enqueue_many([("a", 1), ("b", 2)])
+    app.store.push([Job(lane_id("gather", "b"), "gather", "gather", b"\xff garbage", "b", gather=Gather())])
+    Worker(app).run(burst=True)
+
+    assert seen == [{"a": [1]}, {"b": [2]}]
+    assert died == [("b", "BadArguments")]
+    found = dead(app)
+    line = told_of(caplog, found.id)
+    assert "this payload cannot be read" in line
+    assert line.endswith(f'It is kept in queue "gather": laneway jobs show {found.id}')
+    assert app.stats.totals()["dead"] == 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import random
 import threading
 import time
@@ -14,9 +15,15 @@ from typing import Any
 
 import pytest
 
-from laneway import App, Retry, Worker
-from laneway.errors import StoreUnavailable
-from workbench import ALL_DONE, Running, burst, faulty, url, wait, working
+import redisbench
+from laneway import App, Retry, Worker, current_job
+from laneway.context import JobContext
+from laneway.errors import BadArguments, JobCrashed, JobTimeout, StoreUnavailable
+from laneway.instant import now_micros
+from laneway.job import Job
+from laneway.store.sqlite import SQLiteStore
+from laneway.store.sqlite.turn import Turn
+from workbench import ALL_DONE, Running, burst, faulty, until, url, wait, worker_ids, working
 
 EVERY_STORE = True
 
@@ -136,6 +143,7 @@ def test_the_log_says_once_that_the_store_is_away_and_once_that_it_is_back(app: 
         ran.append(1)
 
     work.enqueue()
+    caplog.clear()  # who opens a store for the first time may be warned about its settings
     faulty(app).before = lambda: away() if next(failures, False) else None
     burst(app)
 
@@ -218,6 +226,80 @@ def test_a_store_that_is_away_does_not_keep_a_worker_from_stopping(app: App) -> 
     assert time.monotonic() - start < 3
 
 
+# -- claims that are gone ----------------------------------------------------------------------------------------
+
+
+def empty(app: App) -> None:
+    """Take everything out of a store."""
+    if isinstance(app.store, SQLiteStore):
+        with Turn(app.store.database, now_micros) as turn:
+            turn.execute("delete from laneway_job")
+            turn.execute("delete from laneway_worker")
+            for queue in turn.books.queues:
+                queue.counts[:] = [0] * len(queue.counts)
+    else:
+        redisbench.server().ask("FLUSHALL")
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING and record.name == "laneway"]
+
+
+@pytest.mark.parametrize(("first", "jobs"), [("beat", 9), ("outcome", 9), ("outcome", 1)])  # of 9 some wait inside the worker
+def test_a_store_that_was_emptied_under_a_worker_is_one_line_and_blames_nobody(
+    app: App, caplog: pytest.LogCaptureFixture, first: str, jobs: int
+) -> None:
+    go, done = threading.Event(), threading.Event()
+    ran: list[JobContext] = []
+
+    @app.task
+    def work(n: int) -> None:
+        ran.append(current_job())
+        wait(go)
+        if n:
+            done.set()
+
+    work.enqueue_many([(0,)] * jobs)
+    with working(app, 5, beat=0.02 if first == "beat" else 60):
+        until(lambda: len(ran) == min(jobs, 5))
+        caplog.clear()
+        empty(app)
+        if first == "beat":
+            until(lambda: all(job.cancelled for job in ran), "the beat")
+        go.set()
+        work.enqueue(1)
+        wait(done)
+
+    (line,) = warned(caplog)
+    assert line == (
+        "the store does not know this worker any more: it was taken for dead and its claims were recovered, or the store was "
+        "emptied. Outcomes of what it runs now are discarded"
+    )
+    assert app.inspect.counts() == ALL_DONE
+
+
+def test_claims_that_are_gone_are_one_line_that_says_what_is_known(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    go = threading.Event()
+    ran: list[str] = []
+
+    @app.task
+    def work() -> None:
+        ran.append(current_job().id)
+        wait(go)
+
+    (only,) = ids = [work.enqueue().id]
+    with working(app, 5, beat=60):
+        until(lambda: ran == ids)
+        caplog.clear()
+        (id_,) = worker_ids(app)
+        app.store.give_back(id_)
+        go.set()
+        until(lambda: app.inspect.counts() == ALL_DONE, "another run")
+
+    assert warned(caplog)[0].startswith(f"job {only}: its claim is gone from the store; ")
+    assert "others" not in caplog.text
+
+
 # -- logging -----------------------------------------------------------------------------------------------------
 
 
@@ -240,20 +322,128 @@ def test_start_and_finish_are_logged_for_who_wants_to_know(app: App, caplog: pyt
     assert len(lines) == 2
 
 
-def test_a_failed_attempt_is_a_warning_and_a_death_an_error_with_its_traceback(
+def deaths(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.levelno == logging.ERROR and record.name == "laneway"]
+
+
+def shown(record: logging.LogRecord) -> list[str]:
+    """Return a record as text, as most programs write it."""
+    return logging.Formatter("%(levelname)s %(message)s").format(record).split("\n")
+
+
+def test_a_failed_attempt_is_a_warning_and_a_death_an_error_with_its_exception(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
+    error = ValueError("out of cheese")
+
     @app.task(name="work", retry=Retry(times=1, backoff=0))
     def work() -> None:
-        raise ValueError("out of cheese")
+        raise error
 
     handle = work.enqueue()
     burst(app)
 
     assert logged(caplog, logging.WARNING) == [f"work {handle.id} failed in attempt 1, again in 0 s: ValueError: out of cheese"]
-    (line,) = logged(caplog, logging.ERROR)
-    assert line.startswith(f"work {handle.id} is dead after attempt 2: ValueError: out of cheese\nTraceback ")
-    assert 'raise ValueError("out of cheese")' in line
+    (record,) = deaths(caplog)
+    assert record.exc_info is not None
+    assert record.exc_info[:2] == (ValueError, error)  # trackers tell failures apart by it
+    assert record.exc_info[2] is error.__traceback__
+    first, *rest = shown(record)
+    assert first == f"ERROR work {handle.id} is dead after attempt 2: ValueError: out of cheese"
+    assert [line for line in rest if not line.startswith(" ")] == [
+        "Traceback (most recent call last):",
+        "ValueError: out of cheese",
+    ]
+    assert "    raise error" in rest
+
+
+def test_a_death_is_logged_with_the_text_that_is_stored(caplog: pytest.LogCaptureFixture) -> None:
+    app = App("sqlite://", format_error=lambda error: f"{type(error).__name__}, and no more")
+
+    @app.task(name="work", retry=Retry(times=0))
+    def work() -> None:
+        secret = "xyzzy"  # noqa: S105
+        raise ValueError(len(secret))
+
+    work.enqueue()
+    burst(app)
+    app.close()
+
+    (record,) = deaths(caplog)
+    assert shown(record)[1:] == ["ValueError, and no more"]
+
+
+def test_a_job_that_died_before_it_could_run_is_logged_with_what_was_wrong(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(name="work", retry=Retry(times=0))
+    def work(number: int) -> None: ...
+
+    app.store.push([Job("a", "work", "default", b'[["x"],{}]')])
+    burst(app)
+
+    (record,) = deaths(caplog)
+    assert record.exc_info is not None
+    assert record.exc_info[0] is BadArguments
+    assert len(shown(record)) == 2
+
+
+@pytest.mark.parametrize("kind", [JobTimeout, JobCrashed])
+def test_what_ended_a_run_from_outside_is_logged_with_its_kind(
+    app: App, caplog: pytest.LogCaptureFixture, kind: type[Exception]
+) -> None:
+    @app.task(retry=Retry(times=0), timeout=0.05)
+    def work() -> None:
+        while True:
+            time.sleep(0.001)
+
+    @app.task(isolate=True)
+    def crash() -> None:
+        os._exit(3)
+
+    (work if kind is JobTimeout else crash).enqueue()
+    burst(app)
+
+    (record,) = deaths(caplog)
+    assert record.exc_info is not None
+    assert record.exc_info[0] is kind
+
+
+def test_an_isolated_run_that_dies_is_logged_once_with_its_exception(file_app: App, tmp_path: Path) -> None:
+    @file_app.task(name="work", retry=Retry(times=0), isolate=True)
+    def work() -> None:
+        raise ValueError("out of cheese")
+
+    written = tmp_path / "log"
+    handler = logging.FileHandler(written)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(exc_info)s"))
+    logging.getLogger("laneway").addHandler(handler)
+    try:
+        work.enqueue()
+        burst(file_app)
+    finally:
+        logging.getLogger("laneway").removeHandler(handler)
+        handler.close()
+
+    said = [line for line in written.read_text().splitlines() if line.startswith("ERROR")]
+    assert len(said) == 1
+    assert "<class 'ValueError'>" in said[0]
+
+
+FORGED = "x\nERROR forged\r\x1b[2J\u2028\x85\u202e"
+
+
+def test_no_text_of_a_job_breaks_a_line_of_the_log(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    @app.task(name="work", retry=Retry(times=1, backoff=0))
+    def work() -> None:
+        raise ValueError(FORGED)
+
+    work.enqueue()
+    app.store.push([Job("stray", FORGED, "default", b"[[],{}]", FORGED)])
+    burst(app)
+
+    put_back, failed, died = [record for record in caplog.records if "forged" in record.getMessage()]
+    assert len(shown(put_back)) == len(shown(failed)) == 1
+    assert shown(died)[1] == "Traceback (most recent call last):"
+    assert all(line.isprintable() for record in (put_back, failed, died) for line in shown(record))
 
 
 def test_nothing_is_logged_above_debug_while_all_goes_well(app: App, caplog: pytest.LogCaptureFixture) -> None:

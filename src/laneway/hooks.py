@@ -7,17 +7,15 @@ takes as many of these as it has parameters. One that raises is logged and harms
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from laneway.errors import DeclarationError
+from laneway.logs import log
 from laneway.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.outcome import ErrorInfo
 
 __all__ = ["Hooks"]
-
-log = logging.getLogger("laneway")
 
 
 class Hooks:
@@ -52,7 +50,7 @@ class Hooks:
         for function, takes in self._functions.get(moment, ()):
             try:
                 function(*values[:takes])
-            except BaseException:  # SystemExit of a hook harms nobody either
+            except BaseException:  # noqa: BLE001 - SystemExit of a hook harms nobody either
                 log.exception("%s of %s raised", moment, getattr(function, "__qualname__", function))
 
 

@@ -136,6 +136,7 @@ class Claim(Struct, frozen=True, gc=False):
     #: crashed: a suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
     lost: str = ""
     lanes: tuple[LaneClaim, ...] = ()  #: of a collector: what runs together, oldest due first; one that `lost` a claim is alone
+    garbage: str = ""  #: why it cannot be run: what is stored is no job. It is to be settled as dead
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes

@@ -20,9 +20,15 @@ from laneway.board import Board
 from laneway.job import new_id
 from laneway.store.contract import Store, WorkerInfo
 
-__all__ = ["Observer", "described", "here", "is_stopped", "recover_strangers"]
+__all__ = ["FORGOTTEN", "Observer", "described", "here", "is_stopped", "recover_strangers"]
 
 log = logging.getLogger("laneway")
+
+#: What the log says of a worker that the store does not know any more. Which of the two it was nobody can tell.
+FORGOTTEN = (
+    "the store does not know %s any more: it was taken for dead and its claims were recovered, or the store was emptied. "
+    "Outcomes of what it runs now are discarded"
+)
 
 #: States of a process: a zombie's code has ended, and so has that of none; a stopped one may never go on.
 _ENDED = ("", "Z", "X")

@@ -1,14 +1,54 @@
-"""Where the log of `laneway worker` goes: lines for each run on a terminal, plain log lines elsewhere."""
+"""The log: where that of `laneway worker` goes, and what every record of ours looks like.
+
+Names of tasks and lanes, ids and errors may have been written by anybody. So every record passes `tidy`, whoever shows it: what
+a message is filled with cannot break its line. Only tracebacks and stacks have lines of their own.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-__all__ = ["start_logging"]
+if TYPE_CHECKING:
+    from laneway.outcome import ErrorInfo
+
+__all__ = ["log", "one_line", "start_logging"]
 
 log = logging.getLogger("laneway")
+
+#: Control characters, line ends of all kinds, and marks that change the direction of text.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def one_line(text: str) -> str:
+    r"""Return a text without control characters: each as it is written in Python.
+
+    >>> one_line("a\nb")
+    'a\\nb'
+    """
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def tidy(record: logging.LogRecord) -> bool:
+    """Make a record's values fit into one line, and give it its text below: an error's as it is stored, or stacks."""
+    if isinstance(record.args, tuple):
+        record.args = tuple([one_line(str(arg)) if isinstance(arg, str | BaseException) else arg for arg in record.args])
+    error: ErrorInfo | None = getattr(record, "laneway_error", None)
+    if error is not None:
+        record.exc_text = _lines(error.traceback.rstrip() or f"{error.kind}: {one_line(error.message)}")
+    stacks: str | None = getattr(record, "laneway_stacks", None)
+    if stacks:
+        record.stack_info = _lines(stacks)
+    return True
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+log.addFilter(tidy)
 
 
 def start_logging(stream: TextIO, tasks: Sequence[str]) -> None:

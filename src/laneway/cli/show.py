@@ -21,6 +21,7 @@ import click
 
 from laneway.context import JobContext
 from laneway.instant import SECOND
+from laneway.logs import log, one_line
 from laneway.outcome import Dead, Each, Outcome, Retrying, Snoozed
 
 __all__ = ["OUTCOME_COLOURS", "JobLines", "clip", "clock", "duration", "short_id", "sparkline", "wants_colour"]
@@ -31,8 +32,6 @@ SEVERITY = ("done", "cancelled", "snoozed", "retrying", "dead")
 BLOCKS = "▁▂▃▄▅▆▇█"
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "worker", "")
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
-
-log = logging.getLogger("laneway")
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -127,22 +126,26 @@ class JobLines(logging.Handler):
         seconds = at - self._started.pop(job.token, at)
         parts = (
             click.style(clock(at), dim=True),
-            clip(job.task, self._task_width),
-            click.style(clip(short_id(job.id) if len(job.lanes) < 2 else "-", 8), dim=True),
-            clip(job.lane or (f"{len(job.lanes)} lanes" if job.lanes else "-"), 12),
+            clip(one_line(job.task), self._task_width),
+            click.style(clip(short_id(one_line(job.id)) if len(job.lanes) < 2 else "-", 8), dim=True),
+            clip(one_line(job.lane or (f"{len(job.lanes)} lanes" if job.lanes else "-")), 12),
             click.style(clip(outcome.name, 9), fg=OUTCOME_COLOURS[outcome.name]),
             f"{duration(seconds):>8}",
         )
         self._write("  ".join(parts))
         for line in _reason(job, outcome):
-            self._write(click.style(f"          {line}", fg=OUTCOME_COLOURS[outcome.name], dim=line.startswith(" ")))
+            self._write(click.style(f"          {one_line(line)}", fg=OUTCOME_COLOURS[outcome.name], dim=line.startswith(" ")))
 
     def _say(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.levelname in LEVEL_COLOURS:
             text = click.style(text, fg=LEVEL_COLOURS[record.levelname])
-        if record.exc_info:
+        if record.exc_text:
+            text += "\n" + record.exc_text
+        elif record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
+        if record.stack_info:
+            text += "\n" + record.stack_info
         self._write(f"{click.style(clock(record.created), dim=True)}  {text}")
 
     def _write(self, line: str) -> None:
@@ -184,7 +187,7 @@ def _frames(text: str) -> list[str]:
 
 
 def _is_told_by_its_run(record: logging.LogRecord) -> bool:
-    """Say whether a warning is about a failed run, which has its line already."""
+    """Say whether a record is about a failed run, which has its line already."""
     return hasattr(record, "laneway_outcome")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from laneway.fleet.plan import Plan
 from laneway.fleet.wire import Message, Report, Wire
 from laneway.kernel import open_pidfd
 
-__all__ = ["Hatchery", "reap"]
+__all__ = ["UNKILLABLE", "Hatchery", "reap"]
+
+#: How long a process may take to end after SIGKILL before nobody waits for it any more, seconds.
+UNKILLABLE = 3.0
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from laneway.fleet.zygote import main; main({fd})"
 
@@ -32,7 +36,8 @@ class Hatchery:
         self.process = Process(self._popen.pid, open_pidfd(self._popen.pid))
         self.code: int | None = None  #: how it ended
         self.failed = False  #: it has said why it cannot load the app
-        self.wire.send(plan)  # not by its arguments: everybody can read those, and a store's URL may hold a password
+        self.killed = False  #: we have ended it, and its workers with it
+        self.wire.post(plan)  # not by its arguments: everybody can read those, and a store's URL may hold a password
 
     def read(self) -> list[Message]:
         """Return what it has said."""
@@ -42,21 +47,23 @@ class Hatchery:
         """It was reaped."""
         self.code = self._popen.returncode = code
 
-    def close(self) -> None:
-        """Let it end: it does when its wire closes."""
-        self.wire.close()
+    def kill(self) -> None:
+        """End it, and with it all that it has forked."""
+        self.killed = True
+        self.process.kill()
 
-    def end(self) -> None:
-        """End it now, and see it end."""
+    def end(self, *, at_once: bool = False) -> None:
+        """Let it end, and see it end; one that stands still is killed, with `at_once` any."""
         self.wire.close()
-        if self.report is None:
-            self.process.kill()  # it loads the app, and does not see the wire close
+        if self.report is None or at_once:
+            self.process.kill()  # who loads the app does not see the wire close
         if self.code is None:
             try:
                 self.code = self._popen.wait(1.0)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.code = self._popen.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel does not let go of it: so be it
+                    self.code = self._popen.wait(UNKILLABLE)
         self.process.close()
 
 

@@ -103,13 +103,20 @@ class Member:
         self.stacks_told = 0  #: how much of it is in the log
         self.stacks_seen = 0  #: its size at the last look
         self.wire, self._theirs = Wire.pair()
+        self._asked = False  # the zygote, for the process
+        self._untold: Heard | None = None  # what its wire had no room for
         self._info: WorkerInfo | None = None
 
     def fork(self, zygote: Wire) -> None:
-        """Ask the zygote for the process."""
-        zygote.send(Fork(self.id, self.number), [self._board_fd, self.stacks, self._theirs.fileno()])
-        os.close(self._board_fd)
-        self._theirs.close()
+        """Ask the zygote for the process, unless it was asked. Call again while there is none: its wire may be full."""
+        if not self._asked and zygote.post(Fork(self.id, self.number), [self._board_fd, self.stacks, self._theirs.fileno()]):
+            self._let_go_of_theirs()
+
+    def _let_go_of_theirs(self) -> None:
+        if not self._asked:
+            self._asked = True
+            os.close(self._board_fd)
+            self._theirs.close()
 
     def forked(self, process: Process) -> None:
         """It is there."""
@@ -126,8 +133,18 @@ class Member:
         return None if self.gone_at is not None else self._info
 
     def tell(self, heard: Heard) -> None:
-        """Pass something on to it."""
-        self.wire.send(heard)
+        """Pass something on to it. What a full wire has no room for is kept: marks come again, all else must not get lost."""
+        kept = self._untold
+        if kept is not None:
+            commands = tuple(dict.fromkeys((*kept.commands, *heard.commands)))
+            heard = Heard(known=kept.known and heard.known, marks=heard.marks, commands=commands)
+        self._untold = None if self.wire.post(heard) else heard
+
+    def go_on_telling(self) -> None:
+        """Pass on what was kept."""
+        if self._untold is not None:
+            kept, self._untold = self._untold, None
+            self.tell(kept)
 
     def stop(self, command: str, within: float) -> None:
         """Tell it to end, and remember by when."""
@@ -148,6 +165,7 @@ class Member:
 
     def close(self) -> None:
         """Let go of everything but the board: somebody may still read it."""
+        self._let_go_of_theirs()
         self.wire.close()
         os.close(self.stacks)
         for process in (self.process, *self.isolated.values()):

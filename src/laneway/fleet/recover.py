@@ -8,7 +8,6 @@ Enters: members, and ends of workers.  Leaves: `Heard`, for the supervisor to pa
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -23,11 +22,10 @@ from laneway.figures import Report
 from laneway.fleet.member import Member
 from laneway.kernel import cause_of_death, memory
 from laneway.life import described, is_stopped, recover_strangers
+from laneway.logs import log
 from laneway.store.contract import Heard, Store, WorkerInfo
 
 __all__ = ["End", "Keeper", "judge"]
-
-log = logging.getLogger("laneway")
 
 #: How soon a store that was away is tried again, seconds.
 AGAIN = 0.25
@@ -103,11 +101,12 @@ class Keeper:
         """There is something the store has not heard yet."""
         return bool(self._ends)
 
-    def stop(self) -> None:
-        """End, after what is under way."""
+    def stop(self, within: float) -> bool:
+        """End, after what is under way; False if that takes longer."""
         self._stopped = True
         self._rung.set()
-        self._thread.join(5.0)
+        self._thread.join(within)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         next_beat = 0.0

@@ -10,17 +10,15 @@ threads that run, that could crash the process; but a thread that lets none of t
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import signal
 import tempfile
 import time
 
 from laneway.fleet.member import Member
+from laneway.logs import log
 
 __all__ = ["Stacks", "of_jobs"]
-
-log = logging.getLogger("laneway")
 
 #: How long a worker has for its answer before the supervisor insists, seconds.
 PATIENCE = 0.1
@@ -77,4 +75,6 @@ class Stacks:
         if member.id in self._wanted:
             self._wanted.remove(member.id)
             jobs = of_jobs(text.decode(errors="replace"))
-        log.warning("the stacks of worker %d (pid %d) are in %s%s", member.number, pid, file.name, f"\n{jobs}" if jobs else "")
+        log.warning(
+            "the stacks of worker %d (pid %d) are in %s", member.number, pid, file.name, extra={"laneway_stacks": jobs}
+        )  # fmt: skip

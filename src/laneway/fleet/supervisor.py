@@ -9,7 +9,6 @@ Enters: a `Plan`, signals, ends of processes.  Leaves: processes, and an end wit
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import signal
@@ -27,7 +26,7 @@ import laneway
 from laneway.board import ASYNC
 from laneway.config import safe_url
 from laneway.errors import ConfigError, LanewayError
-from laneway.fleet.hatch import Hatchery, reap
+from laneway.fleet.hatch import UNKILLABLE, Hatchery, reap
 from laneway.fleet.member import Member, Process, late
 from laneway.fleet.plan import Plan
 from laneway.fleet.post import Post, pause
@@ -37,12 +36,12 @@ from laneway.fleet.wire import Child, Ended, Failed, Forked, Message, Report
 from laneway.instant import SECOND
 from laneway.job import new_id
 from laneway.kernel import cause_of_death, kill_group, set_title
+from laneway.life import FORGOTTEN
+from laneway.logs import log
 from laneway.store import open_store
 from laneway.store.contract import Heard
 
 __all__ = ["Stopped", "Supervisor"]
-
-log = logging.getLogger("laneway")
 
 #: How often the supervisor looks around if nothing happens, seconds.
 TICK = 0.1
@@ -50,8 +49,8 @@ TICK = 0.1
 LAST_WORDS = 1.0
 #: How long a worker that is about to be ended has to write its stacks, seconds.
 STACKS_WITHIN = 0.25
-#: How long the store is waited for at the end, seconds.
-LAST_WRITES = 5.0
+#: How long the store is waited for at the end, seconds; the second: after a second signal.
+LAST_WRITES, LAST_WRITES_HURRIED = 5.0, 1.0
 
 
 class Stopped(LanewayError):
@@ -78,6 +77,7 @@ class Supervisor:
         self._changed: list[str] = []  # files, for --reload
         self._idle: dict[str, int] = {}  # in burst mode: the workers that were idle when the store was asked
         self._stopping = self._hurried = False
+        self._leave_at = float("inf")  # when a stop ends, whoever is still there, monotonic
         self._selector = selectors.DefaultSelector()
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
@@ -128,7 +128,6 @@ class Supervisor:
                 while not self._is_over():
                     self._turn()
             self._finish(self._keeper)
-            self._store.close()
         finally:
             self._clean_up()
 
@@ -149,20 +148,33 @@ class Supervisor:
 
     def _is_over(self) -> bool:
         closing = self._stopping or not any(post.open or post.member for post in self._posts)
-        return closing and not self._members
+        return closing and (not self._members or time.monotonic() >= self._leave_at)
 
     def _finish(self, keeper: Keeper) -> None:
-        deadline = time.monotonic() + (1.0 if self._hurried else LAST_WRITES)
-        while keeper.busy and time.monotonic() < deadline:
+        """Tell the store, which may be away, as long as there is time."""
+        for member in self._members.values():
+            pid = member.process.pid if member.process else "-"
+            log.error(
+                "worker %d (pid %s) did not exit after SIGKILL; leaving it. What it holds is recovered by the next worker that "
+                "starts after its end", member.number, pid,
+            )  # fmt: skip
+        since = time.monotonic()
+
+        def left() -> float:
+            return since + (LAST_WRITES_HURRIED if self._hurried else LAST_WRITES) - time.monotonic()
+
+        while keeper.busy and left() > 0:
+            self._hear_signals()
             time.sleep(0.005)
         if keeper.busy:
             log.error("the store did not hear that this fleet ended: what it held is recovered by the next worker that starts")
-        keeper.stop()
+        if keeper.stop(max(left(), 0)):
+            self._store.close()  # else it is in use, and closing it would have to wait
 
     def _clean_up(self) -> None:
         for zygote in (self._zygote, self._next, *self._old):
             if zygote is not None:
-                zygote.end()
+                zygote.end(at_once=self._hurried)
         for number, handler in self._before.items():
             # Who is told to end again and again is just ending: nothing may spoil that.
             signal.signal(number, signal.SIG_IGN if self._signalled else handler)
@@ -204,12 +216,14 @@ class Supervisor:
             else:
                 log.warning("%s again: ending at once", signal.Signals(number).name)
                 self._hurried = True
+                self._leave_at = min(self._leave_at, time.monotonic() + UNKILLABLE)
                 for member in self._members.values():
                     member.kill()
 
     def stop(self) -> None:
         """Tell all workers to end."""
         self._stopping = True
+        self._leave_at = time.monotonic() + self.plan.shutdown_timeout + LAST_WORDS + UNKILLABLE
         for member in self._members.values():
             member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
 
@@ -272,8 +286,7 @@ class Supervisor:
     def _look_at(self, member: Member) -> None:
         """See whether a worker has ended, must be ended, or is to make place."""
         if member.process is None:
-            if self._homes[member.id].wire.closed:
-                self._bury(member)
+            self._look_at_unborn(member, self._homes[member.id])
             return
         if member.gone_at is None and member.process.is_gone():
             member.gone_at = time.monotonic()
@@ -287,13 +300,27 @@ class Supervisor:
         else:
             self._look_at_living(member, member.process)
 
+    def _look_at_unborn(self, member: Member, home: Hatchery) -> None:
+        """See whether the zygote that is to fork a worker is lost. One that does not answer must not keep a stop waiting."""
+        member.fork(home.wire)
+        if self._stopping and not home.killed and (member.killed or time.monotonic() >= member.kill_at):
+            if not member.killed:
+                pid, number = home.process.pid, member.number
+                log.warning("zygote (pid %d) did not fork worker %d before its deadline; sending SIGKILL", pid, number)
+            member.kill()
+            home.kill()
+        if home.wire.closed:
+            self._bury(member)
+
     def _look_at_dead(self, member: Member, since: float) -> None:
         # What the zygote said of it was said before its end could be seen; how it ended comes a moment later.
-        known = member.code is not None or self._homes[member.id].wire.closed or time.monotonic() > since + 1.0
+        waited = self._hurried or time.monotonic() > since + 1.0
+        known = member.code is not None or self._homes[member.id].wire.closed or waited
         if known and member.is_gone():
             self._bury(member)
 
     def _look_at_living(self, member: Member, process: Process) -> None:
+        member.go_on_telling()
         self._stacks.look(member)
         self._look_for_late(member)
         if not member.told and member.board.phase == "stopping":
@@ -301,7 +328,7 @@ class Supervisor:
         if not member.told and self._is_too_large(member):
             self._make_place(member, f"worker {member.number} has {member.rss >> 20} MiB, more than --max-memory allows")
         if time.monotonic() >= member.kill_at and not member.killed:
-            log.warning("worker %d (pid %d) has not ended in time: it is ended", member.number, process.pid)
+            log.warning("worker %d (pid %d) did not exit before its deadline; sending SIGKILL", member.number, process.pid)
             member.kill()
 
     def _is_too_large(self, member: Member) -> bool:
@@ -455,7 +482,7 @@ class Supervisor:
                 continue
             lost = not heard.known and not member.told
             if lost:
-                log.warning("worker %d was taken for dead and its jobs were given to others", member.number)
+                log.warning(FORGOTTEN, f"worker {member.number}")
             if lost or heard.marks or heard.commands:
                 member.tell(Heard(known=not lost, marks=heard.marks, commands=tuple(c for c in heard.commands if c != "stop")))
             if "stop" in heard.commands:

@@ -1,7 +1,8 @@
 """The wire: messages between the processes of a fleet.
 
 A pair of stream sockets with JSON lines on it; a message may carry file descriptors. Reading never blocks: it gives what has
-come, and knows when the other end is gone.
+come, and knows when the other end is gone. `send` waits while the other end does not read; the supervisor uses `post`, which
+does not wait: a process that stands still must not keep it from stopping the fleet.
 
 Enters and leaves: the structs below.  Called by: supervisor, zygote, workers.
 """
@@ -102,6 +103,7 @@ class Wire:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._rest = b""
+        self._unsent = b""  # of a message whose beginning was posted
         self._fds: deque[int] = deque()
         self.closed = False  #: the other end is gone, or this one was closed
 
@@ -128,8 +130,37 @@ class Wire:
             return False
         return True
 
+    def post(self, message: Message, fds: Sequence[int] = ()) -> bool:
+        """Send a message without waiting; False if there is no room for it now, and then nothing of it was sent.
+
+        The rest of a long message goes out with later calls of `post` and `read`. If nobody is there any more, `closed` says so.
+        """
+        self._send_rest()
+        if self._unsent:
+            return False
+        data = msgspec.json.encode(message) + b"\n"
+        sent = self._send_some(data, fds)
+        self._unsent = data[sent:] if sent else b""
+        return sent > 0 or self.closed
+
+    def _send_rest(self) -> None:
+        while self._unsent and (sent := self._send_some(self._unsent)):
+            self._unsent = self._unsent[sent:]
+
+    def _send_some(self, data: bytes, fds: Sequence[int] = ()) -> int:
+        """Send as much as there is room for; return how much that was."""
+        extras = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            return self._end.sendmsg([data], extras, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.closed = True
+            return 0
+
     def read(self) -> list[Message]:
         """Return the messages that have come, without waiting."""
+        self._send_rest()
         lines: list[bytes] = []
         while not self.closed:
             try:

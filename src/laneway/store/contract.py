@@ -115,7 +115,7 @@ class WorkerInfo(Struct, frozen=True):
 class Heard(Struct, frozen=True):
     """What a beat brought back for one worker."""
 
-    known: bool  #: False: it was taken for dead, and its claims are gone: stop their runs
+    known: bool  #: False: it was taken for dead, or the store was emptied. Its claims are gone: stop their runs
     marks: dict[str, str]  #: running job → what is asked of it: `cancel`, `delete` or `kill`
     commands: tuple[str, ...]  #: `quiet`, `stop`
 
@@ -166,7 +166,8 @@ class Store(Protocol):
         `wants` are steps in order, with at most `limit` claims in all. Within a queue: priority, then due, then place.
         A job whose lane has another holder is parked. One that never started and is too old to (`Job.expires`) leaves, cancelled,
         and with a lane's holder those next in its lane that are too old as well. At most 1,000 are passed over so in one call,
-        then it says "more". A body that is no job goes to dead.
+        then it says "more". What is no job is claimed all the same, and its `Claim.garbage` says so: the worker lets it die, and
+        tells of it. Of a record that cannot be read only the id is known; its bytes are the body.
 
         In a collector's queue a claim is a run of up to `Want.lanes` due lanes, oldest due first; `most` and `limit` count such
         runs, and at most about 1,000 lanes are claimed in one call. With `Want.payloads` only so many of a lane are taken, those

@@ -230,8 +230,13 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def busy_by_queue(self) -> dict[str, int]:
-        """How many runs it holds of each queue, those with the most first."""
-        queues = Counter({job.token: job.queue for job in self.jobs}.values())
+        """How many of its busy slots each queue has, those with the most first; together they are `busy`.
+
+        What it fetched ahead takes no slot. Runs that it told of do; the slots that are left have what it claimed first.
+        """
+        runs = {job.token: job for job in self.jobs}
+        in_slots = sorted(runs.values(), key=lambda job: job.started_at is None)[: self.busy]
+        queues = Counter([job.queue for job in in_slots])
         return dict(sorted(queues.items(), key=lambda pair: (-pair[1], pair[0])))
 
 

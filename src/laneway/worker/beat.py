@@ -13,7 +13,7 @@ from collections.abc import Callable
 from laneway.board import Board
 from laneway.errors import StoreUnavailable
 from laneway.kernel import memory
-from laneway.life import described, recover_strangers
+from laneway.life import FORGOTTEN, described, recover_strangers
 from laneway.store.contract import Heard, Store, WorkerInfo
 from laneway.worker.service import Service
 
@@ -45,7 +45,7 @@ class Beat(Service):
             used = memory(os.getpid()) if self._known else (0, 0)  # the first beat is in a hurry
             heard = self._store.beat([described(self._worker, self._board, used)])[self._worker.id]
             if self._known and not heard.known:
-                log.warning("this worker was taken for dead and its jobs were given to others: what it runs will be refused")
+                log.warning(FORGOTTEN, "this worker")
             first, self._known = not self._known, True
             self._heard(Heard(known=True, marks=heard.marks, commands=heard.commands) if first else heard)
             recover_strangers(self._store)

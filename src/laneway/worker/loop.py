@@ -9,7 +9,6 @@ Enters: claims from the store, outcomes from the outbox.  Leaves: the same the o
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import threading
 import time
@@ -22,6 +21,8 @@ from laneway import life
 from laneway.board import Board
 from laneway.errors import ConfigError, StoreError, StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
+from laneway.life import FORGOTTEN
+from laneway.logs import log
 from laneway.outcome import Done, Each, Settled
 from laneway.store.contract import Exchange, Heard, Store, Want
 from laneway.worker.balance import Policy, even, name_of
@@ -31,7 +32,7 @@ from laneway.worker.isolate import Isolation
 from laneway.worker.link import Ear, Link
 from laneway.worker.notes import NoteTaker
 from laneway.worker.places import Seats, Slots
-from laneway.worker.run import Runner, clock
+from laneway.worker.run import Runner, clock, some
 from laneway.worker.settle import Outbox
 from laneway.worker.tally import Tally
 
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from laneway.worker.timetable import Timetable
 
 __all__ = ["Loop"]
-
-log = logging.getLogger("laneway")
 
 #: Claims that wait in hand and do not move for so long go back: somebody else may be free.
 STUCK = 0.1
@@ -304,10 +303,26 @@ class Loop:
     def _settled(self, settled: list[Settled], refused: list[str], unsure: bool) -> None:
         self._claims.settled(settled)
         self._count(settled)
-        self._tally.count(settled, () if unsure else refused)  # after a lost answer a refusal means: it was settled then
-        for id_ in refused:
-            # After a lost answer a refusal means: it was settled then.
-            log.log(logging.DEBUG if unsure else logging.WARNING, "job %s was not ours any more: its outcome was refused", id_)
+        # After a lost answer a refusal means: it was settled then.
+        self._tally.count(settled, () if unsure else refused)
+        if refused and not unsure:
+            self._claims_gone(settled, frozenset(refused))
+
+    def _claims_gone(self, settled: list[Settled], refused: frozenset[str]) -> None:
+        """The store refused outcomes: say what is known. If it does not know this worker either, one line is for all it holds."""
+        lost: dict[str, int] = {}  # of a job that is settled twice at once, the older claim
+        for item in settled:
+            for id_ in refused.intersection([lane.id for lane in item.claim.lanes] or [item.claim.job.id]):
+                lost[id_] = min(item.claim.token, lost.get(id_, item.claim.token))
+        if any(token > self._runner.fence for token in lost.values()) and not self._is_known():
+            self._runner.fence = max(self._runner.fence, *lost.values())
+        gone = [id_ for id_, token in lost.items() if token > self._runner.fence]
+        if gone:
+            what = ("job", "its claim is", "outcome") if len(gone) == 1 else ("jobs", "their claims are", "outcomes")
+            log.warning(
+                "%s %s: %s gone from the store; %s discarded. Recovered or given back while this worker was silent, deleted, "
+                "or the store was emptied", what[0], some(gone), *what[1:],
+            )  # fmt: skip
 
     def _count(self, settled: list[Settled]) -> None:
         done = 0
@@ -336,17 +351,31 @@ class Loop:
         self._frozen = self._frozen or now - self._awake > self._runner.fresh_for
         self._awake = now
 
-    def _return(self) -> None:
+    def _is_known(self) -> bool:
+        """Ask whether the store knows this worker. If it does not, it does from now on, and all that was held is lost."""
+        before = self._returned
+        try:
+            known = self._return()
+        except StoreUnavailable:
+            known = True  # as far as we know
+        if known:
+            self._returned = before
+        return known
+
+    def _return(self) -> bool:
         """We were cut off or frozen, and may have been taken for dead: hear of it, and be known again, before we claim anything.
 
-        Else our supervisor would hear of it, moments later, and what we claimed meanwhile would be told to stop.
+        Else our supervisor would hear of it, moments later, and what we claimed meanwhile would be told to stop. Says whether the
+        store still knew us.
         """
         self._returned = clock()
         heard = self._store.beat([life.described(self._info, self._board, (0, 0))])[self._info.id]
         if not heard.known:
-            log.warning("this worker was taken for dead and its jobs were given to others: what it runs will be refused")
+            log.warning(FORGOTTEN, "this worker")
+            self._runner.fence = max(self._claims.known, default=self._runner.fence)
         self._tell_runs(heard)
         self._obey(heard)
+        return heard.known
 
     def _hand_over(self) -> bool:
         return bool(not self.stopping and self._claims.hand and self._claims.hand_over())

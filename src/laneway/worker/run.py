@@ -29,6 +29,7 @@ from laneway.hooks import Hooks
 from laneway.instant import SECOND, micros
 from laneway.job import Claim, LaneClaim
 from laneway.kernel import cause_of_death
+from laneway.logs import log
 from laneway.middleware import aaround, around
 from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.retry import Retry
@@ -42,9 +43,7 @@ from laneway.worker.watchdog import Watchdog
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Runner", "clock", "judge"]
-
-log = logging.getLogger("laneway")
+__all__ = ["Runner", "clock", "judge", "some"]
 
 #: What a run meant; of a collector's for each lane, if not the same for all.
 Meant = Outcome | Each
@@ -180,12 +179,14 @@ class Runner:
     def _prepare(self, claim: Claim, started: int, place: int = IN_THREAD) -> Meant | tuple[JobContext, Declared, Retry]:
         """Find the task and read the arguments, or say what it means that this cannot be done."""
         if claim.token <= self.fence or clock() - self.alive > self.fresh_for:
-            log.warning("job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
+            level = (
+                logging.DEBUG if claim.token <= self.fence else logging.WARNING
+            )  # of those before the fence the log has a line
+            log.log(level, "job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
             return _GO_BACK
         task = self._tasks.get(claim.job.task)
-        if task is None:
-            log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
-            return self._stillborn(claim, unknown(claim))
+        if claim.garbage or task is None:
+            return self._strange(claim)
         if claim.lanes or not is_task(task):
             return self._prepare_batch(claim, task, started, place)
         try:
@@ -197,6 +198,13 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             return self._stillborn(claim, Dead(self._hooks.describe(error)), error)
         return self._begin(JobContext(claim, args, kwargs, headers, started), task, policy, place)
+
+    def _strange(self, claim: Claim) -> Meant:
+        """Say what becomes of a job of which nothing is known here: bytes that are no job die, others may be known elsewhere."""
+        if claim.garbage:
+            return self._stillborn(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
+        log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
+        return self._stillborn(claim, unknown(claim))
 
     def _prepare_batch(
         self, claim: Claim, task: Declared, started: int, place: int
@@ -211,7 +219,8 @@ class Runner:
             self._spoilt[claim.token] = read.spoilt
             for lane in claim.lanes:
                 if lane.lane in read.spoilt:
-                    self._lane_died(claim, lane, read.spoilt[lane.lane], BadArguments(read.spoilt[lane.lane].error.message))
+                    spoilt = read.spoilt[lane.lane]
+                    self._lane_died(claim, lane, spoilt, BadArguments(spoilt.error.message), ran=False)
         if not read.lanes:
             return _DONE  # of nothing: all its lanes are spoilt
         return self._begin(JobContext(read.claim, [read.lanes], {}, _NO_HEADERS, started), task, task.retry, place)
@@ -236,11 +245,11 @@ class Runner:
         if not claim.lanes:
             job = JobContext(claim, [], {}, _NO_HEADERS)
             outcome = self._halting(job, outcome)
-            self._died(job, outcome, error)
+            self._died(job, outcome, error, ran=False)
             return outcome
         dead = [msgspec.structs.replace(outcome, payloads=tuple([p.body for p in lane.payloads])) for lane in claim.lanes]
         for lane, one in zip(claim.lanes, dead, strict=True):
-            self._lane_died(claim, lane, one, error)
+            self._lane_died(claim, lane, one, error, ran=False)
         return Each(tuple(dead))
 
     def _call(self, job: JobContext, task: Declared, policy: Retry) -> Meant:
@@ -403,7 +412,7 @@ class Runner:
             info = failed[0][1].error
             log.warning(
                 "%s failed in %d of %d lanes (%s), the first: %s: %s",
-                job.task, len(failed), len(outcomes), _some([lane for lane, _ in failed]), info.kind, info.message,
+                job.task, len(failed), len(outcomes), some([lane for lane, _ in failed]), info.kind, info.message,
                 extra={"laneway_job": job, "laneway_outcome": Each(tuple(outcomes))},
             )  # fmt: skip
         return Each(tuple(outcomes))
@@ -413,12 +422,12 @@ class Runner:
         task = self._tasks.get(job.task)
         return is_collector(task) and task.last_only
 
-    def _lane_died(self, claim: Claim, lane: LaneClaim, outcome: Dead, error: BaseException) -> None:
+    def _lane_died(self, claim: Claim, lane: LaneClaim, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
         """Tell of payloads of a collector's lane that give up."""
         task = self._tasks.get(claim.job.task)
         read = task.payload.unpack if is_collector(task) else msgspec.json.decode
         for job in batch.dead_ones(claim, lane, outcome, read, _NO_HEADERS):
-            self._died(job, outcome, error)
+            self._died(job, outcome, error, ran=ran)
 
     def _leave_child(self, error: BaseException | None = None) -> None:
         """End the child of a fork in a job's code: the job is its parent's, and the worker too."""
@@ -426,12 +435,19 @@ class Runner:
             code = error.code if isinstance(error, SystemExit) else error and 1
             os._exit(code if isinstance(code, int) else code is not None)
 
-    def _died(self, job: JobContext, outcome: Dead, error: BaseException) -> None:
-        log.error(
-            "%s %s is dead after attempt %d: %s: %s\n%s",
-            job.task, job.id, job.attempt, outcome.error.kind, outcome.error.message, outcome.error.traceback.rstrip(),
-            extra={"laneway_job": job, "laneway_outcome": outcome},
-        )  # fmt: skip
+    def _died(self, job: JobContext, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
+        """Tell of a death. The exception goes with it, for trackers of errors; if it `ran`, its run has a line on a terminal."""
+        extra: dict[str, object] = {"laneway_error": outcome.error}
+        exc_info = (type(error), error, error.__traceback__)
+        who, why = (job.task, job.id, job.attempt), (outcome.error.kind, outcome.error.message)
+        if ran:
+            extra |= {"laneway_job": job, "laneway_outcome": outcome}
+            log.error("%s %s is dead after attempt %d: %s: %s", *who, *why, exc_info=exc_info, extra=extra)
+        else:
+            log.error(
+                '%s %s is dead in attempt %d, before it could run: %s: %s. It is kept in queue "%s": laneway jobs show %s',
+                *who, *why, job.queue, job.id, exc_info=exc_info, extra=extra,
+            )  # fmt: skip
         self._hooks.call("on_death", job, error)
 
     def _finish(self, claim: Claim, outcome: Meant, started: int) -> Settled:
@@ -468,11 +484,12 @@ _NO_HEADERS: dict[str, str] = {}
 
 
 def _what(job: JobContext) -> str:
-    return f"({_some(job.lanes)})" if job.claim.lanes else job.id
+    return f"({some(job.lanes)})" if job.claim.lanes else job.id
 
 
-def _some(lanes: Sequence[str]) -> str:
-    return ", ".join(lanes[:3]) + (f" and {len(lanes) - 3} more" if len(lanes) > 3 else "")
+def some(names: Sequence[str]) -> str:
+    """Return some names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _ended_with(apart: Apart) -> str:

@@ -14,13 +14,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from laneway.errors import GarbageError
 from laneway.job import Claim, LaneClaim, payload_id
 from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.failures import add_error
 from laneway.store.inspect import Run
 
-__all__ = ["MOST_ALIKE", "Ends", "Sorted", "buried", "error_text", "sort_out"]
+__all__ = ["MOST_ALIKE", "Ends", "Sorted", "error_text", "sort_out"]
 
 #: So many at a time: a script hands over only some arguments at once.
 MOST_ALIKE = 1000
@@ -155,9 +154,3 @@ def _other(id_: str, claim: Claim, outcome: Outcome | Each, run: Run, lane: Lane
 def error_text(error: ErrorInfo, attempt: int) -> str:
     """Return an error as JSON; the script adds when."""
     return add_error(None, error, 0, attempt)[1:-1].decode()
-
-
-def buried(id_: bytes, token: int, error: GarbageError) -> list[Any]:
-    """Return the end of something that was claimed and is no job."""
-    text = error_text(ErrorInfo(kind="garbage", message=str(error)), 1)
-    return [id_.decode(errors="replace"), str(token), "garbage", 0, text, "", False]

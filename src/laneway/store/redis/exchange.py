@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from laneway.errors import GarbageError
 from laneway.job import Claim
 from laneway.outcome import Settled
 from laneway.store.contract import Exchange, Want
-from laneway.store.redis.ends import MOST_ALIKE, Ends, Sorted, buried, sort_out
+from laneway.store.redis.ends import MOST_ALIKE, Sorted, sort_out
 from laneway.store.redis.keys import NUMBERS, queue_base
 from laneway.store.redis.mend import mend
 from laneway.store.redis.queues import Queues
@@ -153,7 +152,7 @@ class Exchanges:
         rest = {queue: end for queue, end in ends.by_queue.items() if not isinstance(answers[queue], list)}
         for queue, answer in answers.items():
             if isinstance(answer, list):
-                claims += self._take(worker, queue, cast("list[Any]", answer))
+                claims += self._take(queue, cast("list[Any]", answer))
             else:  # it was something else, and nothing has happened there, or something is wrong: the long way tells
                 self.see(queue, ())
                 self._missed = time.monotonic()
@@ -165,19 +164,13 @@ class Exchanges:
         waits = [self.stood[want.queue][2] for want in wants if want.queue in loads] if not ready else []
         return Exchange([], claims, ready, min([due for due in waits if due >= 0], default=None), loads)
 
-    def _take(self, worker: str, queue: str, answer: list[Any]) -> list[Claim]:
-        """Return what was claimed the short way; what is no job is settled as such."""
+    def _take(self, queue: str, answer: list[Any]) -> list[Claim]:
+        """Return what was claimed the short way."""
         ready, paused, due_in, token, claimed = answer
         self.stand(queue, ready, paused, due_in)
         claims: list[Claim] = []
-        garbage = Ends()
         for id_, record in zip(claimed[::2], claimed[1::2], strict=True):
-            try:
-                claims.append(claim_of(queue, id_, record, token, {}))
-            except GarbageError as error:
-                garbage.others.append(buried(id_, token, error))
+            claims.append(claim_of(queue, id_, record, token, {}))
             token += NUMBERS
         self.highest = max(self.highest, token if claimed else 0)
-        if garbage.others:
-            self._send(Rounds(self, worker, Sorted({queue: garbage}, []), (), 0))()
         return claims

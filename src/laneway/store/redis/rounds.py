@@ -21,7 +21,7 @@ from laneway.codec import open_body
 from laneway.errors import GarbageError, StoreCorrupt, StoreError
 from laneway.job import Claim, Job, LaneClaim, Payload
 from laneway.store.contract import Exchange, Want
-from laneway.store.redis.ends import MOST_ALIKE, Ends, Sorted, buried
+from laneway.store.redis.ends import MOST_ALIKE, Ends, Sorted
 from laneway.store.redis.keys import NUMBERS, queue_base
 from laneway.store.redis.record import LOST, is_plain, read, read_plain
 from laneway.store.redis.wire import Asked, Command
@@ -84,7 +84,6 @@ class Rounds:
         self._paused: set[str] = set()
         self._next_due: dict[str, int] = {}
         self._spent: set[str] = set()  # queues that have no more for this call
-        self._bury: dict[str, Ends] = {}  # what was claimed and is no job
         self._known = set(house.queues.numbers)
 
     def send(self) -> None:
@@ -108,9 +107,8 @@ class Rounds:
 
     def _go_round(self) -> None:
         """Ask again, as long as places are left over and somebody may have more."""
-        while self._bury or (self._claimed < self._limit and self._shares()):
-            garbage = self._take_garbage()
-            self._hear_round(self._send(garbage, self._shares(), []))
+        while self._claimed < self._limit and (shares := self._shares()):
+            self._hear_round(self._send({}, shares, []))
 
     # -- what is sent ----------------------------------------------------------------------------------------
 
@@ -214,14 +212,6 @@ class Rounds:
         steps = [n for step in self._steps if step.queue == queue for n in (step.asked, step.lanes, step.payloads)]
         return ("EVALSHA", house.lanes, *arguments, _to_msgpack(steps) if most else b"")
 
-    def _take_garbage(self) -> dict[str, Ends]:
-        """Return what was claimed and is no job: it is settled as dead, and somebody else may take its place."""
-        garbage, self._bury = self._bury, {}
-        self._spent -= garbage.keys()
-        for queue in garbage:
-            self._loads.pop(queue, None)  # its lane goes on: it is not known how many are ready
-        return garbage
-
     # -- what comes back -------------------------------------------------------------------------------------
 
     def _is_trouble(self, queue: str, answer: Any, *, needed: bool) -> bool:
@@ -280,14 +270,9 @@ class Rounds:
                 step = next(steps)
                 room = step.asked
             room -= 1
-            try:
-                claim = claim_of(queue, id_, record, token, words)
-            except GarbageError as error:
-                self._bury.setdefault(queue, Ends()).others.append(buried(id_, token, error))
-            else:
-                step.claims.append(claim)
-                step.left -= 1
-                self._claimed += 1
+            step.claims.append(claim_of(queue, id_, record, token, words))
+            step.left -= 1
+            self._claimed += 1
             token += NUMBERS
 
     def _take_runs(self, queue: str, token: int, runs: list[Any]) -> None:
@@ -308,21 +293,43 @@ class Rounds:
 
 
 def claim_of(queue: str, id_: bytes, raw: bytes, token: int, words: dict[bytes, bytes]) -> Claim:
-    """Return a claim, or raise GarbageError if there is no job in it."""
-    if is_plain(raw):
-        rank, enqueued, task, body = read_plain(raw)
-        open_body(body)
-        job = Job(id_.decode(errors="replace"), task, queue, body, None, rank - 100)
-        return Claim(job, token, 1, enqueued, enqueued, enqueued)
-    record = read(raw)
-    open_body(record.body)
+    """Return a claim; if there is no job in it, it says why."""
+    try:
+        if is_plain(raw):
+            rank, enqueued, task, body = read_plain(raw)
+            job = Job(id_.decode(errors="replace"), task, queue, body, None, rank - 100)
+            return Claim(job, token, 1, enqueued, enqueued, enqueued, garbage=_flaw(body))
+        record = read(raw)
+    except GarbageError as error:
+        return _garbage(queue, id_, raw, token, str(error))
     job = Job(id_.decode(errors="replace"), record.task, queue, record.body, record.lane, record.rank - 100)
     lost = words.get(id_, b"").decode(errors="replace") if record.flags & LOST else ""
-    return Claim(job, token, record.attempt + 1, record.enqueued, record.due, record.place, lost)
+    return Claim(
+        job, token, record.attempt + 1, record.enqueued, record.due, record.place, lost, garbage=_flaw(record.body)
+    )  # fmt: skip
+
+
+def _flaw(body: bytes) -> str:
+    """Say why a body is no job's; empty: it is one."""
+    try:
+        open_body(body)
+    except GarbageError as error:
+        return str(error)
+    return ""
+
+
+def _garbage(queue: str, id_: bytes, raw: bytes, token: int, why: str) -> Claim:
+    """Return the claim of a record that cannot be read."""
+    return Claim(Job(id_.decode(errors="replace"), "", queue, raw), token, 1, 0, 0, garbage=why)
 
 
 def _run(queue: str, token: int, word: bytes, rows: list[Any]) -> Claim:
-    """Return the claim of a collector's run: id, record, payloads and the first of them of each of its lanes."""
+    """Return the claim of a collector's run: id, record, payloads and the first of them of each of its lanes.
+
+    Without payloads it is no lane's record.
+    """
+    if rows[2] is None:
+        return _garbage(queue, rows[0], rows[1], token, "this is no lane's record")
     records = [read(raw) for raw in rows[1::4]]
     lanes: list[LaneClaim] = []
     for id_, record, flat, arrived in zip(rows[::4], records, rows[2::4], rows[3::4], strict=True):

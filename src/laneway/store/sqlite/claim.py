@@ -2,7 +2,7 @@
 
 A queue's due jobs are walked by priority, then due, then place. A free job is claimed; one whose lane has another holder is
 parked: it leaves the due index and waits in its lane, so that it stands in nobody's way and is met only once. One that is too
-old to start leaves, cancelled. A body that is no job goes to dead. Lanes of a collector are claimed by `collect`.
+old to start leaves, cancelled. A body that is no job is claimed as garbage. Lanes of a collector are claimed by `collect`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from laneway.codec import open_body
 from laneway.errors import GarbageError
 from laneway.job import Claim, Job
-from laneway.outcome import Cancelled, ErrorInfo
+from laneway.outcome import Cancelled
 from laneway.store.contract import Want
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED, Queue, ranks
@@ -109,12 +109,12 @@ class _Walk:
                 room -= 1
                 expired.append(old)
                 continue
+            garbage = ""
             try:
                 open_body(body)
-                job = Job(id_, task, queue.name, body, lane, -rank)
             except GarbageError as error:
-                turning = partial(self._set_aside, seq, error)
-                break
+                garbage = str(error)
+            job = Job(id_, task, queue.name, body, lane, -rank)
             books.token = token = books.token + 1
             if lane is None:
                 claimed.append((worker, token, seq))
@@ -123,7 +123,7 @@ class _Walk:
                 in_lanes.append((worker, token, seq))
             if key is not None:
                 unique.append((seq,))
-            claims.append(Claim(job, token, attempt + 1, enqueued, due, place, lost or ""))
+            claims.append(Claim(job, token, attempt + 1, enqueued, due, place, lost or "", (), garbage))
         self._write(queue, found)
         if turning is None:
             self._stride = min(4 * self._stride, MOST_PASSED)
@@ -180,11 +180,6 @@ class _Walk:
         parked.close()
         self._expire(queue, BLOCKED, [row[:-1] for row in behind])
         self._turn.let_out(queue.name, lane)
-
-    def _set_aside(self, seq: int, error: GarbageError) -> None:
-        row = self._turn.find("find_seq", seq)
-        assert row is not None  # noqa: S101 - this turn has just read it
-        self._turn.die(row, READY, ErrorInfo(kind="garbage", message=str(error)))
 
 
 class _Found:

@@ -125,6 +125,11 @@ local function wait(job)
     changed = true
 end
 
+-- A record that cannot be read waits to be claimed: who claims it lets it die, and tells of it.
+local function wait_unread(id)
+    call('ZADD', due_key(100), now, struct.pack('>BI7', 255, next_seq()) .. id)
+end
+
 local function holds(job)
     return job.lane ~= nil and call('HGET', LANES, job.lane) == job.id
 end
@@ -138,11 +143,15 @@ local function let_out(lane)
             return
         end
         count('blocked', -1)
-        local job = open(id_of(found), call('HGET', JOB, id_of(found)))
+        local id = id_of(found)
+        local record = call('HGET', JOB, id)
+        local job = open(id, record)
         if job then
-            call('HSET', LANES, lane, job.id)
+            call('HSET', LANES, lane, id)
             wait(job)
             return
+        elseif record then
+            wait_unread(id)
         end
     end
 end
@@ -242,11 +251,18 @@ local function kill(job)
     die(job, '{"kind":"killed","message":"killed by hand"}', false, false)
 end
 
--- A record that is none: what is there is kept as the body of a dead job.
-local function set_aside(id, record, why)
+-- A record that cannot be read, of whom a run ended: it dies, and what is there is kept as its body. Other ends than death are not its own.
+local function settle_unread(record, item)
+    local id, outcome, error, run = item[1], item[3], item[5], item[6]
+    if outcome ~= 'dead' then
+        wait_unread(id)
+        return
+    end
     local job = {id = id, flags = F_NO_END, rank = 100, attempt = 0, seq = next_seq(), enqueued = now, place = now, due = now}
     job.task, job.record, job.texts_at, job.body_at = '', '\0\0' .. record, 1, 3
-    die(job, '{"kind":"garbage","message":' .. cjson.encode(why) .. '}', true, false)
+    die(job, error, true, false)
+    count('failed')
+    remember(run, outcome)
     -- Its lane is not known any more: it may have been the holder of one.
     local lanes = call('HGETALL', LANES)
     for n = 1, #lanes, 2 do

@@ -6,7 +6,8 @@
 --       6 other ends or '': a msgpack list of lists of lane's id, token, outcome, after, error, run up to the outcome, digests that die
 --       7 results: a collector has none   8 steps or '': a flat msgpack list of how many runs, lanes each, payloads each
 -- returns what exchange.lua does, but for the claims: a list for each, of its step, its word, and four per lane: id, record, payloads
---         (body, score, …), which of them arrived first (0: the oldest);  -3 if the queue has jobs
+--         (body, score, …; none: what is there is no lane's record), which of them arrived first (0: the oldest);
+--         -3 if the queue has jobs
 
 if books[7] ~= 'lanes' then
     return -3
@@ -66,11 +67,16 @@ if ARGV[5] ~= '' then
 end
 if ARGV[6] ~= '' then
     for n, item in ipairs(cmsgpack.unpack(ARGV[6])) do
-        local lane = held(item[1], item[2])
-        if lane then
-            call('HDEL', running, lane.id)
+        local record = call('HGET', running, item[1]) == item[2] and call('HGET', JOB, item[1])
+        local lane = record and open_lane(item[1])
+        if record then
+            call('HDEL', running, item[1])
             changed = true
-            settle(lane, item)
+            if lane then
+                settle(lane, item)
+            else
+                settle_unread(record, item)
+            end
         else
             refused_others[#refused_others + 1] = n - 1
         end
@@ -113,8 +119,20 @@ local function take_payloads(lane, most)
     return list
 end
 
+-- Who claims what is no lane's record lets it die, and tells of it.
+local function take_unread(lane, step)
+    call('ZREM', due_key(100), lane.stands)
+    call('HSET', running, lane.id, token_text())
+    claims[#claims + 1] = {step, '', lane.id, lane.unread, false}
+    claimed = claimed + 1
+    changed = true
+end
+
 local function take(run, step, most)
     counter = counter + 1
+    if run[1].unread then
+        return take_unread(run[1], step)
+    end
     local claim = {step, call('HGET', LOST, run[1].id) or ''}
     for _, lane in ipairs(run) do
         local before = lane.record
@@ -151,23 +169,20 @@ end
 local function due_lanes(number)
     local list, gone = {}, false
     for _, found in ipairs(call('ZRANGEBYSCORE', due_key(100), '-inf', now, 'LIMIT', 0, number)) do
-        local lane = open_lane(id_of(found))
-        if lane then
-            list[#list + 1] = lane
+        local id = id_of(found)
+        local lane = open_lane(id)
+        local record = not lane and call('HGET', JOB, id)
+        if lane or record then
+            list[#list + 1] = lane or {id = id, unread = record, stands = found}
         else
-            -- Somebody wrote something else there.
             call('ZREM', due_key(100), found)
-            local record = call('HGET', JOB, id_of(found))
-            if record then
-                set_aside(id_of(found), record, 'this is no lane\'s record')
-            end
             gone, changed = true, true
         end
     end
     return list, gone
 end
 
--- Claim up to `most` runs: lanes of one task run together, and none that remembers why it was lost.
+-- Claim up to `most` runs: lanes of one task run together, none that remembers why it was lost, and none that cannot be read.
 local function collect(step, most, lanes, portion)
     local done = 0
     while done < most and room > 0 do
@@ -178,7 +193,7 @@ local function collect(step, most, lanes, portion)
         local run = {}
         for n = 1, #list + 1 do
             local lane, last = list[n], run[#run]
-            local joins = lane and last and #run < lanes and lane.task == last.task
+            local joins = lane and last and #run < lanes and not lane.unread and not last.unread and lane.task == last.task
                 and band(lane.flags, F_LOST) == 0 and band(last.flags, F_LOST) == 0
             if last and not joins then
                 if done == most then

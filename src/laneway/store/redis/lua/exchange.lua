@@ -58,9 +58,7 @@ end
 local function settle(job, item)
     local outcome, after, error, run = item[3], item[4], item[5], item[6]
     local mark = mark_of(job.id)
-    if outcome == 'garbage' then
-        die(job, error, true, false)
-    elseif mark then
+    if mark then
         end_as_asked(job, mark, run)
     elseif outcome == 'cancelled' then
         leave(job, 'cancelled', run)
@@ -96,7 +94,7 @@ local function settle_others(list)
             if job then
                 settle(job, item)
             else
-                set_aside(item[1], record, 'this is no job\'s record')
+                settle_unread(record, item)
             end
         else
             refused[#refused + 1] = n - 1
@@ -172,9 +170,10 @@ end
 local function meet(id, record)
     local job = open(id, record)
     if not job then
-        passed = passed + 1
         if record then
-            turning = function() set_aside(id, record, 'this is no job\'s record') end
+            take(id, record)
+        else
+            passed = passed + 1
         end
         return
     end

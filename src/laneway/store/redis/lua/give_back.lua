@@ -36,7 +36,7 @@ for n, claim in ipairs(back) do
     local lane = books[7] == 'lanes' and job and open_lane(id)
     if not job then
         if record then
-            set_aside(id, record, 'this is no job\'s record')
+            wait_unread(id)
         end
     elseif mark and lane then
         lane_ends_as_asked(lane, mark)

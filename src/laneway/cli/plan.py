@@ -105,7 +105,8 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
         click.echo(f"{REQUESTS:,} requests a second are assumed: say how many there are with --rate.", err=True)
     seen: Observed | None = None
     if given["rate"] is None or given["seconds"] is None:
-        seen = _look(app_name, app_option, store)
+        missing = [f"--{name}" for name in ("rate", "seconds") if given[name] is None]
+        seen = _look(app_name, app_option, store, " and ".join(missing))
     answers = _answers(given, seen)
     if as_json:
         echo_json(document(answers, seen))
@@ -113,7 +114,7 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
         click.echo("\n".join(lines(answers, seen, guessed=given["kind"] is None)), color=wants_colour(sys.stdout))
 
 
-def _look(app_name: str | None, app_option: str | None, store: str | None) -> Observed:
+def _look(app_name: str | None, app_option: str | None, store: str | None, missing: str) -> Observed:
     from laneway.cli.plan_live import observed  # noqa: PLC0415 - the help needs none of it
     from laneway.errors import ConfigError  # noqa: PLC0415
 
@@ -123,7 +124,7 @@ def _look(app_name: str | None, app_option: str | None, store: str | None) -> Ob
     except ConfigError as error:
         if "no app found" not in str(error):
             raise
-        raise ConfigError(f"{error}; or give --rate and --seconds: then no app is needed") from None
+        raise ConfigError(f"{error}; or give {missing}: then no app is needed") from None
 
 
 def _answers(given: dict[str, Any], seen: Observed | None) -> Plan:

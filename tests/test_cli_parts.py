@@ -39,9 +39,28 @@ def test_queues_are_listed_paused_and_resumed(desk: Desk) -> None:
     assert paused == {"billing": True, "mail": False}
 
 
+def test_a_queue_is_paused_before_the_store_is_made(desk: Desk) -> None:
+    assert desk.run("queues", "pause", "mail") == "paused mail\n"
+    desk.task("send").enqueue("ada")
+    desk.work()
+    assert [(queue["name"], queue["paused"], queue["counts"]["ready"]) for queue in desk.json("queues", "list")] == [
+        ("mail", True, 1)
+    ]
+
+
+def test_a_queue_that_no_task_uses_is_paused_with_a_hint(desk: Desk) -> None:
+    desk.task("send").enqueue("ada")
+    done = desk.call("queues", "pause", "mial", "mail")
+    assert (done.exit_code, done.stdout) == (0, "paused mial, mail\n")
+    hint = 'queue "mial" has had no job yet, and no known task uses it. Did you mean "mail"? It is paused now\n'
+    assert done.stderr == hint
+    assert desk.call("queues", "pause", "mial").stderr == ""  # it is known now
+    assert "is no name for a queue" in desk.mistake("queues", "pause", "no queue")
+
+
 def test_an_unknown_queue_is_one_line(desk: Desk) -> None:
     desk.task("send").enqueue("ada")
-    for action in ("pause", "resume", "clear"):
+    for action in ("resume", "clear"):
         assert 'Did you mean "mail"' in desk.mistake("queues", action, "mial", code=1)
     assert 'no command "puase". Did you mean "pause"' in desk.mistake("queues", "puase")
 

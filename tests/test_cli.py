@@ -21,7 +21,7 @@ from clidesk import read_until
 from laneway import App, Retry
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.demo_shop import Entry, check
-from laneway.cli.show import JobLines, clip, duration, short_id, sparkline
+from laneway.cli.show import JobLines, clip, clip_name, duration, short_id, sparkline
 from laneway.errors import ConfigError
 from laneway.locate import choose
 from laneway.worker import Worker
@@ -370,6 +370,7 @@ def test_on_a_terminal_each_run_has_its_line(project: Path, terminal: tuple[int,
 def test_texts_have_the_width_they_are_given() -> None:
     assert clip("abc", 5) == "abc  "
     assert clip("abcdef", 5) == "abcd…"
+    assert [clip_name("abcdefgh", width) for width in (8, 7, 4, 2, 1)] == ["abcdefgh", "abc…fgh", "ab…h", "a…", "…"]
     assert (short_id("mail-42"), short_id("cr2a1tp67h6jthdykdj5")) == ("mail-42", "…hdykdj5")
     assert max(len(duration(s)) for s in (0, 0.0004, 0.99949, 0.9996, 59.94, 59.96, 3599.4, 3600, 86_400)) <= 8
     assert (sparkline([]), sparkline([0, 0]), sparkline([1, 2, 3])) == ("", "▁▁", "▃▆█")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click import unstyle
 from click.testing import CliRunner
 
 from clidesk import Desk, open_desk
@@ -71,6 +72,57 @@ def test_clear_removes_what_waits_after_a_yes(desk: Desk) -> None:
     assert "Remove 3 jobs of queue mail (3 ready)?" in desk.mistake("queues", "clear", "mail")
     assert desk.run("queues", "clear", "mail", "--dry-run") == "3 jobs of queue mail would be removed; nothing was changed\n"
     assert desk.json("queues", "clear", "mail", "--yes") == {"matched": 3, "changed": 3, "dry_run": False}
+
+
+# -- long names --------------------------------------------------------------------------------------------------
+
+LONG = """
+@app.task(name="warehouse.reconciliation.nightly.inventory.recount_of_shelves_in_the_north", queue="warehouse-inventory-recount-in-the-north", schedule="0 3 * * *")
+def north() -> None: raise ValueError("no shelves")
+
+@app.task(name="warehouse.reconciliation.nightly.inventory.recount_of_shelves_in_the_south", queue="warehouse-inventory-recount-in-the-south", schedule="0 3 * * *")
+def south() -> None: raise ValueError("no shelves")
+"""  # noqa: E501 - names that are too long are what it is about
+
+
+@pytest.fixture
+def long_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A desk with two queues, tasks and lanes whose long names differ at their end only."""
+    for desk in open_desk(tmp_path, monkeypatch, LONG):
+        for end in ("north", "south"):
+            task = desk.app.declared[f"warehouse.reconciliation.nightly.inventory.recount_of_shelves_in_the_{end}"]
+            for _ in range(2):
+                task.using(lane=f"customers-of-the-warehouses-of-the-far-and-cold-{end}").enqueue()  # type: ignore[union-attr]
+        yield desk
+
+
+@pytest.mark.parametrize("command", ["queues list", "lanes list", "jobs list", "schedules list", "status"])
+def test_names_that_differ_at_their_end_look_different(long_names: Desk, command: str) -> None:
+    shown = unstyle(long_names.paint(*command.split(), until="ware"))
+    named = [line for line in shown.splitlines() if "ware" in line]
+    assert max(map(len, named)) <= 80
+    for end in ("north", "south"):
+        assert any(re.search(rf"\bware\S*…\S*{end}\b", line) for line in named), shown
+
+
+def test_the_last_runs_of_a_status_are_told_apart(long_names: Desk) -> None:
+    long_names.work()
+    shown = unstyle(long_names.paint("status", until="last runs"))
+    runs = shown.partition("last runs")[2]
+    for end in ("north", "south"):
+        assert re.search(rf"\bware\S*…\S*{end} .*\bcust\S*…\S*{end}\b", runs), shown
+    assert max(map(len, runs.splitlines())) <= 80
+
+
+def test_the_lists_of_a_live_view_are_told_apart(long_names: Desk) -> None:
+    long_names.work()
+    shown = long_names.run("top")
+    queues, _, rest = shown.partition("task ")
+    tasks, _, rest = rest.partition("blocked jobs by lane")
+    lanes, _, runs = rest.partition("last runs")
+    for end in ("north", "south"):
+        for name, part in (("ware", queues), ("ware", tasks), ("cust", lanes), ("ware", runs), ("cust", runs)):
+            assert re.search(rf"\b{name}\S*…\S*{end[1:]}\b", part), shown
 
 
 # -- workers -----------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
         counted = Cell("lanes", "bright_black") if queue.collects else Cell("jobs", "", " ")
         rows.append([queue.name, *numbers, counted, paused])
     numbered = [Column(state, right=True, whole=True) for state in STATES]
-    columns = [Column("queue"), *numbered, Column("counts", whole=True, spare=1), Column("paused")]
+    columns = [Column("queue", names=True), *numbered, Column("counts", whole=True, spare=1), Column("paused")]
     print_table(columns, rows, empty="no queues yet: the first enqueue makes one")
 
 

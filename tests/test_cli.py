@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from clidesk import read_until
+from clidesk import read_until, runner
 from laneway import App, Retry
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.demo_shop import Entry, check
@@ -105,16 +104,16 @@ def test_a_worker_never_loads_rich(project: Path, run: Run) -> None:
 
 
 def test_no_command_shows_the_help_and_the_version_is_known() -> None:
-    shown = CliRunner().invoke(laneway, [])
+    shown = runner().invoke(laneway, [])
     assert (shown.exit_code, "Commands:" in shown.output) == (0, True)
-    assert CliRunner().invoke(laneway, ["--version"]).output.startswith("laneway 0.")
+    assert runner().invoke(laneway, ["--version"]).output.startswith("laneway 0.")
 
 
 def test_an_unknown_command_or_option_is_one_line() -> None:
-    asked = CliRunner().invoke(laneway, ["wroker"])
+    asked = runner().invoke(laneway, ["wroker"])
     assert asked.exit_code == 2
     assert asked.stderr.startswith('laneway: there is no command "wroker". Did you mean "worker"?')
-    asked = CliRunner().invoke(laneway, ["worker", "--slotz", "3"])
+    asked = runner().invoke(laneway, ["worker", "--slotz", "3"])
     assert (asked.exit_code, asked.stderr.count("\n")) == (2, 1)
     assert "--slots" in asked.stderr
     assert "See laneway worker --help" in asked.stderr

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
-from click.testing import CliRunner
 
-from clidesk import Desk, open_desk
+from clidesk import Desk, open_desk, runner
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.live import divide
 from laneway.cli.table import Column, aligned
@@ -92,7 +91,7 @@ def long_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk
         for end in ("north", "south"):
             task = desk.app.declared[f"warehouse.reconciliation.nightly.inventory.recount_of_shelves_in_the_{end}"]
             for _ in range(2):
-                task.using(lane=f"customers-of-the-warehouses-of-the-far-and-cold-{end}").enqueue()  # type: ignore[union-attr]
+                task.using(lane=f"customers-of-the-warehouses-of-the-far-and-cold-{end}").enqueue()  # type: ignore[attr-defined]
         yield desk
 
 
@@ -256,7 +255,7 @@ def test_a_table_is_fitted_to_its_window() -> None:
 def complete(words: str) -> list[str]:
     """Return what the shell is offered after these words."""
     env = {"COMP_WORDS": f"laneway {words}", "COMP_CWORD": str(len(f"laneway {words}".split(" ")) - 1)}
-    done = CliRunner().invoke(laneway, [], env={**env, "_LANEWAY_COMPLETE": "bash_complete"}, prog_name="laneway")
+    done = runner().invoke(laneway, [], env={**env, "_LANEWAY_COMPLETE": "bash_complete"}, prog_name="laneway")
     assert (done.exit_code, done.stderr) == (0, ""), done.exception
     return re.findall(r"^plain,(.*)$", done.stdout, re.MULTILINE)
 
@@ -307,7 +306,7 @@ def every_command() -> list[list[str]]:
 
 @pytest.mark.parametrize("words", every_command(), ids=" ".join)
 def test_every_command_has_examples_that_it_takes(words: list[str]) -> None:
-    seen = CliRunner().invoke(laneway, [*words, "--help"], prog_name="laneway").stdout
+    seen = runner().invoke(laneway, [*words, "--help"], prog_name="laneway").stdout
     lines = re.findall(r"^  (laneway .*)$", seen.split("Examples:\n")[1], re.MULTILINE)
     assert lines
     assert all(line.startswith(f"laneway {' '.join(words)}") for line in lines)
@@ -318,5 +317,5 @@ def test_every_command_has_examples_that_it_takes(words: list[str]) -> None:
 
 
 def test_the_front_door_has_the_exit_codes() -> None:
-    seen = CliRunner().invoke(laneway, ["--help"], prog_name="laneway").stdout
+    seen = runner().invoke(laneway, ["--help"], prog_name="laneway").stdout
     assert all(re.search(rf"^  {code} +\w", seen, re.MULTILINE) for code in (0, 1, 2, 130))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
-from laneway.cli.values import Duration, OneOf
+from laneway.cli.values import Duration, FloatType, IntType, OneOf
 from laneway.settings import read_size
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PER = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 
 
-class Rate(click.ParamType[float]):
+class Rate(FloatType):
     """So many a second: 1000, or 50/m, 20/h, 5/d."""
 
     name = "rate"
@@ -38,7 +38,7 @@ class Rate(click.ParamType[float]):
         return float(found[1]) / PER[found[2] or ""]
 
 
-class Share(click.ParamType[float]):
+class Share(FloatType):
     """A share: 10%, or 0.1."""
 
     name = "share"
@@ -52,7 +52,7 @@ class Share(click.ParamType[float]):
         return share
 
 
-class Size(click.ParamType[int]):
+class Size(IntType):
     """An amount of memory: 400M, 4G, or bytes."""
 
     name = "size"

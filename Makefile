@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help setup demo test check bench soak pins clean
+.PHONY: help setup demo test minimum check bench soak pins clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -23,6 +23,11 @@ demo: setup  ## watch a small shop at work for a minute, here and in a browser; 
 test: setup  ## run the tests (under ten minutes); ARGS="-k lanes" narrows them
 	@scripts/servers
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+minimum: setup  ## run most tests with the oldest versions that pyproject.toml allows; ARGS="tests/test_cron.py" narrows them
+	@scripts/servers
+	$(BIN)/python scripts/minimum $(VENV)/minimum -n 2 --dist loadfile --no-loadscope-reorder $(or $(ARGS), \
+		$(filter-out tests/test_browser% tests/test_typing.py tests/test_minimum.py, $(wildcard tests/test_*.py)))
 
 check: setup  ## ruff, mypy --strict and pyright
 	$(BIN)/ruff check .

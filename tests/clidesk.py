@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import select
@@ -56,6 +57,12 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, **extra}
 
 
+def runner() -> CliRunner:
+    """Click before 8.2 mixes what is printed with what is said, unless it is told not to."""
+    mixes = "mix_stderr" in inspect.signature(CliRunner).parameters
+    return CliRunner(**{"mix_stderr": False} if mixes else {})  # type: ignore[arg-type]
+
+
 class Desk:
     """A project, and commands in its folder."""
 
@@ -77,7 +84,7 @@ class Desk:
         Worker(self.app, 4).run(burst=True)
 
     def call(self, *arguments: str, input: str | None = None) -> Result:  # noqa: A002 - as click names it
-        return CliRunner().invoke(laneway, arguments, input=input, prog_name="laneway")
+        return runner().invoke(laneway, arguments, input=input, prog_name="laneway")
 
     def run(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002
         """Run a command that must go well; return what it printed."""

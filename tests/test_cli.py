@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from clidesk import read_until
+from clidesk import read_until, runner
 from laneway import App, Retry
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.demo_shop import Entry, check
-from laneway.cli.show import JobLines, clip, duration, short_id, sparkline
+from laneway.cli.show import JobLines, clip, clip_name, duration, short_id, sparkline
 from laneway.errors import ConfigError
 from laneway.job import Job
 from laneway.locate import choose
@@ -107,16 +106,16 @@ def test_a_worker_never_loads_rich(project: Path, run: Run) -> None:
 
 
 def test_no_command_shows_the_help_and_the_version_is_known() -> None:
-    shown = CliRunner().invoke(laneway, [])
+    shown = runner().invoke(laneway, [])
     assert (shown.exit_code, "Commands:" in shown.output) == (0, True)
-    assert CliRunner().invoke(laneway, ["--version"]).output.startswith("laneway 0.")
+    assert runner().invoke(laneway, ["--version"]).output.startswith("laneway 0.")
 
 
 def test_an_unknown_command_or_option_is_one_line() -> None:
-    asked = CliRunner().invoke(laneway, ["wroker"])
+    asked = runner().invoke(laneway, ["wroker"])
     assert asked.exit_code == 2
     assert asked.stderr.startswith('laneway: there is no command "wroker". Did you mean "worker"?')
-    asked = CliRunner().invoke(laneway, ["worker", "--slotz", "3"])
+    asked = runner().invoke(laneway, ["worker", "--slotz", "3"])
     assert (asked.exit_code, asked.stderr.count("\n")) == (2, 1)
     assert "--slots" in asked.stderr
     assert "See laneway worker --help" in asked.stderr
@@ -372,6 +371,7 @@ def test_on_a_terminal_each_run_has_its_line(project: Path, terminal: tuple[int,
 def test_texts_have_the_width_they_are_given() -> None:
     assert clip("abc", 5) == "abc  "
     assert clip("abcdef", 5) == "abcd…"
+    assert [clip_name("abcdefgh", width) for width in (8, 7, 4, 2, 1)] == ["abcdefgh", "abc…fgh", "ab…h", "a…", "…"]
     assert (short_id("mail-42"), short_id("cr2a1tp67h6jthdykdj5")) == ("mail-42", "…hdykdj5")
     assert max(len(duration(s)) for s in (0, 0.0004, 0.99949, 0.9996, 59.94, 59.96, 3599.4, 3600, 86_400)) <= 8
     assert (sparkline([]), sparkline([0, 0]), sparkline([1, 2, 3])) == ("", "▁▁", "▃▆█")

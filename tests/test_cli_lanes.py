@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from clidesk import Desk, open_desk
+from clidesk import Desk, open_desk, runner
 from laneway.cli import command, laneway
 from laneway.cli.lanes import ORDERS
 from laneway.job import lane_id
@@ -554,6 +553,6 @@ def test_a_run_of_several_lanes_is_one_line_of_a_worker(desk: Desk) -> None:
 def test_the_shell_is_offered_lanes(busy: Desk, words: str, offered: list[str]) -> None:
     assert busy.folder.exists()
     env = {"COMP_WORDS": f"laneway {words}", "COMP_CWORD": str(len(f"laneway {words}".split(" ")) - 1)}
-    done = CliRunner().invoke(laneway, [], env={**env, "_LANEWAY_COMPLETE": "bash_complete"}, prog_name="laneway")
+    done = runner().invoke(laneway, [], env={**env, "_LANEWAY_COMPLETE": "bash_complete"}, prog_name="laneway")
     assert (done.exit_code, done.stderr) == (0, ""), done.exception
     assert re.findall(r"^plain,(.*)$", done.stdout, re.MULTILINE) == offered

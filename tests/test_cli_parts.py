@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click import unstyle
 
-from clidesk import Desk, open_desk
+from clidesk import Desk, open_desk, runner
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.live import divide
 from laneway.cli.table import Column, aligned
@@ -39,9 +39,28 @@ def test_queues_are_listed_paused_and_resumed(desk: Desk) -> None:
     assert paused == {"billing": True, "mail": False}
 
 
+def test_a_queue_is_paused_before_the_store_is_made(desk: Desk) -> None:
+    assert desk.run("queues", "pause", "mail") == "paused mail\n"
+    desk.task("send").enqueue("ada")
+    desk.work()
+    assert [(queue["name"], queue["paused"], queue["counts"]["ready"]) for queue in desk.json("queues", "list")] == [
+        ("mail", True, 1)
+    ]
+
+
+def test_a_queue_that_no_task_uses_is_paused_with_a_hint(desk: Desk) -> None:
+    desk.task("send").enqueue("ada")
+    done = desk.call("queues", "pause", "mial", "mail")
+    assert (done.exit_code, done.stdout) == (0, "paused mial, mail\n")
+    hint = 'queue "mial" has had no job yet, and no known task uses it. Did you mean "mail"? It is paused now\n'
+    assert done.stderr == hint
+    assert desk.call("queues", "pause", "mial").stderr == ""  # it is known now
+    assert "is no name for a queue" in desk.mistake("queues", "pause", "no queue")
+
+
 def test_an_unknown_queue_is_one_line(desk: Desk) -> None:
     desk.task("send").enqueue("ada")
-    for action in ("pause", "resume", "clear"):
+    for action in ("resume", "clear"):
         assert 'Did you mean "mail"' in desk.mistake("queues", action, "mial", code=1)
     assert 'no command "puase". Did you mean "pause"' in desk.mistake("queues", "puase")
 
@@ -52,6 +71,57 @@ def test_clear_removes_what_waits_after_a_yes(desk: Desk) -> None:
     assert "Remove 3 jobs of queue mail (3 ready)?" in desk.mistake("queues", "clear", "mail")
     assert desk.run("queues", "clear", "mail", "--dry-run") == "3 jobs of queue mail would be removed; nothing was changed\n"
     assert desk.json("queues", "clear", "mail", "--yes") == {"matched": 3, "changed": 3, "dry_run": False}
+
+
+# -- long names --------------------------------------------------------------------------------------------------
+
+LONG = """
+@app.task(name="warehouse.reconciliation.nightly.inventory.recount_of_shelves_in_the_north", queue="warehouse-inventory-recount-in-the-north", schedule="0 3 * * *")
+def north() -> None: raise ValueError("no shelves")
+
+@app.task(name="warehouse.reconciliation.nightly.inventory.recount_of_shelves_in_the_south", queue="warehouse-inventory-recount-in-the-south", schedule="0 3 * * *")
+def south() -> None: raise ValueError("no shelves")
+"""  # noqa: E501 - names that are too long are what it is about
+
+
+@pytest.fixture
+def long_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """A desk with two queues, tasks and lanes whose long names differ at their end only."""
+    for desk in open_desk(tmp_path, monkeypatch, LONG):
+        for end in ("north", "south"):
+            task = desk.app.declared[f"warehouse.reconciliation.nightly.inventory.recount_of_shelves_in_the_{end}"]
+            for _ in range(2):
+                task.using(lane=f"customers-of-the-warehouses-of-the-far-and-cold-{end}").enqueue()  # type: ignore[attr-defined]
+        yield desk
+
+
+@pytest.mark.parametrize("command", ["queues list", "lanes list", "jobs list", "schedules list", "status"])
+def test_names_that_differ_at_their_end_look_different(long_names: Desk, command: str) -> None:
+    shown = unstyle(long_names.paint(*command.split(), until="ware"))
+    named = [line for line in shown.splitlines() if "ware" in line]
+    assert max(map(len, named)) <= 80
+    for end in ("north", "south"):
+        assert any(re.search(rf"\bware\S*…\S*{end}\b", line) for line in named), shown
+
+
+def test_the_last_runs_of_a_status_are_told_apart(long_names: Desk) -> None:
+    long_names.work()
+    shown = unstyle(long_names.paint("status", until="last runs"))
+    runs = shown.partition("last runs")[2]
+    for end in ("north", "south"):
+        assert re.search(rf"\bware\S*…\S*{end} .*\bcust\S*…\S*{end}\b", runs), shown
+    assert max(map(len, runs.splitlines())) <= 80
+
+
+def test_the_lists_of_a_live_view_are_told_apart(long_names: Desk) -> None:
+    long_names.work()
+    shown = long_names.run("top")
+    queues, _, rest = shown.partition("task ")
+    tasks, _, rest = rest.partition("blocked jobs by lane")
+    lanes, _, runs = rest.partition("last runs")
+    for end in ("north", "south"):
+        for name, part in (("ware", queues), ("ware", tasks), ("cust", lanes), ("ware", runs), ("cust", runs)):
+            assert re.search(rf"\b{name}\S*…\S*{end[1:]}\b", part), shown
 
 
 # -- workers -----------------------------------------------------------------------------------------------------
@@ -185,7 +255,7 @@ def test_a_table_is_fitted_to_its_window() -> None:
 def complete(words: str) -> list[str]:
     """Return what the shell is offered after these words."""
     env = {"COMP_WORDS": f"laneway {words}", "COMP_CWORD": str(len(f"laneway {words}".split(" ")) - 1)}
-    done = CliRunner().invoke(laneway, [], env={**env, "_LANEWAY_COMPLETE": "bash_complete"}, prog_name="laneway")
+    done = runner().invoke(laneway, [], env={**env, "_LANEWAY_COMPLETE": "bash_complete"}, prog_name="laneway")
     assert (done.exit_code, done.stderr) == (0, ""), done.exception
     return re.findall(r"^plain,(.*)$", done.stdout, re.MULTILINE)
 
@@ -236,7 +306,7 @@ def every_command() -> list[list[str]]:
 
 @pytest.mark.parametrize("words", every_command(), ids=" ".join)
 def test_every_command_has_examples_that_it_takes(words: list[str]) -> None:
-    seen = CliRunner().invoke(laneway, [*words, "--help"], prog_name="laneway").stdout
+    seen = runner().invoke(laneway, [*words, "--help"], prog_name="laneway").stdout
     lines = re.findall(r"^  (laneway .*)$", seen.split("Examples:\n")[1], re.MULTILINE)
     assert lines
     assert all(line.startswith(f"laneway {' '.join(words)}") for line in lines)
@@ -247,5 +317,5 @@ def test_every_command_has_examples_that_it_takes(words: list[str]) -> None:
 
 
 def test_the_front_door_has_the_exit_codes() -> None:
-    seen = CliRunner().invoke(laneway, ["--help"], prog_name="laneway").stdout
+    seen = runner().invoke(laneway, ["--help"], prog_name="laneway").stdout
     assert all(re.search(rf"^  {code} +\w", seen, re.MULTILINE) for code in (0, 1, 2, 130))

@@ -87,6 +87,23 @@ def test_a_backlog_is_told_when_it_is_gone(nowhere: Desk) -> None:
     assert "Gone within an hour takes 20 at a time, within a day 11." in shown
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--rate 5 --seconds 1 --slots 1", "machines 1 of 1 core"),
+        ("--rate 5 --seconds 1 --slots 1", "They wait, and need no cores: more slots in a process would take less RAM."),
+        ("--rate 5 --seconds 1 --slots 1 --cores 2 --ram 4G --app-memory 1G", "machines 2 of 4 GiB; or 1 of 5 GiB"),
+        ("--rate 5 --seconds 1 --slots 1 --kind cpu", "machines 5 of 1 core; or 2 of 3, 1 of 5"),
+        ("--rate 0 --seconds 1", "0 a day, 0 h of work: 0 at a time to keep up."),
+        ("--rate 0 --seconds 1", "Nothing to keep up with: no job comes."),
+        ("--rate 0 --seconds 1 --backlog 9", "Nothing to keep up with: no job comes. What it takes for the backlog is below."),
+        ("--rate 9 --share 0 --seconds 1", "Nothing to keep up with: no job comes."),
+    ],
+)  # fmt: skip
+def test_what_it_takes_follows_from_what_jobs_need(nowhere: Desk, arguments: str, said: str) -> None:
+    assert said in told(nowhere.run("plan", *arguments.split()))
+
+
 SHOWN = re.findall(r"^```console\n\$ laneway (plan .*)\n([^$]+?)\n```$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -128,7 +145,10 @@ def test_a_share_is_per_cent_or_a_fraction(nowhere: Desk, share: str, found: flo
         ("--rate 1 --seconds 1 --backlog -5", "backlog=-5: use a whole number from 0"),
         ("--rate 1 --seconds 1 --ram much", "'much': use an amount of memory: 400M or 2G"),
         ("--rate 1 --seconds 1 --ram 100M --app-memory 400M", "does not fit into 104,857,600 bytes of RAM: use a larger machine"),
-        ("--rate 1000", "or give --rate and --seconds: then no app is needed"),
+        ("--rate 1000", "; or give --seconds: then no app is needed"),
+        ("--rate 0", "; or give --seconds: then no app is needed"),
+        ("--seconds 2", "; or give --rate: then no app is needed"),
+        ("--kind cpu", "; or give --rate and --seconds: then no app is needed"),
     ],
 )
 def test_nonsense_is_one_line_that_says_what_to_do(nowhere: Desk, arguments: str, said: str) -> None:

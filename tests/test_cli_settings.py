@@ -255,7 +255,7 @@ def test_an_error_in_what_the_app_imports_is_one_line(desk: Desk, command: list[
 
 
 @pytest.mark.parametrize(
-    "command", [["jobs", "list"], ["queues", "pause", "mail"], ["workers", "list"], ["lanes", "list"], ["top"]]
+    "command", [["jobs", "list"], ["queues", "resume", "mail"], ["workers", "list"], ["lanes", "list"], ["top"]]
 )
 def test_a_store_that_is_not_there_or_no_store_is_code_1(desk: Desk, command: list[str]) -> None:
     assert "there is no store" in desk.mistake(*command, code=1)

@@ -925,17 +925,20 @@ class TestAsking:
         inspect.pause("default", paused=False)
         assert ids(claim(store)) == ["a"]
 
-    def test_a_queue_nobody_knows_cannot_be_paused(self, store: Store, inspect: Inspect) -> None:
+    def test_a_queue_nobody_knows_cannot_be_resumed(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a", queue="billing")])
 
         with pytest.raises(UnknownQueue, match='Did you mean "billing"'):
-            inspect.pause("biling", paused=True)
+            inspect.pause("biling", paused=False)
 
-    def test_a_queue_that_is_declared_can_be_paused_before_its_first_job(self, store: Store, inspect: Inspect) -> None:
-        inspect.pause("billing", paused=True, declared=["billing"])
+    def test_a_queue_can_be_paused_before_its_first_job(self, store: Store, inspect: Inspect) -> None:
+        inspect.pause("billing", paused=True, by="ann")
+        assert [(queue.name, queue.paused, queue.paused_by) for queue in inspect.queues()] == [("billing", True, "ann")]
         store.push([job("a", queue="billing")])
 
         assert claim(store, queues=["billing"]) == []
+        inspect.pause("billing", paused=False)
+        assert ids(claim(store, queues=["billing"])) == ["a"]
 
     def test_it_is_remembered_who_paused_a_queue_and_since_when(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([job("a")])

@@ -400,6 +400,14 @@ class TestClaims:
 
         assert claim(store) == []
 
+    def test_a_queue_that_is_paused_before_its_first_payload_holds_it(self, store: Store, inspect: Inspect) -> None:
+        inspect.pause(QUEUE, paused=True)
+        store.push([pay("a")])
+
+        assert claim(store) == []
+        inspect.pause(QUEUE, paused=False)
+        assert len(claim(store)) == 1
+
     def test_a_stranger_cannot_settle(self, store: Store, inspect: Inspect) -> None:
         store.push([pay("a"), pay("b")])
         held = claim(store, lanes=2, worker="ann")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -125,3 +127,49 @@ def test_a_task_with_a_schedule_runs_without_arguments(app: App) -> None:
 def test_a_slot_in_utc_is_the_same_instant_everywhere() -> None:
     slot = next(read_schedule("0 3 * * *").slots(micros(2026, 1, 1, zone=UTC)))
     assert as_datetime(slot) == datetime(2026, 1, 1, 3, tzinfo=UTC)
+
+
+# -- without time zone data --------------------------------------------------------------------------------------
+
+BARE = """
+import sys
+sys.modules["tzdata"] = None  # as if it were not installed
+from itertools import islice
+from laneway import App
+from laneway.errors import DeclarationError
+from laneway.instant import SECOND, as_datetime
+
+app = App("sqlite://")
+try:
+    task = app.task(name="report", schedule="0 3 * * *", **({"timezone": sys.argv[1]} if sys.argv[1:] else {}))(lambda: None)
+except DeclarationError as error:
+    sys.exit(str(error))
+after = 1_767_268_800 * SECOND  # noon of the first of January 2026
+print(*(as_datetime(slot).isoformat() for slot in (task.schedule.last(after), *islice(task.schedule.slots(after), 2))))
+"""
+
+
+def without_zones(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Declare a schedule where neither the system nor a package has time zones."""
+    return subprocess.run(
+        [sys.executable, "-c", BARE, *arguments],
+        env={"PYTHONTZPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("UTC",), ("Etc/UTC",)])
+def test_utc_needs_no_time_zone_data(arguments: tuple[str, ...]) -> None:
+    ran = without_zones(*arguments)
+    assert ran.stdout.split() == ["2026-01-01T03:00:00+00:00", "2026-01-02T03:00:00+00:00", "2026-01-03T03:00:00+00:00"], (
+        ran.stderr
+    )
+
+
+def test_without_time_zone_data_another_zone_is_an_error_that_says_what_to_install() -> None:
+    ran = without_zones("Europe/Paris")
+    assert ran.returncode == 1
+    assert "timezone='Europe/Paris': Python finds no time zone data here. Install it: pip install tzdata" in ran.stderr

@@ -1523,11 +1523,23 @@ def test_a_paused_queue_gives_no_claims_and_takes_jobs(app: App, send: Send) -> 
     assert len(claim(app, most=5)) == 2
 
 
-@pytest.mark.parametrize("act", ["pause", "resume"])
-def test_a_queue_that_nobody_knows_cannot_be_paused(app: App, send: Send, act: str) -> None:
+def test_a_queue_that_is_paused_before_its_first_job_holds_it(app: App, send: Send) -> None:
+    app.inspect.pause("mail")
+    send.using(queue="mail").enqueue(1)
+    assert claim(app, "mail") == []
+    app.inspect.resume("mail")
+    assert len(claim(app, "mail")) == 1
+
+
+def test_what_cannot_be_a_queue_cannot_be_paused(app: App) -> None:
+    with pytest.raises(ConfigError, match="'not a queue' is no name for a queue: use 1 to 100 letters"):
+        app.inspect.pause("not a queue")
+
+
+def test_a_queue_that_nobody_knows_cannot_be_resumed(app: App, send: Send) -> None:
     send.enqueue(1)
     with pytest.raises(UnknownQueue, match=r'no queue "defualt".*Did you mean "default"'):
-        getattr(app.inspect, act)("defualt")
+        app.inspect.resume("defualt")
 
 
 def test_totals_count_since_the_store_began(app: App, send: Send) -> None:

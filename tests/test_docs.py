@@ -19,10 +19,6 @@ from pathlib import Path
 
 import pytest
 
-import laneway
-from laneway.inspection import Inspection
-from laneway.options import CollectorOptions, JobOptions, TaskOptions
-
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 EXAMPLES = {str(path.relative_to(ROOT / "examples")): path for path in sorted((ROOT / "examples").rglob("*.py"))}
@@ -139,24 +135,6 @@ def test_every_link_of_a_document_leads_to_a_file(name: str) -> None:
 def test_the_readme_leads_to_every_document() -> None:
     links = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert [name for name in DOCUMENTS if name not in links] == ["README.md"]
-
-
-@pytest.mark.parametrize("name", laneway.__all__)
-def test_the_reference_has_every_public_name(name: str) -> None:
-    assert re.search(rf"\b{name}\b", DOCUMENTS["docs/reference.md"].read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("name", [name for name in dir(Inspection) if not name.startswith("_")])
-def test_the_reference_has_all_that_can_be_looked_at_and_done(name: str) -> None:
-    assert f"`{name}(" in DOCUMENTS["docs/reference.md"].read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    "name", sorted({*TaskOptions.__annotations__, *JobOptions.__annotations__, *CollectorOptions.__annotations__})
-)
-def test_the_reference_has_every_option(name: str) -> None:
-    rows = re.findall(r"^\| (.*?) \|", DOCUMENTS["docs/reference.md"].read_text(encoding="utf-8"), re.MULTILINE)
-    assert any(f"`{name}`" in row for row in rows)
 
 
 def test_a_document_becomes_a_program_with_the_same_lines() -> None:

@@ -61,6 +61,26 @@ def test_an_app_that_cannot_be_loaded_is_one_line_and_the_end(yard: Yard, code: 
     fleet.assert_gone()
 
 
+def test_a_pool_that_an_app_uses_while_it_is_loaded_works_in_each_worker_and_is_not_warned_of(yard: Yard) -> None:
+    code = """
+import threading
+from laneway.pool import RoundRobin, WorkerPool
+
+pool = WorkerPool(3, RoundRobin())
+assert list(pool.map(abs, range(9))) == list(range(9))
+threading.Thread(target=threading.Event().wait, name="stranger", daemon=True).start()
+
+@app.task(keep_result=60)
+def add() -> int:
+    return sum(pool.map(abs, range(10)))
+"""
+    fleet = yard.start(app_name=str(yard.write(code)))
+
+    assert yard.app.enqueue("app.add").result(timeout=60) == 45
+    assert 'have started the thread "stranger"' in fleet.said
+    assert "worker_" not in fleet.said
+
+
 def test_a_store_in_memory_is_refused_in_one_line(yard: Yard) -> None:
     fleet = yard.start("--store", "sqlite://", ready=False)
 

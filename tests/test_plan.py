@@ -91,6 +91,27 @@ def test_memory_may_let_cores_idle() -> None:
     assert (answers.need.machines, answers.need.ram_each, answers.need.ram) == (3, 4 * GIB, 10 * GIB)
 
 
+@pytest.mark.parametrize("cores", [1, 8])
+@pytest.mark.parametrize("slots", [1, 5])
+def test_jobs_that_wait_need_no_cores(slots: int, cores: int) -> None:
+    need = plan(Load(rate=50, seconds=1, kind="io"), Machine(cores=cores, slots=slots)).need
+    assert (need.slots, need.processes, need.machines, need.options) == (50, 50 // slots, 1, ())
+
+
+def test_jobs_that_wait_need_as_many_machines_as_their_memory_takes() -> None:
+    machine = Machine(cores=2, slots=1, ram=4 * GIB, app_memory=GIB)
+    need = plan(Load(rate=10, seconds=1, kind="io"), machine).need
+    assert (need.processes, need.machines, need.ram_each, need.ram) == (10, 3, 4 * GIB, 10 * GIB)
+    assert [(way.machines, way.cores, way.ram_each) for way in need.options] == [(1, 2, 10 * GIB)]
+    assert plan(Load(rate=10, seconds=1, kind="cpu"), machine).need.machines == 5
+
+
+def test_where_nothing_comes_nobody_waits_longer_even_if_nobody_works() -> None:
+    idle = plan(Load(rate=0, seconds=1, backlog=5), crew=Crew(slots=0, processes=0, machines=0)).now
+    assert idle is not None
+    assert (idle.keeps_up, idle.hours_an_hour, idle.hours_a_day, idle.after_week, idle.drained) == (True, 0, 0, 5, None)
+
+
 def test_nothing_that_comes_needs_nothing() -> None:
     need = plan(Load(rate=0, seconds=1), Machine(app_memory=MIB)).need
     assert (need.slots, need.processes, need.machines, need.ram, need.busy, need.options) == (0, 0, 0, 0, 0, ())
@@ -186,17 +207,22 @@ def test_what_is_needed_keeps_up_and_one_less_does_not(load: Load, machine: Mach
     assert pace(load, need.slots).keeps_up
     assert need.slots == 0 or not pace(load, need.slots - 1).keeps_up
     assert (need.processes - 1) * each < need.slots <= need.processes * each
-    assert (need.machines - 1) * machine.processes < need.processes <= need.machines * machine.processes
+    most = machine.most(load.kind) or max(need.processes, 1)
+    assert (need.machines - 1) * most < need.processes <= need.machines * most
     assert 0 <= need.busy <= 1
 
 
 @given(loads, machines)
-def test_every_other_way_has_enough_cores_on_fewer_machines(load: Load, machine: Machine) -> None:
+def test_every_other_way_has_enough_on_fewer_machines(load: Load, machine: Machine) -> None:
     need = plan(load, machine).need
     for option in need.options:
         assert option.machines < need.machines
-        assert option.cores > machine.processes
-        assert option.machines * option.cores >= need.processes
+        assert option.ram_each is None or option.machines * option.ram_each >= (need.ram or 0)
+        if load.kind == "cpu":
+            assert option.cores > machine.processes
+            assert option.machines * option.cores >= need.processes
+        else:
+            assert (option.ram_each or 0) > (need.ram_each or 0)
 
 
 def gone(found: Pace) -> float:

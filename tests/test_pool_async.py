@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar, assert_type
 
 import pytest
 
+from laneway.errors import BadArguments
 from laneway.pool import PoolClosed, QueueFull, Topic, WorkerPool
 from workbench import DEADLINE, until, wait
 
@@ -241,3 +243,50 @@ def test_backpressure_is_quick_to_end() -> None:
             return time.perf_counter() - start
 
     assert run(main()) < 5
+
+
+# -- what is no plain function -----------------------------------------------------------------------------------
+
+
+async def fetch(number: int = 0) -> int:
+    return number
+
+
+async def pages() -> AsyncIterator[int]:
+    yield 1
+
+
+class Client:
+    async def get(self) -> int:
+        return 1
+
+    async def __call__(self) -> int:
+        return 1
+
+
+ASYNC: dict[str, Callable[..., Any]] = {
+    "fetch": fetch, "pages": pages, "get": Client().get, "Client": Client(), "fetch, partial": functools.partial(fetch, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASYNC)
+def test_what_is_async_is_refused_and_told_where_it_belongs(name: str) -> None:
+    fn = ASYNC[name]
+    with WorkerPool(1) as pool:
+        said = rf"{name.partition(',')[0]} is async, .* pool.submit\(asyncio.run, {name.partition(',')[0]}\(\.\.\.\)\)"
+        with pytest.raises(BadArguments, match=said):
+            pool.submit(fn)
+        with pytest.raises(BadArguments, match=said):
+            pool.map(fn, [1])
+        for call in (pool.run, pool.asubmit):
+            with pytest.raises(BadArguments, match=said):
+                run(call(fn))
+        assert pool.stats()["worker_0"].done == 0
+
+
+def test_a_coroutine_itself_is_refused_and_a_loop_in_a_thread_takes_it() -> None:
+    with WorkerPool(1) as pool:
+        begun = fetch(7)
+        with pytest.raises(BadArguments, match="fetch is async"):
+            pool.submit(begun)  # type: ignore[arg-type]
+        assert pool.submit(asyncio.run, begun).result(DEADLINE) == 7

@@ -22,6 +22,7 @@ import pytest
 
 from laneway.errors import ConfigError
 from laneway.pool import LeastBusyFirst, PoolClosed, QueueFull, RoundRobin, Shared, WorkerPool
+from laneway.pool.floor import rest
 from workbench import DEADLINE, until, wait
 
 
@@ -564,6 +565,47 @@ assert child and os.waitpid(child, 0)[1] == 0
 print("once", flush=True)
 """
     assert run(program) == "ran once\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_an_idle_pool_has_no_threads_while_its_program_forks_and_works_on_both_sides() -> None:
+    program = """
+pool, silent = WorkerPool(3, RoundRobin()), WorkerPool(2)
+assert list(pool.map(abs, range(6))) == list(range(6))
+read, write = os.pipe()
+child = os.fork()  # under -W error Python 3.12 and later complain here about threads
+if not child:
+    assert list(pool.map(abs, range(6))) == list(range(6))
+    os.write(write, b"child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert sum(stats.done for stats in pool.stats().values()) == 6, "the parent has forgotten what it did"
+assert list(pool.map(abs, range(6))) == list(range(6))
+assert sum(stats.done for stats in pool.stats().values()) == 12
+pool.shutdown()
+print(os.read(read, 9).decode(), seen)
+"""
+    counts = "import os, threading\nseen = []\nos.register_at_fork(before=lambda: seen.append(threading.active_count()))\n"
+    done = subprocess.run(  # hooks run in reverse: this one comes after the pool's
+        [sys.executable, "-W", "error", "-c", counts + "from laneway.pool import *\n" + program],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "child [1]\n", "")
+
+
+def test_a_fork_does_not_wait_for_a_job_or_a_callback() -> None:
+    go = threading.Event()
+    with WorkerPool(2) as pool:
+        working = pool.submit(go.wait, DEADLINE)
+        calling = pool.submit(abs, 1)
+        calling.add_done_callback(lambda _: go.wait(DEADLINE))
+        began = time.monotonic()
+        rest()
+        took = time.monotonic() - began
+        go.set()
+        assert working.result(DEADLINE)
+    assert took < DEADLINE
+    assert pool.wait(DEADLINE)
 
 
 def test_a_worker_loads_neither_futures_nor_an_event_loop_for_its_hand_over() -> None:

@@ -147,7 +147,7 @@ def test_who_paused_a_queue_is_known(app: App) -> None:
     with visiting(app) as client:
         client.post("/api/v1/queues/mail/pause")
         assert client.get("/api/v1/queues/mail")["paused_by"] == "loopback"
-        assert "Did you mean" in client.post("/api/v1/queues/mial/pause", 404)["error"]["message"]
+        assert "Did you mean" in client.post("/api/v1/queues/mial/resume", 404)["error"]["message"]
 
 
 def test_a_lane_runs_now_loses_its_oldest_payload_and_is_dropped(app: App) -> None:

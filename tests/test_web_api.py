@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from clidesk import runner
 from laneway import App
 from laneway.cli import laneway
 from laneway.errors import StoreUnavailable
@@ -205,7 +205,7 @@ def test_the_names_are_those_of_the_command_line(app: App) -> None:
     shop = Shop(app).fill()
 
     def printed(*words: str) -> Any:
-        return json.loads(CliRunner().invoke(laneway, [*words, "--json", "--store", app.url]).stdout)
+        return json.loads(runner().invoke(laneway, [*words, "--json", "--store", app.url]).stdout)
 
     with visiting(app) as client:
         for listed, words in (("jobs", ("jobs", "list")), ("queues", ("queues", "list")), ("workers", ("workers", "list"))):

@@ -12,7 +12,7 @@ Enters: what the declaration says.  Leaves: slots in microseconds.  Called by: `
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -36,6 +36,7 @@ _NAMED = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+_UTC = ("UTC", "Etc/UTC")
 _EXAMPLE = 'use "0 3 * * *" (minute, hour, day, month, weekday; seconds in front if wanted), "@daily" or timedelta(minutes=5)'
 
 
@@ -53,7 +54,7 @@ class Schedule(Struct, frozen=True):
             while True:
                 slot += self.every
                 yield slot
-        start = as_datetime(after).astimezone(ZoneInfo(self.timezone))
+        start = as_datetime(after).astimezone(_zone(self.timezone))
         for found in CronSim(self.expression, start):
             yield round(found.timestamp()) * SECOND
 
@@ -61,7 +62,7 @@ class Schedule(Struct, frozen=True):
         """Return the last slot up to a time."""
         if self.every:
             return until - until % self.every
-        start = as_datetime(until).astimezone(ZoneInfo(self.timezone)) + timedelta(seconds=1)
+        start = as_datetime(until).astimezone(_zone(self.timezone)) + timedelta(seconds=1)
         found = next(CronSim(self.expression, start.replace(microsecond=0), reverse=True), None)
         return None if found is None else round(found.timestamp()) * SECOND
 
@@ -98,13 +99,12 @@ def read_schedule(value: object, timezone: object = None) -> Schedule:
     if not isinstance(value, str):
         raise ValueError(f"schedule={value!r} is no schedule: {_EXAMPLE}")
     name = "UTC" if timezone is None else timezone
+    if not isinstance(name, str):
+        raise ValueError(f"timezone={name!r} is no time zone. Use a name such as Europe/Paris")
     try:
-        if not isinstance(name, str):
-            raise ValueError
-        zone = ZoneInfo(name)
+        zone = _zone(name)
     except (ValueError, OSError, ZoneInfoNotFoundError):
-        near = did_you_mean(name, available_timezones()) if isinstance(name, str) else ""
-        raise ValueError(f"timezone={name!r} is no time zone.{near} Use a name such as Europe/Paris") from None
+        raise ValueError(_no_zone(name)) from None
     expression = _NAMED.get(value.strip().lower(), value.strip())
     if expression.startswith("@"):
         raise ValueError(f"schedule={value!r}:{did_you_mean(expression, _NAMED)} There are {', '.join(_NAMED)}")
@@ -114,3 +114,18 @@ def read_schedule(value: object, timezone: object = None) -> Schedule:
     except CronSimError as error:
         raise ValueError(f"schedule={value!r}: {str(error).lower()}: {_EXAMPLE}") from None
     return Schedule(expression=expression, timezone=name)
+
+
+def _zone(name: str) -> tzinfo:
+    """Return a time zone by its name; UTC also where a machine has no time zone data, as in slim images."""
+    return UTC if name in _UTC else ZoneInfo(name)
+
+
+def _no_zone(name: str) -> str:
+    known = available_timezones()
+    if not known:
+        return (
+            f"timezone={name!r}: Python finds no time zone data here. Install it: pip install tzdata, "
+            "or the system's package (apt-get install tzdata). UTC needs none"
+        )
+    return f"timezone={name!r} is no time zone.{did_you_mean(name, known)} Use a name such as Europe/Paris"

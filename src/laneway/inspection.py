@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownWorker, did_you_mean
 from laneway.explain import Around, explain
 from laneway.instant import When, as_datetime, parse_when
-from laneway.job import STATES, State
+from laneway.job import STATES, State, check_queue
 from laneway.lanes import LaneInspection
 from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, WorkerStatus
 from laneway.task import Task, is_task
@@ -164,7 +164,11 @@ class Inspection(LaneInspection):
         return self._store().queues()
 
     def pause(self, queue: str, *, by: str | None = None) -> None:
-        """Stop claims from a queue. What runs goes on, and enqueueing too."""
+        """Stop claims from a queue, also before its first job. What runs goes on, and enqueueing too."""
+        try:
+            check_queue(queue)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         self._store().pause(queue, paused=True, declared=self._queues(), by=_me() if by is None else by)
 
     def resume(self, queue: str) -> None:

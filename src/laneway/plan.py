@@ -3,8 +3,9 @@
 Jobs come at a rate, and each keeps a slot for some seconds: rate × seconds is how many must run at a time just to keep up. With
 fewer, a part of every day's work is left over. Then jobs wait longer each day, and the store fills; with more, a backlog goes.
 
-A job that waits for others (`io`) needs a slot, and a process has many. A job that computes (`cpu`) needs a core, and so a
-process of its own: a process runs Python on one core at a time, however many slots it has.
+A job that waits for others (`io`) needs a slot but no core: a process has many slots, and a machine as many processes as its
+memory holds. A job that computes (`cpu`) needs a core, and so a process of its own: a process runs Python on one core at a time,
+however many slots it has.
 
 Figures are taken as they are written (0.07 is 7/100) and reckoned as fractions, so that 7.000000000000001 never asks for an
 eighth slot.
@@ -90,9 +91,17 @@ class Machine:
 
     @property
     def processes(self) -> int:
-        """How many it carries: one for each core, as far as the memory reaches."""
-        fit = self.cores if self.ram is None or self.app_memory is None else self.ram // self.app_memory
-        return min(self.cores, fit)
+        """How many are usual on it: one for each core, as far as the memory reaches."""
+        return self.cores if self._fit is None else min(self.cores, self._fit)
+
+    @property
+    def _fit(self) -> int | None:
+        """How many processes the memory holds; None: nobody said."""
+        return None if self.ram is None or self.app_memory is None else self.ram // self.app_memory
+
+    def most(self, kind: Kind) -> int | None:
+        """How many processes for jobs of a kind it carries: those that wait need memory, but no cores. None: any number."""
+        return self._fit if kind == "io" else self.processes
 
     def each(self, kind: Kind) -> int:
         """How many jobs of a kind one process runs at a time."""
@@ -136,7 +145,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Another way to have enough cores: fewer machines, but larger ones."""
+    """Another way to have enough: fewer machines, but larger ones."""
 
     machines: int
     cores: int
@@ -204,7 +213,7 @@ def pace(load: Load, at_once: int) -> Pace:
     """Say how a load goes with so many jobs at a time."""
     can = at_once / _exact(load.seconds)  # jobs a second
     ratio = load.work / at_once if at_once else None
-    longer = max(ratio - 1, Fraction(0)) if ratio is not None else None  # hours that an hour adds
+    longer = Fraction(0) if not load.jobs else None if ratio is None else max(ratio - 1, Fraction(0))  # hours that an hour adds
     day, week = (_waiting(load, can, seconds) for seconds in (DAY, WEEK))
     return Pace(
         at_once=at_once,
@@ -226,16 +235,17 @@ def needed(load: Load, machine: Machine) -> Need:
     """Say what it takes to keep up."""
     slots = math.ceil(load.work)
     processes = _divided(slots, machine.each(load.kind))
-    machines = _divided(processes, machine.processes)
+    most = machine.most(load.kind) or max(processes, 1)
+    machines = _divided(processes, most)
     memory = machine.app_memory
     return Need(
         slots=slots,
         processes=processes,
         machines=machines,
         ram=None if memory is None else memory * processes,
-        ram_each=None if memory is None else memory * min(processes, machine.processes),
+        ram_each=None if memory is None else memory * min(processes, most),
         busy=float(load.work / (processes * machine.each(load.kind))) if processes else 0.0,
-        options=_options(processes, machines, memory),
+        options=_options(load.kind, processes, machines, machine),
         slots_for_hour=_slots_to_drain(load, HOUR),
         slots_for_day=_slots_to_drain(load, DAY),
     )
@@ -257,14 +267,15 @@ def _slots_to_drain(load: Load, seconds: int) -> int:
     return math.ceil((load.jobs + Fraction(load.backlog, seconds)) * _exact(load.seconds))
 
 
-def _options(processes: int, machines: int, memory: int | None) -> tuple[Option, ...]:
+def _options(kind: Kind, processes: int, machines: int, machine: Machine) -> tuple[Option, ...]:
     """Half as many machines, a quarter, and so on down to one."""
     found: list[Option] = []
     while machines > 1:
         machines //= 2
-        cores = _divided(processes, machines)
+        each = _divided(processes, machines)
+        cores = each if kind == "cpu" else machine.cores
         if cores <= MOST_CORES:
-            found.append(Option(machines, cores, None if memory is None else memory * cores))
+            found.append(Option(machines, cores, None if machine.app_memory is None else machine.app_memory * each))
     return tuple(found)
 
 

@@ -42,9 +42,9 @@ __all__ = [
 COLUMNS = [
     Column("id", whole=True),
     Column("state", whole=True),
-    Column("task"),
-    Column("queue", spare=2),
-    Column("lane"),
+    Column("task", names=True),
+    Column("queue", spare=2, names=True),
+    Column("lane", names=True),
     Column("attempt", right=True, whole=True, spare=1),
     Column("due", whole=True),
     Column("payload", wish=20, spare=3),
@@ -52,7 +52,7 @@ COLUMNS = [
 ]
 #: Where all are of one collector, what is in a lane matters more than a name that they share.
 COLLECTED = [
-    {"task": Column("task", spare=1), "attempt": column._replace(spare=2), "payload": Column("payload")}.get(column.name, column)
+    {"task": column._replace(spare=1), "attempt": column._replace(spare=2), "payload": Column("payload")}.get(column.name, column)
     for column in COLUMNS
 ]
 #: A list shows so much of a payload, which may be large, even where nothing else is cut.

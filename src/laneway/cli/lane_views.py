@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 COLUMNS = [
-    Column("lane", wish=16),
-    Column("queue", spare=3),
+    Column("lane", wish=16, names=True),
+    Column("queue", spare=3, names=True),
     Column("size", right=True, whole=True),
     Column("state", whole=True),
     Column("attempts", right=True, whole=True, spare=2),
     Column("due", whole=True),
-    Column("task", spare=1),
+    Column("task", spare=1, names=True),
     Column("last error", wish=20),
 ]
 PAYLOAD_COLUMNS = [Column("state", whole=True), Column("score", whole=True), Column("payload")]

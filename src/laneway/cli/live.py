@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from laneway.cli.show import OUTCOME_COLOURS, clip, clock, duration, short_id, sparkline
+from laneway.cli.show import OUTCOME_COLOURS, clip, clip_name, clock, duration, short_id, sparkline
 from laneway.cli.snapshot import Details, Snapshot
 from laneway.cli.table import STATE_COLOURS
 from laneway.instant import SECOND
@@ -193,8 +193,9 @@ class View:
 
     def _tasks(self, lines: int, width: int) -> Table:
         spare = max(width - 78, 0)
+        wide = 20 + min(spare, 24)
         table = _grid(
-            ("task", 20 + min(spare, 24), "left"),
+            ("task", wide, "left"),
             ("now", 26, "left"),
             *((name, 10, "right") for name in ("done", "retried", "dead")),
         )
@@ -205,7 +206,9 @@ class View:
         for task in names[: _shown(lines, len(names))]:
             progress = next((job.progress for job in self._details.running if job.task == task and job.progress), None)
             numbers = [_number(self._outcomes[task][name], OUTCOME_COLOURS[name]) for name in ("done", "retrying", "dead")]
-            table.add_row(task, _bar(*progress) if progress else Text("●" * min(running[task], 25), "green"), *numbers)
+            table.add_row(
+                _name(task, wide), _bar(*progress) if progress else Text("●" * min(running[task], 25), "green"), *numbers
+            )
         _add_rest(table, lines, len(names), "tasks")
         return table
 
@@ -217,7 +220,7 @@ class View:
         for worker in self._seen.workers[: _shown(lines, len(self._seen.workers))]:
             beat = "" if worker.beat_age is None else f"{duration(worker.beat_age)} ago"
             table.add_row(
-                f"{worker.host or worker.id}:{worker.pid}", Text(worker.phase, PHASE_COLOURS.get(worker.phase, "")),
+                _name(f"{worker.host or worker.id}:{worker.pid}", 24), Text(worker.phase, PHASE_COLOURS.get(worker.phase, "")),
                 f"{worker.busy}/{worker.slots}", f"{worker.rss >> 20}M", Text(beat, DIM),
                 f"  {' '.join(sorted({job.task for job in worker.jobs}))}",
             )  # fmt: skip
@@ -238,22 +241,24 @@ class View:
             pair = Text()
             name, bar = (16, 12) if len(lanes) <= lines else (5, 11)
             for lane in lanes[line : lines * 2 : lines]:
-                pair.append(f"{clip(lane, name)} ").append(clip("▪" * min(waiting[lane], 9), bar), "magenta")
+                pair.append(f"{clip_name(lane, name)} ").append(clip("▪" * min(waiting[lane], 9), bar), "magenta")
             died = Text()
             if line < len(self._details.dead) and self._details.dead[line].errors:
                 job = self._details.dead[line]
-                died.append(f"{job.task}  ").append(f"{job.errors[-1].kind.rpartition('.')[2]}: {job.errors[-1].message}", "red")
+                died.append(f"{_name(job.task, (width - left) // 2)}  ").append(
+                    f"{job.errors[-1].kind.rpartition('.')[2]}: {job.errors[-1].message}", "red"
+                )
             table.add_row(pair, died)
         return table
 
     def _runs(self, lines: int, width: int) -> Table:
-        spare = max(width - 78, 0)
+        wide = 21 + min(max(width - 78, 0), 24)
         table = _grid(
-            ("last runs", 10, "left"), ("", 21 + min(spare, 24), "left"), ("", 10, "left"), ("", 14, "left"), ("", 10, "left"),
+            ("last runs", 10, "left"), ("", wide, "left"), ("", 10, "left"), ("", 14, "left"), ("", 10, "left"),
             ("", 9, "right"),
         )  # fmt: skip
         for run in self._seen.recent[:lines]:
-            table.add_row(*_run_cells(run, 13))
+            table.add_row(*_run_cells(run, wide - 1, 13))
         return table
 
 
@@ -292,8 +297,12 @@ def _queue(queue: QueueInfo, width: int) -> Text:
     paused, lanes = " paused" * queue.paused, " lanes" * queue.collects
     if width - len(paused) - len(lanes) < LEAST_NAME:
         lanes = "" if paused else lanes
-    name = clip(queue.name, width - len(paused) - len(lanes)).rstrip()
+    name = _name(queue.name, width - len(paused) - len(lanes))
     return Text.assemble(name, (lanes, DIM), (paused, "yellow"))
+
+
+def _name(name: str, width: int) -> str:
+    return clip_name(name, width).rstrip()
 
 
 def _number(value: int, colour: str) -> Text:
@@ -306,13 +315,13 @@ def _bar(done: float, total: float) -> Text:
     return Text.assemble(("━" * filled, "green"), ("━" * (20 - filled), "bright_black"), f" {share:4.0%}")
 
 
-def _run_cells(run: Run, lane: int = 40) -> list[Text | str]:
+def _run_cells(run: Run, task: int, lane: int) -> list[Text | str]:
     took = duration((run.finished - run.started) / SECOND) if run.started else "-"
     return [
         Text(clock(run.finished / SECOND), "bright_black"),
-        run.task,
+        _name(run.task, task),
         Text(short_id(run.id), "bright_black"),
-        clip(run.lane or "-", lane).rstrip(),
+        _name(run.lane or "-", lane),
         Text(run.outcome, OUTCOME_COLOURS[run.outcome]),
         took,
     ]
@@ -349,6 +358,9 @@ def print_status(seen: Snapshot) -> None:
     for column in ("last runs", "task", "id", "lane", "outcome"):
         runs.add_column(column, no_wrap=True, overflow="ellipsis")
     runs.add_column("took", justify="right", no_wrap=True)
+    room = max(console.width - 44, 20)  # beside the other columns and what is between them
+    task = max(room - max(len(run.lane or "-") for run in seen.recent), room // 2)
+    task = min(task, max(len(run.task) for run in seen.recent))
     for run in seen.recent:
-        runs.add_row(*_run_cells(run))
+        runs.add_row(*_run_cells(run, task, room - task))
     console.print(runs)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
-from laneway.cli.values import Duration, OneOf
+from laneway.cli.values import Duration, FloatType, IntType, OneOf
 from laneway.settings import read_size
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PER = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 
 
-class Rate(click.ParamType[float]):
+class Rate(FloatType):
     """So many a second: 1000, or 50/m, 20/h, 5/d."""
 
     name = "rate"
@@ -38,7 +38,7 @@ class Rate(click.ParamType[float]):
         return float(found[1]) / PER[found[2] or ""]
 
 
-class Share(click.ParamType[float]):
+class Share(FloatType):
     """A share: 10%, or 0.1."""
 
     name = "share"
@@ -52,7 +52,7 @@ class Share(click.ParamType[float]):
         return share
 
 
-class Size(click.ParamType[int]):
+class Size(IntType):
     """An amount of memory: 400M, 4G, or bytes."""
 
     name = "size"
@@ -105,7 +105,8 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
         click.echo(f"{REQUESTS:,} requests a second are assumed: say how many there are with --rate.", err=True)
     seen: Observed | None = None
     if given["rate"] is None or given["seconds"] is None:
-        seen = _look(app_name, app_option, store)
+        missing = [f"--{name}" for name in ("rate", "seconds") if given[name] is None]
+        seen = _look(app_name, app_option, store, " and ".join(missing))
     answers = _answers(given, seen)
     if as_json:
         echo_json(document(answers, seen))
@@ -113,7 +114,7 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
         click.echo("\n".join(lines(answers, seen, guessed=given["kind"] is None)), color=wants_colour(sys.stdout))
 
 
-def _look(app_name: str | None, app_option: str | None, store: str | None) -> Observed:
+def _look(app_name: str | None, app_option: str | None, store: str | None, missing: str) -> Observed:
     from laneway.cli.plan_live import observed  # noqa: PLC0415 - the help needs none of it
     from laneway.errors import ConfigError  # noqa: PLC0415
 
@@ -123,7 +124,7 @@ def _look(app_name: str | None, app_option: str | None, store: str | None) -> Ob
     except ConfigError as error:
         if "no app found" not in str(error):
             raise
-        raise ConfigError(f"{error}; or give --rate and --seconds: then no app is needed") from None
+        raise ConfigError(f"{error}; or give {missing}: then no app is needed") from None
 
 
 def _answers(given: dict[str, Any], seen: Observed | None) -> Plan:

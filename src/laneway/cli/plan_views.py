@@ -57,10 +57,10 @@ def size(number: float, decimals: int = 2) -> str:
 def hours(number: float) -> str:
     """Return a time in hours, as long as it is one.
 
-    >>> hours(96), hours(936), hours(0.25)
-    ('96 h', '936 h', '15m 00s')
+    >>> hours(96), hours(936), hours(0.25), hours(0)
+    ('96 h', '936 h', '15m 00s', '0 h')
     """
-    return f"{_digits(number)} h" if number >= 1 else duration(number * HOUR)
+    return f"{_digits(number)} h" if number >= 1 or not number else duration(number * HOUR)
 
 
 def _digits(number: float) -> str:
@@ -205,25 +205,33 @@ def _cell(text: str) -> str:
 def _need(answers: Plan) -> list[str]:
     load, machine, need = answers.load, answers.machine, answers.need
     if not need.slots:
-        return ["  Nothing: nothing comes."]
+        return ["  Nothing to keep up with: no job comes." + " What it takes for the backlog is below." * bool(load.backlog)]
     each = "one on each core: they compute" if load.kind == "cpu" else f"of {plural(machine.slots, 'slot')} each"
     told = [
         f"  {'slots':14}{count(need.slots)}: so many jobs run at a time",
         f"  {'processes':14}{count(need.processes)}, {each}",
-        f"  {'machines':14}{count(need.machines)} of {plural(machine.cores, 'core')}{_others(need)}",
+        f"  {'machines':14}{count(need.machines)} of {_machines(load.kind, machine, need)}",
         f"  {'RAM':14}{_ram(need, machine)}",
     ]
-    if machine.processes < machine.cores:
+    if load.kind == "cpu" and machine.processes < machine.cores:
         told.append(f"  The RAM of a machine is enough for {machine.processes} processes: other cores idle.")
+    if load.kind == "io" and need.processes > machine.processes:
+        told.append("  They wait, and need no cores: more slots in a process would take less RAM.")
     if need.busy > 0.8:
         told.append(f"  They would be busy {need.busy * 100:.0f} % of the time: have more, for bursts and failures.")
     return told
 
 
-def _others(need: Need) -> str:
-    if not need.options:
-        return ""
-    return "; or " + ", ".join(f"{option.machines:,} of {option.cores}" for option in need.options[:3])
+def _machines(kind: Kind, machine: Machine, need: Need) -> str:
+    """What a machine has that limits it, and other ways to have enough of it."""
+    if kind == "cpu":
+        ways = [f"{option.machines:,} of {option.cores}" for option in need.options[:3]]
+    else:
+        ways = [f"{option.machines:,} of {size(option.ram_each or 0, 1)}" for option in need.options[:1]]
+    limit = (
+        size(machine.ram, 1) if machine.ram is not None and need.machines > 1 and kind == "io" else plural(machine.cores, "core")
+    )
+    return "; or ".join([limit, ", ".join(ways)]) if ways else limit
 
 
 def _ram(need: Need, machine: Machine) -> str:

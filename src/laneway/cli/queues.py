@@ -59,14 +59,21 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
         counted = Cell("lanes", "bright_black") if queue.collects else Cell("jobs", "", " ")
         rows.append([queue.name, *numbers, counted, paused])
     numbered = [Column(state, right=True, whole=True) for state in STATES]
-    columns = [Column("queue"), *numbered, Column("counts", whole=True, spare=1), Column("paused")]
+    columns = [Column("queue", names=True), *numbered, Column("counts", whole=True, spare=1), Column("paused")]
     print_table(columns, rows, empty="no queues yet: the first enqueue makes one")
 
 
 def _acts(names: tuple[str, ...], app_option: str | None, store: str | None, as_json: bool, paused: bool) -> None:
-    with opened(app_option, store, tasks=True) as app:
+    from laneway.cli.known import queue_names  # noqa: PLC0415 - the help needs none of it
+    from laneway.errors import did_you_mean  # noqa: PLC0415
+
+    with opened(app_option, store, makes=paused, tasks=True) as app:
+        known = queue_names(app)
         for name in names:
             (app.inspect.pause if paused else app.inspect.resume)(name)
+            if name not in known:
+                near = did_you_mean(name, known)
+                click.echo(f'queue "{name}" has had no job yet, and no known task uses it.{near} It is paused now', err=True)
     done = "paused" if paused else "resumed"
     said(f"{done} {', '.join(names)}", [{"name": name, "paused": paused} for name in names], as_json)
 
@@ -76,7 +83,7 @@ def _acts(names: tuple[str, ...], app_option: str | None, store: str | None, as_
 @app_options
 @json_option
 def pause(names: tuple[str, ...], app_option: str | None, store: str | None, as_json: bool) -> None:
-    """Stop claims from queues. What runs goes on, and enqueueing too."""
+    """Stop claims from queues, also before their first job. What runs goes on, and enqueueing too."""
     _acts(names, app_option, store, as_json, paused=True)
 
 

@@ -48,8 +48,8 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
         ])  # fmt: skip
         return
     columns = [
-        Column("task"), Column("schedule"), Column("catch up"), Column("last", whole=True), Column("next", whole=True),
-        Column("paused"),
+        Column("task", names=True), Column("schedule"), Column("catch up"), Column("last", whole=True),
+        Column("next", whole=True), Column("paused"),
     ]  # fmt: skip
     rows: list[list[str | Cell]] = [
         [

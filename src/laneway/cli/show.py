@@ -24,7 +24,7 @@ from laneway.instant import SECOND
 from laneway.logs import log, one_line
 from laneway.outcome import Dead, Each, Outcome, Retrying, Snoozed
 
-__all__ = ["OUTCOME_COLOURS", "JobLines", "clip", "clock", "duration", "short_id", "sparkline", "wants_colour"]
+__all__ = ["OUTCOME_COLOURS", "JobLines", "clip", "clip_name", "clock", "duration", "short_id", "sparkline", "wants_colour"]
 
 OUTCOME_COLOURS = {"done": "green", "retrying": "yellow", "snoozed": "cyan", "dead": "red", "cancelled": "magenta"}
 LEVEL_COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
@@ -70,6 +70,16 @@ def short_id(id_: str) -> str:
 def clip(text: str, width: int) -> str:
     """Return a text in exactly so many columns."""
     return f"{text:{width}}" if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def clip_name(name: str, width: int) -> str:
+    """Return a name in exactly so many columns. It is cut in the middle: long names mostly differ at their end.
+
+    >>> clip_name("shop.orders.send_invoice_reminder", 20), clip_name("mail", 6)
+    ('shop.order…_reminder', 'mail  ')
+    """
+    end = (width - 1) // 2
+    return clip(name, width) if len(name) <= width else f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -126,9 +136,9 @@ class JobLines(logging.Handler):
         seconds = at - self._started.pop(job.token, at)
         parts = (
             click.style(clock(at), dim=True),
-            clip(one_line(job.task), self._task_width),
+            clip_name(one_line(job.task), self._task_width),
             click.style(clip(short_id(one_line(job.id)) if len(job.lanes) < 2 else "-", 8), dim=True),
-            clip(one_line(job.lane or (f"{len(job.lanes)} lanes" if job.lanes else "-")), 12),
+            clip_name(one_line(job.lane or (f"{len(job.lanes)} lanes" if job.lanes else "-")), 12),
             click.style(clip(outcome.name, 9), fg=OUTCOME_COLOURS[outcome.name]),
             f"{duration(seconds):>8}",
         )

@@ -1,7 +1,7 @@
 """Tables: painted on a terminal, plain elsewhere.
 
-On a terminal a table fits the window: a column in which nothing stands is left out, and long cells end in "…". Elsewhere every
-column is there and nothing is cut: programs read it.
+On a terminal a table fits the window: a column in which nothing stands is left out, and long cells are cut, names in the middle
+and texts at the end. Elsewhere every column is there and nothing is cut: programs read it.
 
 Enters: columns and rows.  Leaves: lines on stdout.  Called by: the commands that list something.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import click
 
-from laneway.cli.show import clip, duration, wants_colour
+from laneway.cli.show import clip, clip_name, duration, wants_colour
 
 __all__ = ["STATE_COLOURS", "Cell", "Column", "ago", "aligned", "moment", "print_table"]
 
@@ -44,6 +44,7 @@ class Column(NamedTuple):
     whole: bool = False  #: its cells are never cut: they are copied, or short
     spare: int = 0  #: where a window is too narrow, columns are left out: 1 first
     wish: int = 0  #: rather than to be narrower than this, it wants others to be left out
+    names: bool = False  #: what is cut is cut in the middle
 
 
 class Cell(NamedTuple):
@@ -80,12 +81,10 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
 def _paint(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
     shown = [[_shown(cell) for cell in row] for row in rows]
     widths = _fit(columns, shown, shutil.get_terminal_size().columns)
-    head = [
-        click.style(_placed(column.name, width, column.right), bold=True) for column, width in zip(columns, widths, strict=True)
-    ]
+    head = [click.style(_placed(column.name, width, column), bold=True) for column, width in zip(columns, widths, strict=True)]
     lines = [head]
     for row, texts in zip(rows, shown, strict=True):
-        placed = [_placed(text, width, column.right) for text, width, column in zip(texts, widths, columns, strict=True)]
+        placed = [_placed(text, width, column) for text, width, column in zip(texts, widths, columns, strict=True)]
         lines.append([_coloured(text, cell) for text, cell in zip(placed, row, strict=True)])
     used = [number for number, width in enumerate(widths) if width]
     colour = wants_colour(sys.stdout)
@@ -114,8 +113,10 @@ def _total(widths: Sequence[int]) -> int:
     return sum(used) + 2 * (len(used) - 1)
 
 
-def _placed(text: str, width: int, right: bool) -> str:
-    return clip(text, width) if not right or len(text) > width else text.rjust(width)
+def _placed(text: str, width: int, column: Column) -> str:
+    if column.right and len(text) <= width:
+        return text.rjust(width)
+    return (clip_name if column.names else clip)(text, width)
 
 
 def _coloured(text: str, cell: str | Cell) -> str:

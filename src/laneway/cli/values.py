@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from laneway.errors import did_you_mean
 from laneway.settings import SETTINGS, Settings, read_duration
 
-__all__ = ["Duration", "Moment", "OneOf", "chosen_settings", "setting_option", "when"]
+__all__ = ["Duration", "FloatType", "IntType", "Moment", "OneOf", "chosen_settings", "setting_option", "when"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Click's types are generic only since 8.2 and 8.4; type checkers see the latest.
+if TYPE_CHECKING:
+    FloatType = click.ParamType[float]
+    IntType = click.ParamType[int]
+    MomentType = click.ParamType[datetime]
+    Choice = click.Choice[str]
+else:
+    FloatType = IntType = MomentType = click.ParamType
+    Choice = click.Choice
 
-class Duration(click.ParamType[float]):
+
+class Duration(FloatType):
     """A duration: 30, 30s, 5m, 2h, 1d."""
 
     name = "duration"
@@ -29,7 +39,7 @@ class Duration(click.ParamType[float]):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
-class Moment(click.ParamType[datetime]):
+class Moment(MomentType):
     """A moment: 2026-12-24T18:00+01:00. Without an offset it is in this machine's time zone."""
 
     name = "moment"
@@ -44,7 +54,7 @@ class Moment(click.ParamType[datetime]):
             self.fail(f"{value!r}: use a date and a time, such as 2026-12-24T18:00 or 2026-12-24T18:00+01:00", param, ctx)
 
 
-class OneOf(click.Choice[str]):
+class OneOf(Choice):
     """A choice that knows what a mistyped word may have meant."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:

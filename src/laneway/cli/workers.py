@@ -65,7 +65,7 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
         return
     columns = [
         Column("id", whole=True),
-        Column("host"),
+        Column("host", names=True),
         Column("pid", right=True, whole=True),
         Column("phase", whole=True),
         Column("busy", right=True, whole=True),

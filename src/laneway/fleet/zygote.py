@@ -101,6 +101,8 @@ def _settle_down(app: App) -> None:
         declared.prepare()
     if any(task.is_async for task in app.declared.values()):
         import asyncio  # noqa: PLC0415, F401 # pyright: ignore[reportUnusedImport] - for the children
+    if "laneway.pool.floor" in sys.modules:
+        sys.modules["laneway.pool.floor"].rest()  # the threads of an idle pool start again in each worker
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
             log.warning(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import inspect
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from concurrent.futures import Executor, Future, InvalidStateError
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
-from laneway.errors import BadOption, ConfigError, QueueFull, did_you_mean
+from laneway.errors import BadArguments, BadOption, ConfigError, QueueFull, did_you_mean
 from laneway.pool.dispatch import Dispatch, Shared
 from laneway.pool.floor import Floor, WorkerStats
 from laneway.pool.job import Job
@@ -56,6 +57,7 @@ class Using(Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Let a worker call `fn(*args, **kwargs)`: every keyword is the function's own. Waits for room, if there is none."""
+        _refuse_async(fn)
         job = Job(self._floor, self._topic, fn, args, kwargs)
         if not self._floor.enter(job, stay=self._block):
             self._wait_outside(job)
@@ -97,6 +99,7 @@ class Using(Executor):
         """Await until there is room; return a future to await the result."""
         import asyncio  # noqa: PLC0415 - a program without coroutines never loads it
 
+        _refuse_async(fn)
         job: Job[T] = Job(self._floor, self._topic, _in_context, (contextvars.copy_context(), fn, args, kwargs), {})
         if not self._floor.enter(job, stay=self._block):
             await self._await_outside(job)
@@ -253,6 +256,25 @@ def _checked(options: Options) -> Options:
     if not isinstance(topic, str | None):
         raise BadOption(f"topic is a name, not {topic!r}")
     return options
+
+
+def _refuse_async(fn: object) -> None:
+    """Refuse what would leave a coroutine that nobody awaits. It is asked for every job: plain functions are told quickly."""
+    code = getattr(fn, "__code__", None)
+    if code is not None:
+        is_async = bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
+    else:
+        is_async = inspect.iscoroutine(fn) or _is_async(fn) or (callable(fn) and _is_async(type(fn).__call__))
+    if is_async:
+        name = getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
+        raise BadArguments(
+            f"{name} is async, and a pool's threads call plain functions: await it where your event loop runs, or give it a loop "
+            f"of its own in a thread: pool.submit(asyncio.run, {name}(...))"
+        )
+
+
+def _is_async(fn: object) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -6,6 +6,7 @@ none, jobs stand outside, first come, first served; whoever ends a job lets the 
 
 The threads know the floor and not the pool: a pool that nobody refers to any more is closed, its jobs are run, its threads end.
 So they do before the interpreter ends. In a forked child, which has no threads and none of its parent's jobs, a pool starts anew.
+Before a fork the threads of an idle pool end, since a fork beside threads may deadlock; the next job starts them again.
 
 Enters: jobs.  Leaves: their results, into their futures.  Called by: `executor`.
 """
@@ -28,7 +29,7 @@ from laneway.pool.dispatch import Dispatch
 from laneway.pool.job import Job
 from laneway.pool.line import Line
 
-__all__ = ["Floor", "Gate", "Row", "WorkerStats"]
+__all__ = ["Floor", "Gate", "Row", "WorkerStats", "rest"]
 
 log = logging.getLogger("laneway")
 
@@ -258,6 +259,28 @@ class Floor:
 
     # -- coming to an end ------------------------------------------------------------------------------------
 
+    def rest(self, deadline: float) -> list[threading.Thread]:
+        """Let the threads of idle lines end, until others are needed; return those that end.
+
+        A thread that has just run its last job gets until the deadline to fall asleep.
+        """
+        if self.is_ours(threading.current_thread()):
+            return []  # its own job forks
+        while any(row.active and not row.load for row in self._rows) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if not self._lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+            return []
+        ending: list[threading.Thread] = []
+        try:
+            for number, row in enumerate(self._rows):
+                if row.threads and not row.load and not row.active:
+                    self._rows[number] = Row(row.workers, row.gate)
+                    row.close()
+                    ending += row.threads
+        finally:
+            self._lock.release()
+        return ending
+
     def close(self) -> None:
         """Take nothing more. What has been taken is run, then the threads end."""
         with self._lock:
@@ -327,6 +350,16 @@ def _crashed(error: BaseException) -> None:
 
 _floors: weakref.WeakSet[Floor] = weakref.WeakSet()
 
+#: A fork waits so long (seconds) for idle threads to end.
+REST = 0.05
+
+
+def rest() -> None:
+    """End the threads of idle pools: what forks then has none of them. What runs is not waited for."""
+    deadline = time.monotonic() + REST
+    for thread in [thread for floor in list(_floors) for thread in floor.rest(deadline)]:
+        thread.join(max(deadline - time.monotonic(), 0))
+
 
 def _at_exit() -> None:
     for floor in list(_floors):
@@ -343,4 +376,4 @@ def _after_fork() -> None:
 # Before the interpreter waits for its threads, as the standard library's own pools do it; Python has no public name for that yet.
 getattr(threading, "_register_atexit", atexit.register)(_at_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=rest, after_in_child=_after_fork)

@@ -368,7 +368,10 @@ class Inspect(Protocol):
         ...
 
     def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
-        """Stop or resume claims from a queue; one that has never had a job must be among the declared ones."""
+        """Stop or resume claims from a queue. It may be stopped before its first job.
+
+        To resume one that was neither stopped nor ever had a job raises `UnknownQueue`, unless it is among the declared ones.
+        """
         ...
 
     def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:

@@ -91,7 +91,7 @@ class Acting(Looking):
     def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
         """Stop or resume claims from a queue."""
         known = {*self._store.queues.read(), *declared}
-        if queue not in known:
+        if not paused and queue not in known:
             raise UnknownQueue(f'no queue "{queue}" is in {self._store}.{did_you_mean(queue, known)}', queue=queue)
         number = self._store.queues.number(queue)
         with self._store.turn() as turn:

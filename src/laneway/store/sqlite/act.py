@@ -104,7 +104,7 @@ class Acting:
         """Stop or resume claims from a queue."""
         with self._store.turn() as turn:
             known = {*turn.queues, *declared}
-            if queue not in known:
+            if not paused and queue not in known:
                 raise UnknownQueue(f'no queue "{queue}" is in {self._store.database}.{did_you_mean(queue, known)}', queue=queue)
             entry = turn.queue(queue)
             if entry.paused != paused:

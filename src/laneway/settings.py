@@ -316,10 +316,9 @@ def _read(setting: Setting, value: object, where: str) -> Any:
 
 
 def _shown(setting: Setting, text: str) -> str:
-    may_be_secret = setting.read is _secret or (
-        setting.name == "url" and any(map(str.isalnum, text))
-    )  # a URL may have a password in it
-    return "…" if may_be_secret else text
+    if setting.read is _secret or (setting.name == "url" and any(map(str.isalnum, text))):  # a URL may have a password in it
+        return "…"
+    return text
 
 
 def _written(value: object) -> str:

@@ -246,7 +246,7 @@ def test_a_table_is_fitted_to_its_window() -> None:
     assert fit(columns, rows, 100) == [20, 1, 60, 0]
     assert fit(columns, rows, 60) == [20, 1, 35, 0]
     assert fit(columns, rows, 33) == [20, 0, 11, 0]
-    assert aligned(["a", "b"], [["1", ""], ["22", "x\ny"]], [True, False]) == [" a  b", " 1  -", "22  x y"]
+    assert aligned(["a", "b"], [["1", ""], ["22", "x\ny"]], [True, False]) == [" a  b", " 1  -", r"22  x\ny"]
 
 
 # -- completion --------------------------------------------------------------------------------------------------

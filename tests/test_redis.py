@@ -14,9 +14,11 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -635,6 +637,19 @@ def test_over_tls(own_server: Callable[..., redisbench.Server], tmp_path: Path) 
     stranger = RedisStore(f"rediss://127.0.0.1:{port}/0")
     with pytest.raises(StoreUnavailable, match="certificate"):
         stranger.push([job()])
+
+    # A client's key may be encrypted.
+    locked = tmp_path / "locked.pem"
+    command = ["openssl", "rsa", "-aes256", "-in", str(key), "-out", str(locked), "-passout", "pass:s3cr&t"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    plain.ask("CONFIG", "SET", "tls-ca-cert-file", str(cert))
+    plain.ask("CONFIG", "SET", "tls-auth-clients", "yes")
+    url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={cert}&ssl_certfile={cert}&ssl_keyfile={locked}&ssl_keyfile_password="
+    with closing(App(f"{url}s3cr%26t")) as app:
+        assert app.inspect.counts()["ready"] == 1
+    with closing(App(f"{url}wr0ng")) as app, pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
+        app.inspect.counts()
+    assert "wr0ng" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,38 @@ def test_an_outsider_sees_nothing_and_changes_nothing(app: App, outsider: str) -
     assert shop.snapshot() == before
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CDN-Loop", "CF-Connecting-IP", "CF-Connecting-IPv6", "CF-IPCountry", "CF-Ray", "Client-IP", "DO-Connecting-IP",
+        "Fastly-Client-IP", "Fly-Client-IP", "Forwarded", "Incap-Client-IP", "Max-Forwards", "Proxy-Client-IP", "Remote-Addr",
+        "Surrogate-Capability", "Tailscale-User-Login", "True-Client-IP", "Via", "WL-Proxy-Client-IP", "X-Amz-Cf-Id",
+        "X-Amzn-Trace-Id", "X-Appengine-User-IP", "X-ARR-LOG-ID", "X-Azure-ClientIP", "X-Azure-FDID", "X-Azure-SocketIP",
+        "X-Client-IP", "X-Cloud-Trace-Context", "X-Cluster-Client-IP", "X-Envoy-External-Address", "X-Forwarded",
+        "X-Forwarded-Client-Cert", "X-Forwarded-For", "X_Forwarded_For", "X-Forwarded-Prefix", "X-Forwarded-Proto",
+        "X-Nf-Client-Connection-IP", "X-Original-Forwarded-For", "X-Original-Host", "X-Original-URL", "X-Originating-IP",
+        "X-ProxyUser-IP", "X-Real-IP", "X-Remote-Addr", "X-Remote-IP", "X-Rewrite-URL", "X-Scheme", "X-Sucuri-ClientIP",
+        "X-Varnish", "X-Vercel-Forwarded-For",
+    ],
+)  # fmt: skip
+def test_a_header_that_proxies_add_is_enough_to_close(app: App, name: str) -> None:
+    with visiting(app) as client:
+        answer = client.ask("GET", "/api/v1/counts", headers={name: "127.0.0.1"})
+    assert (answer.status_code, "through a proxy" in answer.text) == (403, True)
+
+
+def test_what_browsers_and_programs_send_is_no_trace_of_a_proxy(app: App) -> None:
+    sent = {
+        "accept": "*/*", "accept-encoding": "gzip", "accept-language": "en", "cache-control": "no-cache", "connection": "close",
+        "cookie": "a=b", "dnt": "1", "if-none-match": '"x"', "last-event-id": "7", "origin": HERE, "pragma": "no-cache",
+        "priority": "u=0", "referer": HERE, "sec-ch-ua-platform": "Linux", "sec-fetch-site": "same-origin", "sec-gpc": "1",
+        "te": "trailers", "traceparent": "00-1-1-01", "upgrade-insecure-requests": "1", "user-agent": "Mozilla/5.0",
+        "x-csrf-token": "x", "x-request-id": "1", "x-requested-with": "XMLHttpRequest",
+    }  # fmt: skip
+    with visiting(app) as client:
+        assert client.ask("GET", "/api/v1/counts", headers=sent).status_code == 200
+
+
 @pytest.mark.parametrize("base", ["http://localhost", "http://127.0.0.1:8080", "http://[::1]:8080", "http://LOCALHOST:1"])
 def test_this_machine_is_let_in(app: App, base: str) -> None:
     with asking(dashboard(app), base=base, client=("::ffff:127.0.0.1", 5)) as client:

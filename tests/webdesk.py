@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import uvicorn
 
 from laneway import App, Retry, Worker
 from laneway.store.contract import WorkerInfo
-from laneway.web import dashboard
+from laneway.web import dashboard, server
 from laneway.web.app import ENDPOINTS
 from laneway.web.endpoint import Endpoint
 
@@ -172,8 +171,7 @@ class Server:
     def __init__(self, site: Any) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        config = uvicorn.Config(site, log_config=None, lifespan="off", access_log=False, timeout_graceful_shutdown=2)
-        self._server = uvicorn.Server(config)
+        self._server = server.Server(site, lambda: None)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listening]}, daemon=True)
         self._thread.start()
 
@@ -185,8 +183,8 @@ class Server:
 
 @contextlib.contextmanager
 def serving(site: Any) -> Iterator[str]:
-    server = Server(site)
+    made = Server(site)
     try:
-        yield server.url
+        yield made.url
     finally:
-        server.close()
+        made.close()

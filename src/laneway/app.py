@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from laneway.codec import Codec
 from laneway.collector import AnyCollector, Collector, KeyedCollector, is_collector
-from laneway.config import check_written_url, choose_url
+from laneway.config import check_written_url, choose_url, safe_url
 from laneway.declared import Declared
 from laneway.enqueue import Desk, Draft
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
@@ -331,7 +331,7 @@ class App:
         return call
 
     def __repr__(self) -> str:
-        return f"<App {self.url}>"
+        return f"<App {safe_url(self.url)}>"
 
 
 class _Declare:

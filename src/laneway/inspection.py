@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownWorker, did_you_mean
 from laneway.explain import Around, explain
-from laneway.instant import When, as_datetime, parse_when
+from laneway.instant import FAR, SECOND, When, as_datetime, parse_when
 from laneway.job import STATES, State, check_queue
 from laneway.lanes import LaneInspection
 from laneway.store.inspect import Counts, Filter, JobInfo, Page, QueueInfo, WorkerStatus
@@ -191,6 +191,8 @@ class Inspection(LaneInspection):
         for name, task in sorted(self._declared().items()):
             if is_task(task) and task.schedule is not None:
                 last = found.last.get(name)
+                if last is not None and not 0 <= last <= found.now + FAR * SECOND:
+                    last = None  # no slot that a worker wrote
                 listed.append(
                     ScheduleInfo(
                         task=name, schedule=str(task.schedule), catch_up=task.catch_up, paused=name in found.paused,

@@ -16,6 +16,11 @@ SECOND = 1_000_000
 #: Nobody means to wait longer than this; who writes it has mixed up seconds, milliseconds and time stamps.
 FAR = 10 * 366 * 24 * 3600
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_DAY = 24 * 3600 * SECOND
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) + 2 * _DAY
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) - 2 * _DAY
+
 #: What `run_after=` takes: seconds from now, or a moment.
 When = float | timedelta | datetime
 
@@ -31,8 +36,8 @@ def micros(seconds: float) -> int:
 
 
 def as_datetime(instant: int) -> datetime:
-    """Return an instant of the store as an aware datetime."""
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=instant)
+    """Return an instant of the store as an aware datetime; the nearest one that the calendar has in every time zone."""
+    return _EPOCH + timedelta(microseconds=min(max(instant, _FIRST), _LAST))
 
 
 def parse_when(when: object) -> tuple[int, int]:

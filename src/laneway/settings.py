@@ -13,7 +13,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -246,7 +246,7 @@ SETTINGS = {
 class Found:
     """A setting's value and where it comes from."""
 
-    value: Any
+    value: Any = field(repr=False)  #: it may be a secret, or a URL with one
     source: str  #: the flag, "code", the environment's name, the file and key, or "default"
 
 
@@ -316,7 +316,9 @@ def _read(setting: Setting, value: object, where: str) -> Any:
 
 
 def _shown(setting: Setting, text: str) -> str:
-    return "…" if setting.read is _secret else text
+    if setting.read is _secret or (setting.name == "url" and any(map(str.isalnum, text))):  # a URL may have a password in it
+        return "…"
+    return text
 
 
 def _written(value: object) -> str:

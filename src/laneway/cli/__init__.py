@@ -77,7 +77,9 @@ class Commands(Group):
 
 
 def _complain(message: str, code: int) -> int:
-    click.echo(f"laneway: {' '.join(message.split())}", err=True)
+    from laneway.config import mask_urls  # noqa: PLC0415 - the help needs none of it
+
+    click.echo(f"laneway: {mask_urls(' '.join(message.split()))}", err=True)
     return code
 
 
@@ -92,6 +94,26 @@ def laneway(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+def _hide_passwords(words: list[str]) -> None:
+    """Give this process a title without the secrets of its command line, which everybody on the machine can read in `ps`."""
+    if not any(word.startswith("--store") or "://" in word for word in words):
+        return
+    from laneway.config import mask_urls, safe_url  # noqa: PLC0415 - the help needs none of it
+
+    shown = [mask_urls(word) for word in words]
+    for place, word in enumerate(words[1:], 1):
+        flag, equals, value = word.partition("=")
+        if words[place - 1] == "--store":
+            shown[place] = safe_url(word)
+        elif flag == "--store":
+            shown[place] = f"{flag}{equals}{safe_url(value)}"
+    if shown != words:
+        from setproctitle import setproctitle  # noqa: PLC0415 - few commands have something to hide
+
+        setproctitle(" ".join(["laneway", *shown[1:]]))
+
+
 def main() -> None:
     """Run the command line; never returns."""
+    _hide_passwords(sys.argv)
     laneway(prog_name="laneway")

@@ -8,6 +8,7 @@ Enters: options.  Leaves: an open `App`.  Called by: every command.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -38,6 +39,9 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: What JSON may have in it as it is, and a terminal obeys or cannot show.
+_OBEYED = re.compile("[\\x7f-\\x9f\\ud800-\\udfff]")
 
 
 class _Examples(click.Command):
@@ -147,7 +151,8 @@ def echo_json(document: object) -> None:
     """Print a document."""
     import json  # noqa: PLC0415 - the help needs none of it
 
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    click.echo(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def said(text: str, document: object, as_json: bool) -> None:

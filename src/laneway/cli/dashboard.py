@@ -15,16 +15,13 @@ import click
 from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from laneway.app import App
+    from laneway.web.server import Server
 
 __all__ = ["beside", "dashboard"]
 
 #: Here nobody but this machine gets in.
 LOOPBACK = "127.0.0.1"
-#: Whoever still gets an answer when the server ends may get it for so long, seconds. Live streams end within one.
-GRACE = 3
 
 
 @click.command(
@@ -76,6 +73,7 @@ def beside(app: App) -> Generator[str]:
     The server's thread hears no signals. It has ended when this has, unless a second Ctrl-C wants it all to end at once.
     """
     from laneway.web import dashboard as make  # noqa: PLC0415 - only who has the extra can
+    from laneway.web.server import GRACE  # noqa: PLC0415
 
     site = make(app)
     server = _server(site)
@@ -146,19 +144,7 @@ def _start_logging() -> None:
         log.setLevel(logging.INFO)
 
 
-def _server(site: Any) -> uvicorn.Server:
-    """Return what serves until a signal, and then lets those go who listen to the live stream."""
-    import uvicorn  # noqa: PLC0415 - the help needs none of it
+def _server(site: Any) -> Server:
+    from laneway.web.server import Server  # noqa: PLC0415 - the help needs none of it
 
-    class Server(uvicorn.Server):
-        def handle_exit(self, sig: int, frame: object) -> None:  # noqa: ARG002 - as uvicorn calls it
-            self.force_exit = self.should_exit
-            self.should_exit = True
-            site.state.laneway.live.close()
-
-    # What a proxy says about a client is no proof: nobody is let in for an address it names.
-    config = uvicorn.Config(
-        site, log_config=None, access_log=False, proxy_headers=False, server_header=False, lifespan="off",
-        timeout_graceful_shutdown=GRACE,
-    )  # fmt: skip
-    return Server(config)
+    return Server(site, site.state.laneway.live.close)

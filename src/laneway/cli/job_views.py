@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import plural
-from laneway.cli.show import clip, duration
+from laneway.cli.show import clip, duration, visible
 from laneway.cli.table import STATE_COLOURS, Cell, Column, ago, moment
 
 if TYPE_CHECKING:
@@ -170,14 +170,14 @@ def summary(error: ErrorInfo) -> str:
 
 def page(job: JobInfo, reasons: Sequence[str]) -> list[str]:
     """Return everything about a job as lines."""
-    lines = [title(job.task, job.id, job.state), *(f"  {reason}" for reason in reasons), ""]
+    lines = [title(job.task, job.id, job.state), *(f"  {visible(reason)}" for reason in reasons), ""]
     lines += facts(_about(job))
     if job.errors:
         lines += ["", head("errors, the newest first")]
         for error in reversed(job.errors):
             lines += error_lines(error)
     if job.log:
-        lines += ["", head("log"), *(f"  {line}" for line in job.log)]
+        lines += ["", head("log"), *(f"  {visible(line)}" for line in job.log)]
     return lines
 
 
@@ -190,6 +190,16 @@ def run_page(run: Run, result: str | None) -> list[str]:
         ("took", took), ("result", result or ""),
     ]  # fmt: skip
     return [title(run.task, run.id, run.outcome), "  it has left the store; this is its last run", "", *facts(known)]
+
+
+def result_of(value: bytes) -> Any:
+    """Return a kept result, or words that say that it cannot be read."""
+    import json  # noqa: PLC0415 - the help needs none of it
+
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return "(unreadable)"
 
 
 def run_document(run: Run) -> dict[str, Any]:
@@ -231,12 +241,12 @@ def _about(job: JobInfo) -> list[tuple[str, str]]:
 
 def facts(pairs: Sequence[tuple[str, str]]) -> list[str]:
     """Return names and values as lines, those that have one."""
-    return [f"  {click.style(clip(name, 10), dim=True)}  {value}" for name, value in pairs if value]
+    return [f"  {click.style(clip(name, 10), dim=True)}  {visible(value)}" for name, value in pairs if value]
 
 
 def title(name: str, of: str, state: str) -> str:
     """Return the first line of a page."""
-    return f"{click.style(name, bold=True)}  {of}  {click.style(state, fg=STATE_COLOURS.get(state))}"
+    return f"{click.style(visible(name), bold=True)}  {visible(of)}  {click.style(visible(state), fg=STATE_COLOURS.get(state))}"
 
 
 def head(text: str) -> str:
@@ -259,6 +269,6 @@ def error_lines(error: ErrorInfo) -> list[str]:
     from laneway.instant import as_datetime  # noqa: PLC0415 - the help needs none of it
 
     at = f", {time_text(as_datetime(error.at))}" if error.at else ""
-    said = click.style(f"{error.kind}: {error.message}", fg="red")
-    trace = textwrap.indent(error.traceback.rstrip(), "    ").splitlines()
-    return [f"  attempt {error.attempt}{at}", *(f"  {line}" for line in said.splitlines()), *trace]
+    said = visible(f"{error.kind}: {error.message}", keep="\n\t")
+    trace = textwrap.indent(visible(error.traceback.rstrip(), keep="\n\t"), "    ").splitlines()
+    return [f"  attempt {error.attempt}{at}", *(f"  {click.style(line, fg='red')}" for line in said.splitlines()), *trace]

@@ -87,10 +87,8 @@ def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> 
             value = app.store_inspect.result(run.id).value
             document = job_views.run_document(run)
             if value is not None:
-                import json  # noqa: PLC0415
-
-                document["result"] = json.loads(value)
-            lines = job_views.run_page(run, None if value is None else value.decode())
+                document["result"] = job_views.result_of(value)
+            lines = job_views.run_page(run, None if value is None else value.decode(errors="replace"))
         else:
             raise unknown_job(app, id_)
     if as_json:
@@ -106,6 +104,7 @@ def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> 
 def explain(id_: str, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Say why a job is where it is."""
     from laneway.cli.known import find_job, unknown_job  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.show import visible  # noqa: PLC0415
     from laneway.errors import UnknownJob  # noqa: PLC0415
 
     with opened(app_option, store) as app:
@@ -117,7 +116,7 @@ def explain(id_: str, app_option: str | None, store: str | None, as_json: bool) 
     if as_json:
         echo_json({"id": found.id, "state": found.state, "reasons": found.reasons})
     else:
-        click.echo("\n".join([f"{found.id} is {found.state}:", *(f"  {reason}" for reason in found.reasons)]))
+        click.echo("\n".join([f"{visible(found.id)} is {found.state}:", *(f"  {visible(reason)}" for reason in found.reasons)]))
 
 
 for action in ACTIONS:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import click
 
-from laneway.cli.show import clip, clip_name, duration, wants_colour
+from laneway.cli.show import clip, clip_name, duration, visible, wants_colour
 
 __all__ = ["STATE_COLOURS", "Cell", "Column", "ago", "aligned", "moment", "print_table"]
 
@@ -68,7 +68,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]],
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Align columns; a cell is never empty, so that words can be counted."""
-    whole = [list(head), *([" ".join(cell.split()) or "-" for cell in row] for row in rows)]
+    whole = [list(head), *([_one_line(cell) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in whole) for column in range(len(head))]
     return [
         "  ".join(
@@ -126,7 +126,11 @@ def _coloured(text: str, cell: str | Cell) -> str:
 
 def _shown(cell: str | Cell) -> str:
     text = (cell.short or cell.text) if isinstance(cell, Cell) else cell
-    return " ".join(text.split())
+    return _one_line(text)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(visible(text.strip()).split())
 
 
 # -- times -------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def open_store(
         from laneway.store.redis import RedisInspect, RedisStore  # noqa: PLC0415 - only who uses it loads it
 
         redis = RedisStore(
-            _without(url, OUR_REDIS), connections=connections or int(parsed.options.get("connections", 5)), timeout=timeout,
+            _for_driver(url), connections=connections or int(parsed.options.get("connections", 5)), timeout=timeout,
             enqueue_timeout=enqueue_timeout, dead_days=dead_days, dead_max=dead_max, dead_after=dead_after,
         )  # fmt: skip
         return redis, RedisInspect(redis)
@@ -88,8 +88,9 @@ def version_of(url: str) -> int:
     return VERSION
 
 
-def _without(url: str, names: tuple[str, ...]) -> str:
-    """Return a URL without some of its options."""
+def _for_driver(url: str) -> str:
+    """Return a Redis URL as its driver reads it: without our options, and with its name for the password of a key."""
     address, _, query = url.partition("?")
-    options = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in names]
-    return f"{address}?{urlencode(options)}" if options else address
+    options = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in OUR_REDIS]
+    named = [("ssl_password" if name == "ssl_keyfile_password" else name, value) for name, value in options]
+    return f"{address}?{urlencode(named)}" if named else address

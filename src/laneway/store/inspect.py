@@ -38,6 +38,7 @@ __all__ = [
     "RunningJob",
     "StoredResult",
     "WorkerStatus",
+    "read_runs",
 ]
 
 #: Jobs by state: scheduled, ready, retrying, blocked, running, dead.
@@ -99,7 +100,7 @@ class Run(Struct, frozen=True, array_like=True, gc=False):
     enqueued: int  #: microseconds, as the other two
     started: int  #: 0: it never ran
     finished: int
-    outcome: str  #: done, retrying, dead, cancelled
+    outcome: str  #: done, retrying, dead, cancelled; unreadable: somebody else wrote into the store
 
     @property
     def enqueued_at(self) -> datetime:
@@ -115,6 +116,17 @@ class Run(Struct, frozen=True, array_like=True, gc=False):
     def finished_at(self) -> datetime:
         """When it ended."""
         return as_datetime(self.finished)
+
+
+_runs = msgspec.json.Decoder(list[Run])
+
+
+def read_runs(listed: bytes) -> list[Run]:
+    """Return finished runs, the oldest first. They are kept in portions: one that cannot be read is shown as a single run."""
+    try:
+        return _runs.decode(b"[" + listed + b"]")
+    except (ValueError, RecursionError):
+        return [Run("(unreadable)", "(unreadable)", "", None, 0, 0, 0, "unreadable")]
 
 
 class LaneInfo(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ def read_worker(id_: str, info: bytes | None) -> WorkerInfo:
     try:
         return WorkerInfo(id_) if info is None else msgspec.structs.replace(_info.decode(info), id=id_)
     except (ValueError, RecursionError):  # a ValueError: malformed, of another shape, or no UTF-8
-        return WorkerInfo(id_)
+        return WorkerInfo(id_, phase="unreadable")
 
 
 def status(worker: WorkerInfo, at: int | None, held: list[Held], now: int) -> WorkerStatus:

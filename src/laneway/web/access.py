@@ -25,6 +25,7 @@ import hmac
 import inspect
 import ipaddress
 import logging
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -46,8 +47,19 @@ Auth = Callable[[Request], May | Awaitable[May | None] | None]
 
 log = logging.getLogger("laneway.web")
 
-#: What proxies add.
-FORWARDED = ("forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip")
+#: Names of headers that proxies, balancers and content networks add: a client's address under whatever name, and what is theirs
+#: alone. Neither browsers nor programs that ask directly send them.
+PROXIES = re.compile(
+    r"""
+    .*forwarded.* | .*(?:^|-|client|socket|remote|real|user)ip | .*(?:client|remote|external)-?addr(?:ess)?
+    | via | cdn-loop | x-cdn | x-varnish | surrogate-capability | max-forwards | x-scheme | x-host | x-amzn-trace-id
+    | x-cloud-trace-context | remote-user
+    | (?:akamai|cf|cdn|do|fastly|fly|incap|proxy|ssl-client|tailscale|true-client|wl-proxy)-.+
+    | x-(?:akamai|amz-cf|appengine|appgw|arr|auth-request|azure|cluster|envoy|goog|haproxy|kong|nf|original|proxy|proxyuser|remote
+        |rewrite|ssl|sucuri|traefik|vercel)-.+
+    """,
+    re.VERBOSE,
+)
 #: What only browsers send.
 BROWSER = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest")
 #: How long a page may be open before its token has to be read again, seconds.
@@ -195,7 +207,7 @@ def _not_from_here(request: HTTPConnection) -> str | None:
     client = request.client
     if client is None or not is_loopback(client.host):
         return "the request comes from another machine"
-    trace = next((name for name in request.headers if name in FORWARDED or name.startswith("x-forwarded")), None)
+    trace = next((name for name in request.headers if PROXIES.fullmatch(name.lower().replace("_", "-"))), None)
     if trace is not None or request.scope.get("http_version") == "1.0":  # as nginx asks, unless it is told otherwise
         return f"the request comes through a proxy ({trace or 'HTTP/1.0'})"
     hosts = request.headers.getlist("host")

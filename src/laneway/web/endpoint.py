@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from laneway.errors import LanewayError
@@ -79,7 +79,10 @@ async def _acted(site: Site, endpoint: Endpoint, caller: Caller, request: Reques
     given: dict[str, Any] = {}
     try:
         site.access.check_action(request, caller)
-        given = await _body(request)
+        try:
+            given = await _body(request)
+        except ClientDisconnect:  # nothing was asked for, and nobody reads an answer
+            return refuse(Refused(400, "hung_up", "the client hung up before it had sent the whole body"))
         response = await _answered(site, endpoint, caller, request.scope, given)
     except Refused as refused:
         response = refuse(refused)

@@ -45,4 +45,6 @@ class Queues:
     def learn(self, answer: Sequence[Any]) -> None:
         """Take note of the registry. What cannot be a queue is passed over."""
         pairs = zip(answer[::2], answer[1::2], strict=True)
-        self.numbers = {name.decode(errors="replace"): int(number) for name, number in pairs if number.isdigit()}
+        self.numbers = {
+            name.decode(errors="replace"): int(number) for name, number in pairs if number.isdigit() and len(number) < 5
+        }

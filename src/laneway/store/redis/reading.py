@@ -5,6 +5,7 @@ Enters: answers of the server.  Leaves: `JobInfo`, `QueueInfo`, `Run`.  Called b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,21 +16,31 @@ from laneway.instant import SECOND, as_datetime
 from laneway.job import STATES, State
 from laneway.outcome import ErrorInfo, Notes
 from laneway.store.failures import read_errors
-from laneway.store.inspect import JobInfo, QueueInfo, Run
+from laneway.store.inspect import JobInfo, QueueInfo, Run, read_runs
 from laneway.store.redis.record import NO_END, RAN, Record, read, read_payload
 from laneway.store.workers import Held
 
-__all__ = ["held_job", "job_info", "number", "queue_info", "record_of", "runs_of"]
+__all__ = ["held_job", "instant", "job_info", "number", "queue_info", "record_of", "runs_of"]
 
 #: What look.lua says of those that are no lane of a collector.
 NO_LANE, DEAD_PAYLOAD = -1, -2
+FARTHEST = float(1 << 62)
 
 _notes = msgspec.json.Decoder(Notes)
-_runs = msgspec.json.Decoder(list[Run])
 
 
 def number(raw: bytes | None) -> int:
-    return int(raw) if raw is not None and raw.lstrip(b"-").isdigit() else 0
+    """Return a whole number; what is none, or larger than the server counts, is 0."""
+    return int(raw) if raw is not None and len(raw) < 20 and raw.removeprefix(b"-").isdigit() else 0
+
+
+def instant(raw: bytes | None) -> int:
+    """Return a score as microseconds. One that is no time, such as infinity, is as far away as a store counts."""
+    try:
+        value = float(raw or 0)
+    except ValueError:
+        value = 0.0
+    return 0 if math.isnan(value) else round(min(max(value, -FARTHEST), FARTHEST))
 
 
 def queue_info(name: str, answer: Sequence[Any]) -> QueueInfo:
@@ -96,13 +107,9 @@ def notes_of(notes: bytes) -> Notes:
 
 
 def runs_of(portion: bytes) -> list[Run]:
-    """Return finished runs, the oldest first. What cannot be read is passed over."""
+    """Return finished runs, the oldest first."""
     at = int.from_bytes(portion[:8])
-    try:
-        runs = _runs.decode(b"[" + portion[12:] + b"]")
-    except (ValueError, RecursionError):
-        return []
-    return [run if run.finished else msgspec.structs.replace(run, finished=at) for run in runs]
+    return [run if run.finished else msgspec.structs.replace(run, finished=at) for run in read_runs(portion[12:])]
 
 
 def held_job(queue: str, id_: bytes, token: bytes, raw: bytes | None) -> Held:

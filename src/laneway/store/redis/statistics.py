@@ -24,6 +24,7 @@ from laneway.store.faults import ErrorGroup, pack_fault, read_fault
 from laneway.store.redis.keys import SHARED_KEYS, STORE, queue_key
 from laneway.store.redis.line import as_words
 from laneway.store.redis.queues import Queues
+from laneway.store.redis.reading import instant, number
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Command, Wire
 from laneway.store.rollup import DAY, LEVELS, TEN, Kept, Level, Open, begin_of, complete_until, outdated, roll
@@ -87,9 +88,9 @@ class Statistics:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def figures(self, now: int, level: Level, number: int, depth: Depth) -> Kept:
+    def figures(self, now: int, level: Level, size: int, depth: Depth) -> Kept:
         """Return the last so many buckets of a level, with what is still open."""
-        begin = begin_of(now, level) - (number - 1) * level
+        begin = begin_of(now, level) - (size - 1) * level
         wanted = range(begin, now + 1, level)
         before, raws, found = self._read(self._queues.read(), level, [at // level for at in wanted])
         buckets = {at: decode(raw, depth) for at, raw in zip(wanted, raws, strict=True) if raw is not None}
@@ -109,13 +110,14 @@ class Statistics:
         *arrived, (closed, buckets, reports) = self._wire.ask_all(commands)
         found = Open()
         for stretch, raws in reports:
-            found.reports[int(stretch) * TEN] = raws
+            if stretch.isdigit():
+                found.reports[number(stretch) * TEN] = raws
         for name, answer in zip(names, arrived, strict=True):
-            for field, number in zip(answer[::2], answer[1::2], strict=True):
+            for field, size in zip(answer[::2], answer[1::2], strict=True):
                 at = _stretch(field)
-                if at is not None and at >= closed * TEN and number.isdigit():
+                if at is not None and at >= closed * TEN and size.isdigit():
                     task = field.partition(b":")[2].decode(errors="replace")
-                    found.arrived.setdefault(at, {})[name, task] = int(number)
+                    found.arrived.setdefault(at, {})[name, task] = number(size)
         return closed * TEN, buckets, found
 
     def faults(self, limit: int) -> list[ErrorGroup]:
@@ -128,7 +130,7 @@ class Statistics:
             ("HMGET", _key(name), *ids) for name in ("FAULTS", "FAULT_COUNTS", "FAULT_FIRST")
         ])  # fmt: skip
         return [
-            read_fault(id_.decode(errors="replace"), int(count or 0), int(float(first or at)), int(float(at)), sample or b"")
+            read_fault(id_.decode(errors="replace"), number(count), instant(first or at), instant(at), sample or b"")
             for id_, at, sample, count, first in zip(ids, last[1::2], samples, counts, firsts, strict=True)
         ]
 
@@ -162,5 +164,5 @@ def _figures(level: Level) -> str:
 
 def _stretch(field: bytes) -> int | None:
     """Return when the stretch began in which something arrived; None if somebody else wrote it."""
-    number = field.partition(b":")[0]
-    return int(number) * TEN if number.isdigit() else None
+    found = field.partition(b":")[0]
+    return number(found) * TEN if found.isdigit() else None

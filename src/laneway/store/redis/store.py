@@ -29,6 +29,7 @@ from laneway.store.redis.keys import NUMBERS, SHARED_KEYS, STORE, WORKER_KEYS, W
 from laneway.store.redis.line import as_words
 from laneway.store.redis.push import Push
 from laneway.store.redis.queues import Queues
+from laneway.store.redis.reading import number
 from laneway.store.redis.scripts import script
 from laneway.store.redis.statistics import Statistics
 from laneway.store.redis.wire import Command, Line, Wire
@@ -198,7 +199,7 @@ class RedisStore:
         last: dict[str, int] = {}
         for answer in slots:
             for schedule, slot in _pairs(answer).items():
-                last[schedule] = max(int(slot), last.get(schedule, 0))
+                last[schedule] = max(number(slot), last.get(schedule, 0))
         return Schedules(self.time_of(time), last, {name: by.decode(errors="replace") for name, by in _pairs(paused).items()})
 
     def _fires(self, slot: Slot, pushes: bool, until: float) -> bool:
@@ -209,7 +210,7 @@ class RedisStore:
         commands: list[Command] = [("HGET", STORE + SHARED_KEYS[name], slot.schedule) for name in ("PAUSED", "SKIPPED")]
         commands += [("HGET", queue_key(name, "SLOTS"), slot.schedule) for name in self.queues.read(until)]
         paused, *slots = self.wire.ask_all(commands, until=until)
-        if any(last is not None and int(last) >= slot.at for last in slots):
+        if any(number(last) >= slot.at for last in slots if last is not None):
             return False
         if paused is None and pushes:
             return True
@@ -244,7 +245,7 @@ class RedisStore:
         commands += [("HGETALL", WORKERS + WORKER_KEYS[name]) for name in ("INFO", "BEATS")]
         commands += [("SMEMBERS", queue_key(name, "HOLDERS")) for name in names]
         _, info, beats, *holders = self.wire.ask_all(commands)
-        beaten = {id_: int(number) for id_, number in _pairs(beats).items() if number.isdigit()}
+        beaten = {id_: number(beat) for id_, beat in _pairs(beats).items()}
         known = {id_: (read_worker(id_, raw), beaten.get(id_, 0)) for id_, raw in _pairs(info).items()}
         for members in holders:
             for member in members:
@@ -287,10 +288,10 @@ class RedisStore:
         if not notes:
             self.wire.ask(("HDEL", WORKERS + WORKER_KEYS["COMMANDS"], ""))  # a write that writes nothing: can we?
             return
-        names = {number: name for name, number in self.queues.numbers.items()}
+        names = {place: name for name, place in self.queues.numbers.items()}
         if any(token % NUMBERS not in names for _, token, _ in notes):
             self.queues.read()
-            names = {number: name for name, number in self.queues.numbers.items()}
+            names = {place: name for name, place in self.queues.numbers.items()}
         by_queue: dict[str, list[str | bytes]] = {}
         for id_, token, told in notes:
             if (name := names.get(token % NUMBERS)) is not None:

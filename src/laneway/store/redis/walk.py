@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from laneway.store.inspect import Filter, JobInfo
 from laneway.store.redis.keys import queue_base, queue_key
+from laneway.store.redis.reading import instant, number
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.wire import Command, Wire
 
@@ -164,7 +165,7 @@ def what_runs(wire: Wire, queues: Sequence[str]) -> list[Place]:
     asked = [(queue, worker) for queue, workers in zip(queues, holders, strict=True) for worker in workers]
     held = wire.ask_all([("HGETALL", queue_base(queue).encode() + b"running:" + worker) for queue, worker in asked])
     return [
-        Place(RUNNING, int(token), queue, id_)
+        Place(RUNNING, number(token), queue, id_)
         for (queue, _), claims in zip(asked, held, strict=True)
         for id_, token in zip(claims[::2], claims[1::2], strict=True)
         if token.isdigit()
@@ -195,7 +196,7 @@ def _bare(id_: bytes) -> bytes:
 def _places(index: _Index, answer: Sequence[bytes]) -> list[Place]:
     plain = index.group == WAITING and index.key.endswith(b":retry")
     return [
-        Place(index.group, int(float(score)), index.queue, _bare(entry) if plain else entry)
+        Place(index.group, instant(score), index.queue, _bare(entry) if plain else entry)
         for entry, score in zip(answer[::2], answer[1::2], strict=True)
     ]
 

@@ -97,7 +97,7 @@ def decode(data: bytes) -> Books:
     """Read the books."""
     try:
         return _books.decode(data)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreCorrupt(f"the books of the store (laneway_meta) cannot be read: {error}. Restore a backup") from error
 
 

@@ -25,6 +25,7 @@ from laneway.store.inspect import (
     Run,
     StoredResult,
     WorkerStatus,
+    read_runs,
 )
 from laneway.store.paging import read_number
 from laneway.store.rollup import Kept, Level
@@ -42,7 +43,6 @@ __all__ = ["Looking"]
 #: What is shown beside a row's columns.
 MORE = "notes, body, case when side is not null then (select count(*) from laneway_payload where lane = seq) end"
 
-_runs = msgspec.json.Decoder(list[Run])
 _notes = msgspec.json.Decoder(Notes)
 
 
@@ -254,7 +254,7 @@ def _lag(execute: Execute, queue: Queue, now: int) -> int:
 def _recent(connection: sqlite3.Connection) -> list[Run]:
     tail = connection.execute(SQL["books_read"]).fetchone()[1:]
     portions = connection.execute(SQL["recent_read"]).fetchall()
-    return [run for (runs,) in (tail, *portions) for run in reversed(_runs.decode(b"[" + runs[:-1] + b"]"))][:KEEP_RUNS]
+    return [run for (runs,) in (tail, *portions) for run in reversed(read_runs(runs[:-1]))][:KEEP_RUNS]
 
 
 def _position(connection: sqlite3.Connection, after: str | None) -> int:
@@ -271,7 +271,7 @@ def _position(connection: sqlite3.Connection, after: str | None) -> int:
 
 def _state(row: Row, now: int) -> State:
     if row.state > 1:
-        return STATES[{2: BLOCKED, 3: RUNNING, 4: DEAD}[row.state]]
+        return STATES[{3: RUNNING, 4: DEAD}.get(row.state, BLOCKED)]  # nobody claims what is in a state that there is not
     if row.due <= now:
         return STATES[READY]
     return "retrying" if row.state else "scheduled"

@@ -54,7 +54,7 @@ def _fits(group: ErrorGroup, text: str, since: datetime | None) -> bool:
 def _row(group: ErrorGroup, most: int) -> dict[str, Any]:
     return {
         "id": group.id, "kind": group.kind, "message": group.message, "place": group.place, "count": group.count,
-        "share": group.count / most, "first_at": group.first_at, "last_at": group.last_at, "task": group.task,
+        "share": group.count / max(most, 1), "first_at": group.first_at, "last_at": group.last_at, "task": group.task,
         "queue": group.queue, "job": group.job, "sample": group.error.message, "trace": trace_lines(group.error.traceback),
         "dead": str(Query(state="dead", group=group.id)), "retrying": str(Query(state="retrying", group=group.id)),
     }  # fmt: skip

@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 import laneway as front
+from laneway.cli.show import visible
 from laneway.errors import LanewayError
 from laneway.web.ask import Ask
 from laneway.web.endpoint import HEADERS, refuse
@@ -167,10 +168,15 @@ def _write_refusal(frame: Frame, refused: Refused) -> Response:
 # -- writing -----------------------------------------------------------------------------------------------------
 
 
+def _seen(value: Any) -> Any:
+    """Return what a template writes, with control characters escaped: somebody else may have chosen a task's name."""
+    return visible(value, keep="\n\t") if type(value) is str else value
+
+
 def _environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, auto_reload=False, cache_size=-1,
+        lstrip_blocks=True, auto_reload=False, cache_size=-1, finalize=_seen,
     )  # fmt: skip
     made.filters.update(FILTERS)
     return made

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import compileall
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import laneway
 import redisbench
 from laneway import App
 from laneway.store.contract import Store
@@ -111,6 +114,13 @@ SLOW = (
     "redis_hosts", "redis_trouble", "browser_acts", "fleet_life", "browser_pages", "fleet_kill", "model_collect", "timeouts",
     "browser_live", "model", "fleet_collect", "stats_fleet", "fleet_harm", "browser_hostile", "worker_balance",
 )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile our modules once: tests start hundreds of programs, which may be told to write down nothing that they compile."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(laneway.__file__).parent, quiet=2)
+        compileall.compile_dir(Path(__file__).parent, maxlevels=0, rx=re.compile("/test_"), quiet=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

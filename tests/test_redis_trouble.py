@@ -34,7 +34,7 @@ from test_fleet_collect import SEEDS as COLLECT_SEEDS
 from test_fleet_collect import collect_at_random
 from test_fleet_kill import SEEDS as FLEET_SEEDS
 from test_fleet_kill import kill_at_random
-from workbench import DEADLINE, until
+from workbench import DEADLINE, SOON, until
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(redisbench.why_not(), allow_module_level=True)
@@ -44,9 +44,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and
 only_in_soak = pytest.mark.skipif(not SOAK, reason="only with make soak")
 
 #: So soon after the server's return a run begins, seconds.
-AGAIN_WITHIN = 2.0
+AGAIN_WITHIN = SOON
 #: An enqueue that cannot reach the server ends within this, seconds. The limit itself is a setting, and tested elsewhere.
-FAILS_WITHIN = 6.0
+FAILS_WITHIN = SOON
 LANES = 10
 
 

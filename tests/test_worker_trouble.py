@@ -16,7 +16,7 @@ import pytest
 
 from laneway import App, Retry, Worker
 from laneway.errors import StoreUnavailable
-from workbench import ALL_DONE, Running, burst, faulty, url, wait, working
+from workbench import ALL_DONE, SOON, Running, burst, faulty, url, wait, working
 
 EVERY_STORE = True
 
@@ -215,7 +215,7 @@ def test_a_store_that_is_away_does_not_keep_a_worker_from_stopping(app: App) -> 
     running.worker.stop()
     running.join()
 
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < SOON
 
 
 # -- logging -----------------------------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ settings.load_profile("laneway")
 SOAK = bool(os.environ.get("LANEWAY_SOAK"))
 
 
+def often(usual: int, soaking: int) -> int:
+    """Return how often something is tried: usually, or with make soak."""
+    return soaking if SOAK else usual
+
+
 class Clock:
     """A clock that goes when it is told to."""
 

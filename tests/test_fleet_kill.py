@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SOAK
+from conftest import SOAK, often
 from fleet_evidence import SECOND, Fault, Mark
 from fleetbench import Fleet, Trial, open_trial, tell
 from workbench import DEADLINE, SOON, until
@@ -93,7 +93,7 @@ def kill_somebody(fleet: Fleet, chance: random.Random) -> Fault:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kill_9_at_random_loses_nothing_and_repeats_only_what_it_cut(trial: Trial, seed: int) -> None:
-    kill_at_random(trial, seed, kills=20, jobs=3_000)
+    kill_at_random(trial, seed, kills=8, jobs=1_200)
 
 
 @pytest.mark.soak
@@ -124,13 +124,13 @@ def stop_at_random(trial: Trial, seed: int, *, stops: int, jobs: int, everybody:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sigterm_at_random_loses_and_repeats_nothing(trial: Trial, seed: int) -> None:
-    stop_at_random(trial, seed, stops=20, jobs=3_000)
+    stop_at_random(trial, seed, stops=6, jobs=900)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_sigterm_to_every_process_is_as_clean(trial: Trial, seed: int) -> None:
     # As systemd does by default, and as a terminal does with Ctrl-C.
-    stop_at_random(trial, seed, stops=8, jobs=1_000, everybody=True)
+    stop_at_random(trial, seed, stops=3, jobs=400, everybody=True)
 
 
 @pytest.mark.soak
@@ -198,7 +198,8 @@ def test_what_a_kill_cut_runs_again_at_once(trial: Trial, role: str) -> None:
     assert seconds[-1] - since_start < SOON
 
 
-@pytest.mark.parametrize(("role", "rounds"), [("zygote", 5), ("supervisor", 2), ("fleet", 2)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("role", "rounds"), [("zygote", often(2, 10)), ("supervisor", often(1, 5)), ("fleet", often(1, 5))])
 def test_isolated_runs_end_with_their_fleet_and_nobody_repeats_them_before(trial: Trial, role: str, rounds: int) -> None:
     """What was cut with a worker runs again alone. If its zygote is lost then, nobody goes on before that run is dead."""
     for number in range(rounds):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import SOAK, Clock
+from conftest import Clock, often
 from laneway import App
 from laneway.errors import NotFound
 from laneway.instant import SECOND
@@ -182,9 +182,10 @@ def declare(number):
 for number in range(10):
     declare(number)
 """
-SECONDS = 20 if SOAK else 5
+SECONDS = often(5, 20)
 
 
+@pytest.mark.soak
 def test_two_fleets_fire_each_slot_of_ten_schedules_exactly_once(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "laneway", "worker", "-s", "5"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -122,7 +123,11 @@ SLOW = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile our modules once: tests start hundreds of programs, which may be told to write down nothing that they compile."""
+    """Compile our modules once: tests start hundreds of programs, which may be told to write down nothing that they compile.
+
+    What pytest makes of modules is kept as well: to find the assertions in all of them takes seconds in each process.
+    """
+    sys.dont_write_bytecode = False
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(laneway.__file__).parent, quiet=2)
         compileall.compile_dir(Path(__file__).parent, maxlevels=0, rx=re.compile("/test_"), quiet=2)

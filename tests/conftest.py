@@ -118,9 +118,9 @@ def clock(bench: Bench) -> Clock:
 #: Files that take long, the longest first: begun last, one of two processes would wait for them.
 SLOW = (
     "cli", "fleet_life", "browser_pages", "browser_acts", "browser_live", "worker_bad_input", "redis_hosts", "fleet_kill",
-    "model", "model_collect", "stats_fleet", "web_live", "cli_lanes", "timeouts", "balance", "redis_trouble", "redis", "fleet_harm",
-    "contract", "worker_balance", "worker_trouble", "cli_demo", "web_access", "browser_hostile", "typing", "contract_collect",
-    "codec", "stats_stores", "stats_figures", "docs", "pages", "isolate", "sqlite",
+    "model", "model_collect", "stats_fleet", "web_live", "cli_lanes", "timeouts", "balance", "redis_trouble", "redis",
+    "fleet_harm", "contract", "worker_balance", "worker_trouble", "cli_demo", "web_access", "browser_hostile", "typing",
+    "contract_collect", "codec", "stats_stores", "stats_figures", "docs", "pages", "isolate", "sqlite",
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ import psutil
 
 from laneway import App
 from raw_redis import Server
+from sidekiq_peer import tuned
 
 __all__ = ["Fleet", "Load", "Ran", "Sidekiqs", "Spinners", "calibrated", "calm", "noise"]
 
@@ -175,7 +176,7 @@ class Spinners:
 
 
 class Sidekiqs:
-    """Sidekiq, in one or more processes, with so many threads each; its three queues have equal weights. Without its log."""
+    """Sidekiq at its best, in one or more processes, with so many threads each; its three queues have equal weights."""
 
     def __init__(self, where: Path, server: Server, rounds: int, threads: int, processes: int = 1) -> None:
         self._where, self._server, self._rounds, self._processes = where, server, rounds, processes
@@ -186,7 +187,7 @@ class Sidekiqs:
         """Work a load off."""
         where = emptied(self._where)
         self._server.client.flushdb()
-        environment = {**os.environ, "REDIS_URL": self._server.url, "SIDEKIQ_QUIET": "1"}
+        environment = {**os.environ, "REDIS_URL": self._server.url, **tuned()}
         numbers = [load.noop, load.cpu, load.io, self._rounds, WAITS]
         command = ["ruby", str(RUBY / "load_push.rb"), *map(str, numbers)]
         subprocess.run(command, cwd=where, env=environment, check=True, stderr=subprocess.DEVNULL)
@@ -231,7 +232,8 @@ def calibrated(*, ruby: bool = False) -> int:
     """Return how often the loop of a job goes round in the CPU seconds of one job, as a program in its language measured it."""
     calm()
     program = ["ruby", str(RUBY / "spin.rb")] if ruby else [sys.executable, str(Path(__file__).with_name("spin.py"))]
-    return int(subprocess.run([*program, str(COMPUTES)], check=True, capture_output=True, text=True).stdout)
+    environment = {**os.environ, **(tuned() if ruby else {})}
+    return int(subprocess.run([*program, str(COMPUTES)], env=environment, check=True, capture_output=True, text=True).stdout)
 
 
 def calm() -> None:

@@ -21,7 +21,7 @@ from laneway.instant import now_micros
 from laneway.job import new_id
 from laneway.task import Task
 from raw_redis import AOF, RawRedis, served
-from sidekiq_peer import Sidekiq, compare
+from sidekiq_peer import Sidekiq, compare, tuned
 
 SLOTS = 10
 MANY = 20_000
@@ -81,8 +81,8 @@ def redis_noop(where: Path) -> None:
                 "async": of(app, on_loop),
                 "one hot lane": of(app, in_lane, lanes=1, number=5_000),
                 "1,000 lanes": of(app, in_lane, lanes=1_000),
-                "Sidekiq, concurrency 10, as it comes": lambda: peer.work(MANY, SLOTS, quiet=False),
-                "Sidekiq, concurrency 10, without its log": lambda: peer.work(MANY, SLOTS, quiet=True),
+                "Sidekiq, concurrency 10, with its log": lambda: peer.work(MANY, SLOTS, {}),
+                "Sidekiq, concurrency 10, at its best": lambda: peer.work(MANY, SLOTS, tuned()),
             },
         )
         assert sum(app.inspect.counts().values()) == 0

@@ -15,6 +15,11 @@ from playwright.sync_api import Browser, sync_playwright
 
 import redisbench
 from browser import CHROMIUM, Desk, Tab, open_tab, why_not
+from conftest import SOAK
+
+#: Pages ask the API alone, which is tested on every store: so a browser looks at one, and at the others with make soak. Some
+#: tests say that they run on each.
+STORES = ["sqlite", *([pytest.param("redis", marks=pytest.mark.soak)] if SOAK else [])]
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +36,9 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "redis"])
+@pytest.fixture(scope="module", params=STORES)
 def desk(browser: Browser, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    """A shop on each kind of store, for all tests of a module; where there is a browser to look at it."""
+    """A shop on a store, for all tests of a module; where there is a browser to look at it."""
     folder = tmp_path_factory.mktemp("desk")
     made = Desk(folder, f"sqlite:///{folder / 'jobs.db'}" if request.param == "sqlite" else redisbench.emptied().url)
     try:

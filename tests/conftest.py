@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import compileall
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import laneway
 import redisbench
 from laneway import App
 from laneway.store.contract import Store
@@ -19,6 +23,11 @@ settings.register_profile("laneway", deadline=None, suppress_health_check=[Healt
 settings.load_profile("laneway")
 
 SOAK = bool(os.environ.get("LANEWAY_SOAK"))
+
+
+def often(usual: int, soaking: int) -> int:
+    """Return how often something is tried: usually, or with make soak."""
+    return soaking if SOAK else usual
 
 
 class Clock:
@@ -108,9 +117,22 @@ def clock(bench: Bench) -> Clock:
 
 #: Files that take long, the longest first: begun last, one of two processes would wait for them.
 SLOW = (
-    "redis_hosts", "redis_trouble", "browser_acts", "fleet_life", "browser_pages", "fleet_kill", "model_collect", "timeouts",
-    "browser_live", "model", "fleet_collect", "stats_fleet", "fleet_harm", "browser_hostile", "worker_balance",
+    "cli", "fleet_life", "browser_pages", "browser_acts", "browser_live", "worker_bad_input", "redis_hosts", "fleet_kill",
+    "model", "model_collect", "stats_fleet", "web_live", "cli_lanes", "timeouts", "balance", "redis_trouble", "redis",
+    "fleet_harm", "contract", "worker_balance", "worker_trouble", "cli_demo", "web_access", "browser_hostile", "typing",
+    "contract_collect", "codec", "stats_stores", "stats_figures", "docs", "pages", "isolate", "sqlite",
 )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile our modules once: tests start hundreds of programs, which may be told to write down nothing that they compile.
+
+    What pytest makes of modules is kept as well: to find the assertions in all of them takes seconds in each process.
+    """
+    sys.dont_write_bytecode = False
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(laneway.__file__).parent, quiet=2)
+        compileall.compile_dir(Path(__file__).parent, maxlevels=0, rx=re.compile("/test_"), quiet=2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -62,22 +62,23 @@ class Process(NamedTuple):
 
 def family(sessions: Collection[int]) -> list[Process]:
     """Return the processes of sessions, zombies included."""
-    found = (_look(Path("/proc", name), sessions) for name in os.listdir("/proc") if name.isdigit())
+    found = (_look(int(name), sessions) for name in os.listdir("/proc") if name.isdigit())
     return [process for process in found if process is not None]
 
 
-def _look(folder: Path, sessions: Collection[int]) -> Process | None:
+def _look(pid: int, sessions: Collection[int]) -> Process | None:
+    folder = Path("/proc", str(pid))
     try:
+        if os.getsid(pid) not in sessions:  # one call into the kernel: most processes are not ours
+            return None
         stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
         # The name in parentheses may hold anything: what counts comes after the last one.
         fields = stat[stat.rindex(")") + 2 :].split()
-        if int(fields[3]) not in sessions:
-            return None
         title = (folder / "cmdline").read_text(encoding="utf-8", errors="replace").replace("\0", " ").strip()
     except OSError:
         return None
     name = stat[stat.index("(") + 1 : stat.rindex(")")]
-    return Process(int(folder.name), int(fields[1]), int(fields[3]), fields[0], title if title.startswith("laneway: ") else name)
+    return Process(pid, int(fields[1]), int(fields[3]), fields[0], title if title.startswith("laneway: ") else name)
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
@@ -315,7 +316,7 @@ class Trial:
             if left < least:
                 least, deadline = left, time.monotonic() + DEADLINE
             assert time.monotonic() < deadline, f"{left} jobs have not ended and none does; the store has {self.counts()}"
-            time.sleep(0.001)
+            time.sleep(0.003)
 
     def until_running(self, ids: Collection[str], since: int = 0) -> list[Mark]:
         """Wait until all of these jobs run at once, in runs that began after a time; return their starts."""

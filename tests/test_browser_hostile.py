@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 
 import redisbench
 from browser import PHONE, WIDE, Tab, open_tab
+from conftest import SOAK
 from laneway import App, Retry, Worker
 from laneway.store.contract import WorkerInfo
 from laneway.web import dashboard
@@ -55,7 +56,7 @@ class Site:
     pages: list[str]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "redis"])
+@pytest.fixture(scope="module", params=["sqlite", *([pytest.param("redis", marks=pytest.mark.soak)] if SOAK else [])])
 def site(browser: Browser, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("hostile")
     app = App(f"sqlite:///{folder / 'jobs.db'}" if request.param == "sqlite" else redisbench.emptied().url)

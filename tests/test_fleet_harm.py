@@ -12,7 +12,7 @@ import pytest
 
 from fleetharm import Yard, open_yard, tell
 from laneway import App, JobHandle
-from workbench import until
+from workbench import SOON, until
 
 CRASHED = "laneway.errors.JobCrashed"
 TIMED_OUT = "laneway.errors.JobTimeout"
@@ -43,22 +43,22 @@ def check_neighbours(yard: Yard, neighbours: list[JobHandle[Any]], dead_workers:
 @pytest.mark.parametrize(
     ("how", "cause"), [("exit_now", "exit code 1"), ("segfault", "signal SIGSEGV"), ("kill_self", "signal SIGKILL")]
 )
-def test_a_job_that_kills_its_worker_is_dead_within_a_second_and_its_neighbours_finish(
+def test_a_job_that_kills_its_worker_is_dead_at_once_and_its_neighbours_finish(
     yard: Yard, task: str, how: str, cause: str
 ) -> None:
     fleet = yard.start()
     before = set(fleet.workers)
 
     harmful, neighbours = yard.surround(task, how)
-    yard.until_state(harmful, "dead", timeout=5.0)
+    yard.until_state(harmful, "dead")
     first = yard.until_mark("crashing", harmful)
     took = time.monotonic() - first.at
-    yard.until_done(neighbours, timeout=10.0)
+    yard.until_done(neighbours)
 
     kind, message = yard.error(harmful)
     assert kind == CRASHED
     assert cause in message
-    assert took < 2.5, f"it was in dead after {took:.2f} s"
+    assert took < SOON, f"it was in dead after {took:.2f} s"  # silent workers are given 15 s
     assert len(yard.marks("crashing", harmful)) == 4  # once among others, then three times alone
     assert [mark.what for mark in yard.marks(job=harmful) if mark.what != "crashing"] == ["died of JobCrashed"]
     again = check_neighbours(yard, neighbours, before)
@@ -104,15 +104,15 @@ def test_an_isolated_job_that_crashes_harms_no_worker(yard: Yard, how: str) -> N
     workers = set(fleet.until_workers(2))
 
     harmful, neighbours = yard.surround("crash_isolated", how)
-    yard.until_state(harmful, "dead", timeout=5.0)
+    yard.until_state(harmful, "dead")
     took = time.monotonic() - yard.marks("crashing", harmful)[0].at
-    yard.until_done(neighbours, timeout=10.0)
+    yard.until_done(neighbours)
 
     assert yard.error(harmful)[0] == CRASHED
     assert len(yard.marks("crashing", harmful)) == 3
     assert check_neighbours(yard, neighbours, set()) == 0
     assert set(fleet.workers) == workers
-    assert took < 2.0
+    assert took < SOON
     tell(f"isolated {how}: dead after {took:.3f} s")
 
 
@@ -137,7 +137,7 @@ def test_two_suspects_in_one_worker_are_told_apart(yard: Yard) -> None:
     yard.until_mark("holding", innocent)
 
     guilty = yard.enqueue("crash", "kill_self")
-    yard.until_state(guilty, "dead", timeout=5.0)
+    yard.until_state(guilty, "dead")
     yard.until_mark("holding", innocent, times=2)
     yard.gate("go").touch()
 
@@ -242,8 +242,9 @@ def test_a_job_that_holds_the_interpreter_for_longer_than_the_limits_is_not_take
     observer = yard.start("--beat", "0.2", processes=1, HARM_DEAD_AFTER="1")
 
     neighbours = [yard.enqueue("neighbour") for _ in range(40)]
-    yard.until_done(neighbours, timeout=3.0)
-    yard.until_done([harmful], timeout=8.0)
+    yard.until_done(neighbours)
+    assert not yard.marks("held", harmful), "this showed nothing: it had let go before its neighbours were done"
+    yard.until_done([harmful])
 
     assert len(yard.marks("holding", harmful)) == len(yard.marks("held", harmful)) == 1
     held = yard.marks("held", harmful)[0].at - yard.marks("holding", harmful)[0].at

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SOAK
+from conftest import SOAK, often
 from fleet_evidence import SECOND, Fault, Mark
 from fleetbench import Fleet, Trial, open_trial, tell
-from workbench import DEADLINE, until
+from workbench import DEADLINE, SOON, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and adopts orphans")
 
@@ -93,7 +93,7 @@ def kill_somebody(fleet: Fleet, chance: random.Random) -> Fault:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kill_9_at_random_loses_nothing_and_repeats_only_what_it_cut(trial: Trial, seed: int) -> None:
-    kill_at_random(trial, seed, kills=20, jobs=3_000)
+    kill_at_random(trial, seed, kills=8, jobs=1_200)
 
 
 @pytest.mark.soak
@@ -110,10 +110,10 @@ def stop_at_random(trial: Trial, seed: int, *, stops: int, jobs: int, everybody:
     portions = Portions(trial, seed, jobs, stops)
     took: list[float] = []
     for _ in range(stops):
-        fleet = trial.start("--shutdown-timeout", "5")
+        fleet = trial.start("--shutdown-timeout", "30")
         portions.next()
         trial.until_at_work(fleet)
-        took.append(fleet.stop(everybody=everybody, timeout=5.0))
+        took.append(fleet.stop(everybody=everybody))
         assert trial.counts().get("running", 0) == 0, "claims outlived a clean stop"
         fleet.assert_gone()
     verdict = trial.finish(trial.start())
@@ -124,13 +124,13 @@ def stop_at_random(trial: Trial, seed: int, *, stops: int, jobs: int, everybody:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sigterm_at_random_loses_and_repeats_nothing(trial: Trial, seed: int) -> None:
-    stop_at_random(trial, seed, stops=20, jobs=3_000)
+    stop_at_random(trial, seed, stops=6, jobs=900)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_sigterm_to_every_process_is_as_clean(trial: Trial, seed: int) -> None:
     # As systemd does by default, and as a terminal does with Ctrl-C.
-    stop_at_random(trial, seed, stops=8, jobs=1_000, everybody=True)
+    stop_at_random(trial, seed, stops=3, jobs=400, everybody=True)
 
 
 @pytest.mark.soak
@@ -146,13 +146,13 @@ def test_a_stop_that_cannot_wait_gives_back_what_ran(trial: Trial) -> None:
     fleet, gate = trial.start("--shutdown-timeout", "0.5"), trial.folder / "gate"
     trial.until_running(trial.enqueue_held([f"l{n}" for n in range(10)], gate))
     trial.enqueue(f"l{n}" for n in range(10))
-    took = trial.cut(fleet, lambda: fleet.stop(timeout=5.0))
+    took = trial.cut(fleet, fleet.stop)
     assert trial.counts().get("running", 0) == 0
     fleet.assert_gone()
     gate.touch()
     verdict = trial.finish(trial.start())
     tell(f"a stop with 0.5 s for jobs that do not end took {took:.3f} s")
-    assert took < 0.5 + 2.0
+    assert took < SOON
     assert len(verdict.repeats) == 10
     assert {run.start.attempt for run in verdict.runs} == {1}
 
@@ -164,7 +164,7 @@ def test_a_second_signal_ends_at_once(trial: Trial) -> None:
     def stop() -> float:
         os.kill(fleet.pid, signal.SIGTERM)
         until(lambda: b"SIGTERM" in fleet.log.read_bytes(), "the fleet saying that it stops")
-        return fleet.stop(timeout=5.0)
+        return fleet.stop()
 
     took = trial.cut(fleet, stop)
     assert trial.counts().get("running", 0) == 0
@@ -172,6 +172,7 @@ def test_a_second_signal_ends_at_once(trial: Trial) -> None:
     gate.touch()
     trial.finish(trial.start())
     tell(f"a second signal ended the fleet in {took:.3f} s")
+    assert took < SOON
 
 
 # -- how soon it goes on -----------------------------------------------------------------------------------------
@@ -194,10 +195,11 @@ def test_what_a_kill_cut_runs_again_at_once(trial: Trial, role: str) -> None:
     seconds = sorted(repeat.seconds for repeat in verdict.repeats)
     since_start = max(0, fleet.since - fault.since) / SECOND
     tell(f"{role} killed: run again after {seconds[0]:.3f} to {seconds[-1]:.3f} s, the new fleet began at {since_start:.3f} s")
-    assert seconds[-1] - since_start < 3.0
+    assert seconds[-1] - since_start < SOON
 
 
-@pytest.mark.parametrize(("role", "rounds"), [("zygote", 5), ("supervisor", 2), ("fleet", 2)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("role", "rounds"), [("zygote", often(2, 10)), ("supervisor", often(1, 5)), ("fleet", often(1, 5))])
 def test_isolated_runs_end_with_their_fleet_and_nobody_repeats_them_before(trial: Trial, role: str, rounds: int) -> None:
     """What was cut with a worker runs again alone. If its zygote is lost then, nobody goes on before that run is dead."""
     for number in range(rounds):
@@ -228,7 +230,7 @@ def test_workers_whose_code_never_looks_up_die_with_their_parents(trial: Trial, 
     trial.until_running(trial.enqueue_held(["a", "b"], gate, hog=True))
     fault = fleet.kill(role)
     tell(f"all were dead {(fault.done - fault.since) / SECOND:.3f} s after the kill of the {role}")
-    assert (fault.done - fault.since) / SECOND < 3.0
+    assert (fault.done - fault.since) / SECOND < SOON
     gate.touch()
     if not fleet.lives:
         fleet.assert_gone()
@@ -286,10 +288,6 @@ def test_a_burst_ends_when_what_its_dead_held_is_done_too(trial: Trial, role: st
 # -- frozen ------------------------------------------------------------------------------------------------------
 
 
-#: How long the runs take in which a fleet is frozen: time enough to find all its slots in the middle of one.
-LONG = 0.6
-
-
 def freeze_by_turns(trial: Trial, *, rounds: int) -> None:
     """Freeze one of two fleets past the limit while the other one goes on, and wake it; then the other way round.
 
@@ -300,11 +298,9 @@ def freeze_by_turns(trial: Trial, *, rounds: int) -> None:
     until(lambda: all(works_in(trial, fleet, 2) for fleet in fleets), "work in both fleets")
     stale, in_hand = 0, []
     for number in range(rounds):
-        for _ in range(5):
-            shown = freeze(trial, fleets[number % 2])
-            if shown is not None:
-                break
-        assert shown is not None, "no fleet was found in the middle of its runs"
+        gates = (trial.folder / f"gate-{number}-{attempt}" for attempt in range(5))
+        shown = next((found for gate in gates if (found := freeze(trial, fleets[number % 2], gate))), None)
+        assert shown is not None, "the fleet had the store's write lock each time"
         stale += shown[0]
         in_hand.append(shown[1])
     trial.finish(*fleets)
@@ -313,14 +309,15 @@ def freeze_by_turns(trial: Trial, *, rounds: int) -> None:
     assert refused >= stale
 
 
-def freeze(trial: Trial, fleet: Fleet) -> tuple[int, int] | None:
+def freeze(trial: Trial, fleet: Fleet, gate: Path) -> tuple[int, int] | None:
     """Freeze a fleet until all its work was done elsewhere; return how many runs it was in, and how many claims it had in hand.
 
-    None if it was not in the middle of all its runs, or had the store's write lock.
+    Its runs wait for the gate, which opens when it is frozen. None if it had the store's write lock.
     """
-    running = fill(trial, fleet)
+    running = fill(trial, fleet, gate)
     with fleet.frozen() as fault:
-        if fault is None or len(running) < 2 * fleet.slots or fault.done > min(mark.at for mark in running) + 0.8 * LONG * SECOND:
+        gate.touch()
+        if fault is None:
             return None
         in_hand = claims_of(trial, running) - len(running)
         trial.until_left(0)
@@ -331,20 +328,22 @@ def freeze(trial: Trial, fleet: Fleet) -> tuple[int, int] | None:
     return len(running), in_hand
 
 
-def fill(trial: Trial, fleet: Fleet) -> list[Mark]:
-    """Let every slot of a fleet be in the middle of a longer run, with short jobs in line behind; return their starts."""
+def fill(trial: Trial, fleet: Fleet, gate: Path) -> list[Mark]:
+    """Let every slot of a fleet be in a run that waits for the gate, with short jobs in line behind; return their starts."""
+    trial.enqueue(f"l{n}" for n in range(200))
+    longer = set(trial.enqueue_held((f"long{n}" for n in range(30)), gate))
+    trial.enqueue(f"{name}{n}" for name in ("long", "l") for n in range(30))
 
     def running() -> list[Mark]:
         return [mark for mark in trial.tail.running() if mark.fleet == fleet.pid and mark.id in longer]
 
-    for _ in range(5):
-        trial.enqueue(f"l{n}" for n in range(200))
-        longer = set(trial.enqueue((f"long{n}" for n in range(30)), LONG))
-        trial.enqueue(f"{name}{n}" for name in ("long", "l") for n in range(30))
-        until(lambda: len(running()) == 2 * fleet.slots or not trial.left, "longer runs")
-        if trial.left:
-            return running()
-    raise AssertionError("the fleet never had all its slots in use")
+    def is_full() -> bool:
+        if not trial.counts().get("ready"):  # what is claimed may wait behind others: more for slots that are free
+            longer.update(trial.enqueue_held([f"more{len(longer)}"], gate))
+        return len(running()) == 2 * fleet.slots
+
+    until(is_full, "a run in every slot")
+    return running()
 
 
 def works_in(trial: Trial, fleet: Fleet, processes: int, since: int = 0) -> bool:

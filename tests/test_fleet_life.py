@@ -21,9 +21,9 @@ from laneway import App
 from laneway.board import Board
 from laneway.errors import UnknownWorker
 from laneway.fleet.member import Member
-from laneway.fleet.post import Post
+from laneway.fleet.post import Post, pause
 from laneway.worker.loop import Loop
-from workbench import ALL_DONE, until, url
+from workbench import ALL_DONE, DEADLINE, SOON, until, url
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ BROKEN = {
 def test_an_app_that_cannot_be_loaded_is_one_line_and_the_end(yard: Yard, code: str, said: str) -> None:
     fleet = yard.start(app_name=str(yard.write(code)), ready=False)
 
-    assert fleet.wait(5.0) == 2
+    assert fleet.wait() == 2
     (line,) = fleet.said.splitlines()
     assert line.startswith("laneway: ")
     assert said in line
@@ -84,7 +84,7 @@ def add() -> int:
 def test_a_store_in_memory_is_refused_in_one_line(yard: Yard) -> None:
     fleet = yard.start("--store", "sqlite://", ready=False)
 
-    assert fleet.wait(5.0) == 2
+    assert fleet.wait() == 2
     (line,) = fleet.said.splitlines()
     assert "sqlite:// lives in the memory of one process" in line
 
@@ -92,14 +92,15 @@ def test_a_store_in_memory_is_refused_in_one_line(yard: Yard) -> None:
 def test_a_worker_that_dies_at_its_start_is_started_again_with_a_growing_delay(yard: Yard) -> None:
     fleet = yard.start(processes=1, ready=False, HARM_ON_START="7")
 
-    yard.until_mark("start", times=5)
-    starts = [mark.at for mark in yard.marks("start")][:5]
-    pauses = [later - earlier for earlier, later in pairwise(starts)]
-    tell(f"pauses between starts: {', '.join(f'{pause:.2f} s' for pause in pauses)}")
-    assert all(later > 1.5 * earlier for earlier, later in pairwise(pauses))
-    assert pauses[0] > 0.15
+    yard.until_mark("start", times=4)
+    starts = [mark.at for mark in yard.marks("start")][:4]
+    waited = [later - earlier for earlier, later in pairwise(starts)]
+    tell(f"between starts: {', '.join(f'{seconds:.2f} s' for seconds in waited)}")
+    chosen = [pause(failures) for failures in (1, 2, 3)]  # a busy machine may add to each
+    assert chosen == [0.2, 0.4, 0.8]
+    assert all(seconds >= least for seconds, least in zip(waited, chosen, strict=True)), (waited, chosen)
     fleet.until_said(r"worker 1 \(pid \d+\) ended with exit code 7")
-    assert fleet.stop() < 1.5
+    fleet.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -110,7 +111,7 @@ def test_a_fleet_that_is_told_to_stop_while_it_loads_its_app_ends_cleanly(yard: 
 
     took = fleet.stop(number)
 
-    assert took < 0.9
+    assert took < SOON
     assert "Traceback" not in fleet.said
 
 
@@ -199,13 +200,13 @@ def test_a_worker_outlasts_a_store_that_is_away_for_hours(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_an_idle_fleet_stops_within_a_second(yard: Yard, number: signal.Signals) -> None:
+def test_an_idle_fleet_stops_at_once(yard: Yard, number: signal.Signals) -> None:
     fleet = yard.start()
 
     took = fleet.stop(number)
 
     tell(f"{number.name}: an idle fleet stopped within {took:.3f} s")
-    assert took < 1.0
+    assert took < SOON
     assert len(yard.marks("stop")) == 2
     assert yard.app.inspect.workers() == []
 
@@ -234,7 +235,7 @@ def test_what_does_not_end_in_time_goes_back_uncharged_when_its_process_has_ende
 
     took = fleet.stop()
 
-    assert 0.4 < took < 2.5
+    assert 0.4 < took < SOON
     assert handle.state() == "ready"
     assert yard.job(handle).attempt == 0
     with pytest.raises(ProcessLookupError):
@@ -260,11 +261,9 @@ def test_jobs_that_wait_inside_a_worker_are_back_at_once(yard: Yard) -> None:
 
     ahead = yard.app.inspect.counts()["running"] - 1
     fleet.process.send_signal(signal.SIGTERM)
-    since = time.monotonic()
+    # While the long one still runs: nobody waits for it.
     until(lambda: yard.app.inspect.counts() == {**ALL_DONE, "ready": 30, "running": 1}, "their return")
-    took = time.monotonic() - since
-    tell(f"{ahead} prefetched jobs were back {took:.3f} s after the signal")
-    assert took < 0.5
+    tell(f"{ahead} prefetched jobs were back")
     yard.gate("go").touch()
 
     assert fleet.wait() == 0
@@ -287,7 +286,7 @@ def test_a_second_signal_ends_at_once(yard: Yard) -> None:
     took = fleet.stop()
 
     tell(f"a second signal: ended within {took:.3f} s")
-    assert took < 1.0
+    assert took < SOON
     assert {handle.state() for handle in handles} == {"ready"}
     assert {yard.job(handle).attempt for handle in handles} == {0}
 
@@ -356,7 +355,7 @@ def test_a_worker_that_hangs_in_its_on_stop_is_ended(yard: Yard) -> None:
     path = yard.write("import time\n@app.on_stop\ndef hang() -> None:\n    time.sleep(600)\n")
     fleet = yard.start("--shutdown-timeout", "0.2", app_name=str(path))
 
-    assert fleet.stop() < 3.0
+    assert fleet.stop() < SOON
 
 
 # -- replacing ---------------------------------------------------------------------------------------------------
@@ -428,7 +427,7 @@ def test_a_burst_of_two_processes_ends_only_when_both_are_idle(yard: Yard) -> No
 def test_a_burst_with_nothing_to_do_ends_soon(yard: Yard) -> None:
     fleet = yard.start("--burst", ready=False)
 
-    assert fleet.wait(5.0) == 0
+    assert fleet.wait() == 0
 
 
 def test_a_worker_that_is_stopped_alone_loses_its_jobs_to_others_and_can_change_nothing_afterwards(yard: Yard) -> None:
@@ -523,15 +522,15 @@ def test_workers_are_shown_with_who_they_are_and_what_they_run(yard: Yard) -> No
         assert worker.queues == ("default", "mail")
         assert worker.phase == "working"
         assert worker.uptime is not None
-        assert 0 < worker.uptime < 30
+        assert 0 < worker.uptime < DEADLINE
         assert worker.beat_age is not None
-        assert worker.beat_age < 5
+        assert worker.beat_age < SOON
         assert 5 << 20 < worker.pss <= worker.rss < 500 << 20
     assert first.fleet == second.fleet != ""
     (job,) = first.jobs
     assert (job.id, job.task) == (handle.id, "fleetharm.hold")
     assert job.started_at is not None
-    assert abs(job.started_at.timestamp() - since) < 5
+    assert abs(job.started_at.timestamp() - since) < SOON
     assert second.jobs == []
     yard.gate("go").touch()
 
@@ -605,7 +604,7 @@ def test_a_cancelled_job_is_cancelled_where_it_runs(yard: Yard) -> None:
     for handle in handles:
         assert handle.cancel()
     for handle in handles:
-        yard.until_state(handle, "cancelled", timeout=3.0)
+        yard.until_state(handle, "cancelled")
 
     tell(f"cancelled within {time.monotonic() - since:.3f} s, with a beat of 0.1 s")
     with pytest.raises(ProcessLookupError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import graphlib
 import importlib
 import json
@@ -51,6 +52,19 @@ def loaded(body: list[ast.stmt]) -> Iterator[str]:
             yield from (module for module, _ in targets(statement) if module in FILES)
 
 
+@functools.cache
+def imports() -> dict[str, set[tuple[str, str]]]:
+    """Return for each module the names that others import from it, and who does."""
+    found: dict[str, set[tuple[str, str]]] = {name: set() for name in FILES}
+    for user, tree in TREES.items():
+        for statement in ast.walk(tree):
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                for module, thing in targets(statement):
+                    if thing is not None and module in FILES and module != user:
+                        found[module].add((thing, user))
+    return found
+
+
 GRAPH = {name: set(loaded(tree.body)) for name, tree in TREES.items()}
 
 
@@ -84,15 +98,7 @@ def test_every_modules_all_names_what_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_modules_all_names_what_others_import_from_it(name: str) -> None:
-    imported = {
-        (thing, user)
-        for user, tree in TREES.items()
-        for statement in ast.walk(tree)
-        if isinstance(statement, ast.Import | ast.ImportFrom)
-        for module, thing in targets(statement)
-        if module == name and thing is not None and user != name
-    }
-    assert {f"{thing}, imported by {user}" for thing, user in imported if thing not in exported(name)} == set()
+    assert {f"{thing}, imported by {user}" for thing, user in imports()[name] if thing not in exported(name)} == set()
 
 
 @pytest.mark.parametrize("name", FILES)

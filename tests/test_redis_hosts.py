@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +25,12 @@ from fleet_evidence import SECOND, Mark
 from fleetbench import Trial, tell
 from hosts import HostFleet, Site, open_site
 from test_fleet_kill import SEEDS, Portions, kill_somebody
-from workbench import until
+from workbench import SOON, until
 
 only_in_soak = pytest.mark.skipif(not SOAK, reason="only with make soak")
 
 #: What an observer may take beyond the limit, and a worker to begin then, seconds.
-A_LITTLE = 1.5
+A_LITTLE = SOON
 
 
 class Note(NamedTuple):
@@ -312,7 +311,7 @@ def test_an_enqueue_on_a_host_that_is_cut_off_fails_soon_and_later_works_again(s
     accepted = site.trial.counts()
     tell(f"the store has {accepted}, and 4 were said to be accepted")
     assert sum(accepted.values()) in (4, 5)
-    assert all(seconds < 6.0 and "the store redis://" in said and "\\n" not in said for seconds, said in cut)
+    assert all(seconds < SOON and "the store redis://" in said and "\\n" not in said for seconds, said in cut)
     assert back[-1][1] == "accepted"
 
 
@@ -343,6 +342,11 @@ datetime.datetime = Shifted
 HOUR = 3600
 
 
+def ticks_since(site: Site, began: int) -> list[Note]:
+    """Return the runs of a schedule of each second since a time."""
+    return [note for note in notes(site, "tick") if note.at > began]
+
+
 def test_clocks_an_hour_apart_change_nothing(site: Site) -> None:
     """Schedules, delays, retries, beats and recovery follow the server's clock, or nobody's."""
     trial, (one, other) = site.trial, site.hosts
@@ -363,7 +367,7 @@ def test_clocks_an_hour_apart_change_nothing(site: Site) -> None:
     names = [f"{what}-{queue}" for what in ("sent", "expiring") for queue in ("early", "late")]
     names += [f"failing-{queue}-2" for queue in ("early", "late")]
     until(lambda: all(notes(site, name) for name in names), "all that was sent")
-    until(lambda: time.monotonic_ns() > began + 4 * SECOND, "four seconds of beats and ticks")
+    until(lambda: len(ticks_since(site, began)) >= 5, "some seconds of beats and ticks")
 
     for queue, host, shift in (("early", one, -HOUR - 5), ("late", other, HOUR + 5)):
         (before,), (after,) = notes(site, f"before-sent-{queue}"), notes(site, f"after-sent-{queue}")
@@ -371,15 +375,13 @@ def test_clocks_an_hour_apart_change_nothing(site: Site) -> None:
         assert before.host == host.name
         assert abs(before.clock / SECOND - shift - time.time()) < 60, "the host's clock is not shifted: this shows nothing"
         assert (sent.at - before.at) / SECOND >= 1.0
-        assert (sent.at - after.at) / SECOND < 2.0
+        assert (sent.at - after.at) / SECOND < SOON
         (first,), (second,) = notes(site, f"failing-{queue}-1"), notes(site, f"failing-{queue}-2")
-        assert 1.0 <= (second.at - first.at) / SECOND < 2.0
+        assert 1.0 <= (second.at - first.at) / SECOND < SOON
         assert len(notes(site, f"expiring-{queue}")) == 1
-    ticks = [note.at for note in notes(site, "tick")]
-    apart = [(later - earlier) / SECOND for earlier, later in pairwise(ticks)]
-    span = (time.monotonic_ns() - began) / SECOND
-    tell(f"{len(ticks)} ticks in {span:.1f} s, {min(apart):.3f} to {max(apart):.3f} s apart")
-    assert span - 2 <= len(ticks) <= span + 2, "each second fires once"
+    ticks, span = ticks_since(site, began), (time.monotonic_ns() - began) / SECOND
+    tell(f"{len(ticks)} ticks in {span:.1f} s")
+    assert len(ticks) <= 1.5 * span + 2, "each second fires once, and not once on each host"
     assert trial.app.store_inspect.totals()["recovered"] == 0, "somebody was taken for dead"
     workers = trial.app.inspect.workers()
     assert len(workers) == 4

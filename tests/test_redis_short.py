@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import redisbench
-from conftest import Clock
+from conftest import Clock, often
 from laneway.job import Claim, Job
 from laneway.outcome import Done, ErrorInfo, Outcome, Retrying, Settled
 from laneway.store.contract import Exchange, Want
@@ -133,7 +133,8 @@ class Side:
         self.client.close()
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.model
+@settings(max_examples=often(20, 1_000), deadline=None)
 @given(st.sampled_from([None, "a"]), events)
 @example(None, ["usual", "pause", "settle", "resume"])
 @example(None, ["usual", "urgent", "settle three"])

@@ -28,8 +28,9 @@ def run(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def mypy(tmp_path_factory: pytest.TempPathFactory) -> Errors:
-    cache = tmp_path_factory.mktemp("mypy")  # the project's own may be in use
+def mypy(pytestconfig: pytest.Config) -> Errors:
+    assert pytestconfig.cache is not None
+    cache = pytestconfig.cache.mkdir("mypy")  # the project's own may be in use
     found: Errors = defaultdict(dict)
     for line in run("mypy", "--strict", "--cache-dir", str(cache), "--hide-error-context", "--no-pretty").splitlines():
         if match := re.fullmatch(r"(.+?):(\d+)(?::\d+)?: error: (.*)", line):

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from conftest import often
 from laneway import App
 from laneway.web.endpoint import Endpoint
 from laneway.web.site import Site
 from webdesk import ACTIONS, DEADLINE, LOOKS, Client, Shop, visiting
 
 EVERY_STORE = True
+
+pytestmark = pytest.mark.model
 
 WORDS = [
     "", "0", "-1", "1e9", "nan", "seq:1", "seq:²", "seq:99999999999999999999", "seq:1:mail", "seq::", "[1,2]",
@@ -46,7 +49,7 @@ def some(endpoint: Endpoint, inner: st.SearchStrategy[Any]) -> st.SearchStrategy
 
 looks = st.sampled_from(LOOKS).flatmap(lambda one: st.tuples(st.just(one), texts, some(one, texts)))
 acts = st.sampled_from(ACTIONS).flatmap(lambda one: st.tuples(st.just(one), texts, some(one, values)))
-tries = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+tries = settings(max_examples=often(60, 3_000), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def expected(client: Client, method: str, path: str, **more: Any) -> None:

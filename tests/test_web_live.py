@@ -77,12 +77,14 @@ def test_two_listeners_and_one_look_a_second(app: App, monkeypatch: pytest.Monke
             thread.join(DEADLINE)
     ids = [[int(event["id"]) for event in one] for one in heard]
     assert sorted(ids[0]) == ids[0]
-    assert max(map(max, ids)) <= 4  # looks, for six events
+    looks = len(calls["queues"].times)
+    assert max(map(max, ids)) <= looks, "each look is one event for both"
     figures = json.loads(heard[0][0]["data"])
     assert (heard[0][0]["event"], figures["length"], figures["dead"], figures["workers"]["count"]) == ("figures", 7, 1, 1)
     for name, count in calls.items():
-        assert len(count.times) == len(calls["queues"].times), name
-        assert min(later - sooner for sooner, later in zip(count.times, count.times[1:], strict=False)) >= 0.9, name
+        assert len(count.times) == looks, name
+        # So many have room in that time; a busy machine may shift one of them. Each for itself, they would look twice as often.
+        assert looks - 1 <= (count.times[-1] - count.times[0]) / live.EVERY + 1, name
 
 
 def test_the_socket_answers_requests_and_acts(app: App) -> None:

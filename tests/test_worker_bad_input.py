@@ -602,7 +602,7 @@ def test_a_fork_in_a_task_ends_with_the_task_in_the_child(app: App, street: Stre
 
 def reap(child: int) -> int:
     """Wait for a child with a deadline; one that outlives it is killed, and that is an error."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:

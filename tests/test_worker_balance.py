@@ -17,7 +17,7 @@ from laneway.cli.snapshot import Snapshot
 from laneway.errors import BadOption, ConfigError
 from laneway.worker.balance import even
 from laneway.worker.kinds import Kinds
-from workbench import burst, until, wait, working
+from workbench import DEADLINE, burst, until, wait, working
 
 EVERY_STORE = True
 
@@ -232,7 +232,7 @@ def test_what_was_learned_is_kept_for_the_next_worker_and_shown(app: App) -> Non
         time.sleep(0.05)
 
     with working(app, 4):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + DEADLINE
         while set(Snapshot.of(app, 1).kinds) != {"computes", "waits"}:
             assert time.monotonic() < deadline
             computes.enqueue_many([()] * 10)

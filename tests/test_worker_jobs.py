@@ -10,13 +10,19 @@ from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from laneway import App, Cancel, Retry, RetryIn, Snooze, Worker, current_job
+from laneway.board import Board
 from laneway.context import JobContext, NoCurrentJob
 from laneway.enqueue import Draft
 from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout
+from laneway.job import Claim, Job
+from laneway.outcome import Done, Settled
+from laneway.worker.places import Seats
+from laneway.worker.run import Runner
 from workbench import DEADLINE, burst, info, until, url, wait, working
 
 EVERY_STORE = True
@@ -46,6 +52,29 @@ def test_context_variables_do_not_leak_from_job_to_job(app: App) -> None:
     burst(app, 1)
 
     assert seen == ["clean"] * 20
+
+
+def test_context_variables_of_an_async_job_are_not_those_of_the_one_that_waited_behind_it() -> None:
+    """There is one seat for both: the end of the first starts the second."""
+    seen: list[str] = []
+    over = threading.Event()
+
+    class Two:
+        async def arun(self, claim: Claim) -> Settled:
+            seen.append(VARIABLE.get())
+            VARIABLE.set("set by the first")
+            return Settled(claim, Done())
+
+    def ended(_: Settled) -> None:
+        if len(seen) == 2:
+            over.set()
+
+    seats = Seats(1, cast("Runner", Two()), ended, lambda error: None, Board(1))
+    seats.hand([Claim(Job(id_, "on_loop", "default", b""), token, 1, 0, 0) for token, id_ in enumerate("ab", 1)])
+    wait(over)
+    seats.close(DEADLINE)
+
+    assert seen == ["clean", "clean"]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

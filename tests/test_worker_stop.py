@@ -19,7 +19,7 @@ import pytest
 from laneway import App, Worker, current_job
 from laneway.errors import ConfigError
 from laneway.worker.loop import Loop
-from workbench import ALL_DONE, DEADLINE, Running, burst, until, url, wait, working
+from workbench import ALL_DONE, DEADLINE, SOON, Running, burst, until, url, wait, working
 
 # -- stopping ----------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ def test_an_idle_worker_stops_at_once(file_app: App) -> None:
     running.worker.stop()
     running.join()
 
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < SOON
 
 
 def test_a_stop_that_comes_just_before_the_worker_goes_to_sleep_is_heard(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_stop_that_comes_just_before_the_worker_goes_to_sleep_is_heard(app: Ap
     Running(worker).join()
 
     assert slept
-    assert max(slept) < 0.5
+    assert max(slept) < SOON
 
 
 def test_a_worker_that_is_stopped_before_it_runs_returns_at_once(app: App) -> None:
@@ -394,11 +394,11 @@ def test_a_second_signal_ends_the_process_at_once(file_app: App, program: Callab
     worker.process.send_signal(signal.SIGTERM)
     worker.ended()
 
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < SOON
     assert not (worker.folder / "finished").exists()
 
 
-def test_an_idle_process_ends_within_a_second_of_the_signal(file_app: App, program: Callable[[int], Program]) -> None:
+def test_an_idle_process_ends_at_once_on_a_signal(file_app: App, program: Callable[[int], Program]) -> None:
     _, hold = declare_for_program(file_app)
     hold.enqueue()
     worker = program(1)
@@ -409,7 +409,7 @@ def test_an_idle_process_ends_within_a_second_of_the_signal(file_app: App, progr
     worker.process.send_signal(signal.SIGTERM)
 
     assert worker.ended() == 0, worker.errors
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < SOON
 
 
 def test_the_jobs_of_a_killed_worker_are_run_by_the_next_one(file_app: App, program: Callable[[int], Program]) -> None:

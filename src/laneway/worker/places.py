@@ -125,7 +125,8 @@ class Seats:
         assert self._loop is not None  # noqa: S101 - it runs this
         while self._waiting and len(self._tasks) < self._size:
             claim = self._waiting.popleft()
-            self._tasks[claim.token] = self._loop.create_task(self._run(claim))
+            # A context of its own: the job that has just ended may be who starts this one.
+            self._tasks[claim.token] = self._loop.create_task(self._run(claim), context=contextvars.Context())
         if not self._ticks:
             self._ticks = True
             self._tick(self._loop)

@@ -43,6 +43,7 @@ from laneway.errors import (
     UnknownJob,
     UnknownQueue,
     UnknownTask,
+    WrongQueue,
 )
 from laneway.instant import as_datetime, now_micros
 from laneway.job import Claim, Job
@@ -795,7 +796,7 @@ def test_a_call_that_the_store_refuses_fails_alone_and_the_others_keep_their_ord
 
     results = asyncio.run(main())
 
-    assert [(n, result.queue) for n, result in enumerate(results) if isinstance(result, Exception)] == [
+    assert [(n, result.queue) for n, result in enumerate(results) if isinstance(result, WrongQueue)] == [
         (4, "orders"),
         (6, "taken"),
     ]

@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from laneway.outcome import ErrorInfo
 
-__all__ = ["log", "one_line", "start_logging"]
+__all__ = ["log", "start_logging", "visible"]
 
 log = logging.getLogger("laneway")
 
-#: Control characters, line ends of all kinds, and marks that change the direction of text.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+#: Control characters, those that end a line, set a direction or are not seen, and what is no character.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 
-def one_line(text: str) -> str:
-    r"""Return a text without control characters: each as it is written in Python.
+def visible(text: str, keep: str = "") -> str:
+    r"""Return a text with all characters escaped that would break its line, move the cursor, hide or reorder others.
 
-    >>> one_line("a\nb")
-    'a\\nb'
+    >>> visible("a\nb\x1b[2J"), visible("a\nb", keep="\n")
+    ('a\\nb\\x1b[2J', 'a\nb')
     """
-    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
 
 
 def tidy(record: logging.LogRecord) -> bool:
     """Make a record's values fit into one line, and give it its text below: an error's as it is stored, or stacks."""
     if isinstance(record.args, tuple):
-        record.args = tuple([one_line(str(arg)) if isinstance(arg, str | BaseException) else arg for arg in record.args])
+        record.args = tuple([visible(str(arg)) if isinstance(arg, str | BaseException) else arg for arg in record.args])
     error: ErrorInfo | None = getattr(record, "laneway_error", None)
     if error is not None:
-        record.exc_text = _lines(error.traceback.rstrip() or f"{error.kind}: {one_line(error.message)}")
+        record.exc_text = _lines(error.traceback.rstrip() or f"{error.kind}: {visible(error.message)}")
     stacks: str | None = getattr(record, "laneway_stacks", None)
     if stacks:
         record.stack_info = _lines(stacks)
@@ -45,7 +45,7 @@ def tidy(record: logging.LogRecord) -> bool:
 
 
 def _lines(text: str) -> str:
-    return "\n".join(map(one_line, text.split("\n")))
+    return visible(text, keep="\n")
 
 
 log.addFilter(tidy)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import plural
-from laneway.cli.show import clip, duration, visible
+from laneway.cli.show import clip, duration
 from laneway.cli.table import STATE_COLOURS, Cell, Column, ago, moment
+from laneway.logs import visible
 
 if TYPE_CHECKING:
     from laneway.outcome import ErrorInfo

@@ -104,8 +104,8 @@ def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> 
 def explain(id_: str, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Say why a job is where it is."""
     from laneway.cli.known import find_job, unknown_job  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.show import visible  # noqa: PLC0415
     from laneway.errors import UnknownJob  # noqa: PLC0415
+    from laneway.logs import visible  # noqa: PLC0415
 
     with opened(app_option, store) as app:
         job = find_job(app, id_)

@@ -21,19 +21,17 @@ import click
 
 from laneway.context import JobContext
 from laneway.instant import SECOND
-from laneway.logs import log, one_line
+from laneway.logs import log, visible
 from laneway.outcome import Dead, Each, Outcome, Retrying, Snoozed
 
 __all__ = [
-    "OUTCOME_COLOURS", "JobLines", "clip", "clip_name", "clock", "duration", "short_id", "sparkline", "visible", "wants_colour",
+    "OUTCOME_COLOURS", "JobLines", "clip", "clip_name", "clock", "duration", "short_id", "sparkline", "wants_colour",
 ]  # fmt: skip
 
 OUTCOME_COLOURS = {"done": "green", "retrying": "yellow", "snoozed": "cyan", "dead": "red", "cancelled": "magenta"}
 LEVEL_COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 SEVERITY = ("done", "cancelled", "snoozed", "retrying", "dead")
 BLOCKS = "▁▂▃▄▅▆▇█"
-#: Control characters, those that set a direction or join lines, and what is no character.
-_UNSEEN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ud800-\\udfff]")
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "worker", "")
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -64,15 +62,6 @@ def duration(seconds: float) -> str:
         return f"{days}d {hours:02}h"
     large, small = divmod(round(seconds if seconds < 3600 else seconds / 60), 60)
     return f"{large}m {small:02}s" if seconds < 3600 else f"{large}h {small:02}m"
-
-
-def visible(text: str, keep: str = "") -> str:
-    """Return a text with all characters escaped that would move the cursor, hide or reorder others, except those to keep.
-
-    >>> visible("a\\nb\\x1b[2J")
-    'a\\\\nb\\\\x1b[2J'
-    """
-    return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
 
 
 def short_id(id_: str) -> str:
@@ -149,15 +138,15 @@ class JobLines(logging.Handler):
         seconds = at - self._started.pop(job.token, at)
         parts = (
             click.style(clock(at), dim=True),
-            clip_name(one_line(job.task), self._task_width),
-            click.style(clip(short_id(one_line(job.id)) if len(job.lanes) < 2 else "-", 8), dim=True),
-            clip_name(one_line(job.lane or (f"{len(job.lanes)} lanes" if job.lanes else "-")), 12),
+            clip_name(visible(job.task), self._task_width),
+            click.style(clip(short_id(visible(job.id)) if len(job.lanes) < 2 else "-", 8), dim=True),
+            clip_name(visible(job.lane or (f"{len(job.lanes)} lanes" if job.lanes else "-")), 12),
             click.style(clip(outcome.name, 9), fg=OUTCOME_COLOURS[outcome.name]),
             f"{duration(seconds):>8}",
         )
         self._write("  ".join(parts))
         for line in _reason(job, outcome):
-            self._write(click.style(f"          {one_line(line)}", fg=OUTCOME_COLOURS[outcome.name], dim=line.startswith(" ")))
+            self._write(click.style(f"          {visible(line)}", fg=OUTCOME_COLOURS[outcome.name], dim=line.startswith(" ")))
 
     def _say(self, record: logging.LogRecord) -> None:
         text = record.getMessage()

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import click
 
-from laneway.cli.show import clip, clip_name, duration, visible, wants_colour
+from laneway.cli.show import clip, clip_name, duration, wants_colour
+from laneway.logs import visible
 
 __all__ = ["STATE_COLOURS", "Cell", "Column", "ago", "aligned", "moment", "print_table"]
 

@@ -22,8 +22,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 import laneway as front
-from laneway.cli.show import visible
 from laneway.errors import LanewayError
+from laneway.logs import visible
 from laneway.web.ask import Ask
 from laneway.web.endpoint import HEADERS, refuse
 from laneway.web.look import Seen

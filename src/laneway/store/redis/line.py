@@ -143,15 +143,17 @@ class Line:
     def _watch(self) -> None:
         """Wait until something comes. What is expected at once is looked for, instead of sleeping: to be woken takes longer."""
         begun = now = time.monotonic()
-        if self._usual < QUICK and CORES > 1:
-            while now - begun < 2 * QUICK and not self._poll.poll(0):
-                now = time.monotonic()
-                if now - begun > AT_ONCE:
-                    _let_others_run()  # on a machine of few cores the server may be waiting for this one
-        if now - begun >= 2 * QUICK or self._usual >= QUICK or CORES == 1:
+        here: object = None
+        quick = self._usual < QUICK and CORES > 1
+        while quick and not (here := self._poll.poll(0)) and now - begun < 2 * QUICK:
+            now = time.monotonic()
+            if now - begun > AT_ONCE:
+                _let_others_run()  # on a machine of few cores the server may be waiting for this one
+        if not here:
             if not self._poll.poll(max(self.until - now, 0) * 1000):
                 raise TimeoutError("timed out")
-            now = time.monotonic()
+            if not quick:  # one late answer is no reason to sleep for the next ones
+                now = time.monotonic()
         self._usual += 0.1 * (now - begun - self._usual)
 
     def send_command(self, command: Command) -> None:

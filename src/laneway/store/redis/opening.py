@@ -26,7 +26,7 @@ _KEY = STORE + SHARED_KEYS["VERSION"]
 #: From version n to n + 1.
 MIGRATIONS: dict[int, Callable[[Line], None]] = {}
 _EVERYTHING = ("", "")
-_warned: set[tuple[str, str]] = set()
+_warned: dict[tuple[str, str], object] = {}
 
 
 def ensure(line: Line, name: str) -> None:
@@ -101,12 +101,12 @@ def warn(line: Line, name: str) -> None:
 
 def hush() -> None:
     """Say nothing of that in this process and its children: somebody else does."""
-    _warned.add(_EVERYTHING)
+    _warned[_EVERYTHING] = None
 
 
 def _say(name: str, text: str) -> None:
-    if not _warned & {(name, text), _EVERYTHING}:
-        _warned.add((name, text))
+    mine = object()
+    if _EVERYTHING not in _warned and _warned.setdefault((name, text), mine) is mine:  # several threads may open it at once
         log.warning("%s: %s", name, text)
 
 

@@ -58,13 +58,13 @@ class Pool:
     def give(self, lines: list[Line]) -> None:
         """Take a line back from its borrower's list. Everything that was asked on it has been answered."""
         self.idle.append(lines.pop())
-        self.tell()
+        if self._waiting:
+            self.tell()
 
     def tell(self) -> None:
         """Tell a thread that waits, if there is one, that a line or a place is free."""
-        if self._waiting:
-            with contextlib.suppress(IndexError):
-                self._waiting.pop(0).release()
+        with contextlib.suppress(IndexError):
+            self._waiting.pop(0).release()
 
     def reserve(self, most: int) -> None:
         """Allow so many connections at once."""

@@ -300,3 +300,8 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+# What redis-py and Python import when they connect for the first time is imported now, under the app's lock, which no fork comes
+# between: an import that another thread has begun would never end in a forked child.
+_pools.from_url("redis://localhost").connection_class()
+"".encode("idna")

@@ -47,9 +47,9 @@ class Bell:
         self._reset()
 
     def _reset(self) -> None:
+        self._name = ""
         self._ear: socket.socket | None = None
         self._mouth: socket.socket | None = None  # in memory: the other end of the ear
-        self._name = ""
         self._opening = FairLock()
         self._attending = FairLock()  # for the thread at the socket; the others stand in line behind it
         self._generation = 0  # how often it rang
@@ -196,6 +196,10 @@ class Bell:
         self._close_sockets()
         if forked:
             self._reset()  # a thread of the parent may have stood in line
+
+    def __del__(self) -> None:
+        if hasattr(self, "_mouth"):
+            self._close_sockets()
 
     def _close_sockets(self) -> None:
         ends, self._ear, self._mouth, self._name = (self._ear, self._mouth), None, None, ""

@@ -10,7 +10,7 @@ import math
 import time
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["FAR", "SECOND", "When", "as_datetime", "micros", "now_micros", "parse_when"]
+__all__ = ["FAR", "FIRST", "LAST", "SECOND", "When", "as_datetime", "micros", "now_micros", "parse_when"]
 
 SECOND = 1_000_000
 #: Nobody means to wait longer than this; who writes it has mixed up seconds, milliseconds and time stamps.
@@ -18,8 +18,9 @@ FAR = 10 * 366 * 24 * 3600
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = 24 * 3600 * SECOND
-_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) + 2 * _DAY
-_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) - 2 * _DAY
+#: The calendar has all instants between these, in every time zone.
+FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) + 2 * _DAY
+LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) - 2 * _DAY
 
 #: What `run_after=` takes: seconds from now, or a moment.
 When = float | timedelta | datetime
@@ -37,7 +38,7 @@ def micros(seconds: float) -> int:
 
 def as_datetime(instant: int) -> datetime:
     """Return an instant of the store as an aware datetime; the nearest one that the calendar has in every time zone."""
-    return _EPOCH + timedelta(microseconds=min(max(instant, _FIRST), _LAST))
+    return _EPOCH + timedelta(microseconds=min(max(instant, FIRST), LAST))
 
 
 def parse_when(when: object) -> tuple[int, int]:

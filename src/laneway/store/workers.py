@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from laneway.instant import as_datetime
+from laneway.instant import FIRST, LAST, as_datetime
 from laneway.store.contract import WorkerInfo
 from laneway.store.inspect import RunningJob, WorkerStatus
 
@@ -45,10 +45,7 @@ def status(worker: WorkerInfo, at: int | None, held: list[Held], now: int) -> Wo
 
 def _moment(instant: int | None) -> datetime | None:
     """Return an instant, if it is known and the calendar has it."""
-    try:
-        return as_datetime(instant) if instant else None
-    except OverflowError:
-        return None
+    return as_datetime(instant) if instant and FIRST <= instant <= LAST else None
 
 
 def _age(moment: datetime | None, now: int) -> float | None:

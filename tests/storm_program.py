@@ -120,6 +120,8 @@ def beside() -> None:
 def storm() -> None:
     enqueue()  # imports what it needs: an import that is interrupted is Python's trouble
     look()
+    global END  # noqa: PLW0603 - from now, however long it took to start
+    END = time.time() + float(SECONDS)
     signal.signal(signal.SIGALRM, strike)
     start_threads()
     while time.time() < END:

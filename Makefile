@@ -22,7 +22,7 @@ demo: setup  ## watch a small shop at work for a minute, here and in a browser; 
 
 test: setup  ## run the tests (about five minutes); ARGS="-k lanes" narrows them
 	@scripts/servers
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup  ## ruff, mypy --strict and pyright
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ demo: setup  ## watch a small shop at work for a minute, here and in a browser; 
 
 test: setup  ## run the tests (about five minutes); ARGS="-k lanes" narrows them
 	@scripts/servers
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 minimum: setup  ## run most tests with the oldest versions that pyproject.toml allows; ARGS="tests/test_cron.py" narrows them
 	@scripts/servers

@@ -321,7 +321,7 @@ def play(moves: list[Any], bench: Bench | None, rules: frozenset[str] = RULES) -
 @pytest.mark.parametrize("name", STORES)
 def test_the_store_answers_as_the_model_does(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     # In memory a step costs least: most examples run there.
-    examples = often(120, 20_000) if name.endswith("memory") else often(25, 1_200)
+    examples = often(80, 20_000) if name.endswith("memory") else often(25, 1_200)
 
     @settings(max_examples=examples)
     @given(steps)

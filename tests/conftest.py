@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import compileall
+import logging
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -113,6 +116,26 @@ def inspect(bench: Bench) -> Inspect:
 @pytest.fixture
 def clock(bench: Bench) -> Clock:
     return bench.clock
+
+
+#: Deaths are logged with their exceptions, and pytest keeps what is logged.
+_logged: list[TracebackType] = []
+
+
+def _note(record: logging.LogRecord) -> bool:
+    if record.exc_info and record.exc_info[2] is not None:
+        _logged.append(record.exc_info[2])
+    return True
+
+
+logging.getLogger("laneway").addFilter(_note)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Let go of what the frames of logged exceptions hold: else a store of one test is closed by chance in the next."""
+    while _logged:
+        traceback.clear_frames(_logged.pop())
 
 
 #: Files that take long, the longest first: begun last, one of two processes would wait for them.

@@ -273,8 +273,8 @@ class Play:
         self.switch(queue, paused=False)
 
     def switch(self, queue: str, *, paused: bool) -> None:
-        if queue not in self.seen:
-            return
+        if not paused and queue not in self.seen | self.model.paused:
+            return  # nobody knows it
         (self.model.paused.add if paused else self.model.paused.discard)(queue)
         if self.bench is not None:
             self.bench.inspect.pause(queue, paused)

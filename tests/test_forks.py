@@ -6,7 +6,6 @@ Each program runs in a process of its own and writes down, outside the store, wh
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -16,6 +15,7 @@ import pytest
 
 import redisbench
 from laneway import App
+from workbench import ids_in_store, is_intact
 
 PREAMBLE = """
 import faulthandler, os, signal, sqlite3, subprocess, sys, threading, time, warnings
@@ -67,18 +67,7 @@ def run(tmp_path: Path, url: str, code: str) -> list[str]:
 
 
 def in_store(url: str) -> list[str]:
-    """Return the ids of all jobs that wait, as a program that comes later sees them."""
-    app = App(url)
-    try:
-        found, after = list[str](), None
-        while True:
-            page = app.inspect.jobs(limit=10_000, after=after)
-            found += [job.id for job in page]
-            after = page.next
-            if after is None:
-                return sorted(found)
-    finally:
-        app.close()
+    return sorted(ids_in_store(url))
 
 
 @pytest.fixture
@@ -89,14 +78,6 @@ def file_url(tmp_path: Path) -> str:
 @pytest.fixture(params=["sqlite", "redis"])
 def url(request: pytest.FixtureRequest, file_url: str) -> str:
     return file_url if request.param == "sqlite" else redisbench.emptied().url
-
-
-def intact(file_url: str) -> bool:
-    connection = sqlite3.connect(file_url.removeprefix("sqlite:///"))
-    try:
-        return connection.execute("pragma integrity_check").fetchall() == [("ok",)]
-    finally:
-        connection.close()
 
 
 LOOKS = """
@@ -132,7 +113,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     assert len(accepted) == 61
     assert in_store(file_url) == sorted(accepted)
-    assert intact(file_url)
+    assert is_intact(file_url)
 
 
 def test_what_workers_of_a_server_enqueue_stays_when_its_master_has_died(tmp_path: Path, file_url: str) -> None:
@@ -164,7 +145,7 @@ os.kill(master, signal.SIGKILL)
 
     assert len(accepted) == 91, accepted
     assert in_store(file_url) == sorted(accepted)
-    assert intact(file_url)
+    assert is_intact(file_url)
 
 
 def test_a_child_is_refused_while_a_connection_of_the_users_own_lived_over_the_fork(tmp_path: Path, file_url: str) -> None:

@@ -14,9 +14,9 @@ import pytest
 
 import redisbench
 from conftest import SOAK
-from laneway import App
+from workbench import file_of, ids_in_store, is_intact
 
-SECONDS = 300.0 if SOAK else 4.0
+SECONDS = 600.0 if SOAK else 4.0
 PROGRAM = str(Path(__file__).with_name("storm_program.py"))
 
 
@@ -57,7 +57,7 @@ def test_forks_signals_and_threads_lose_nothing_and_lock_nobody_out(url: str, tm
     lines = [line.partition(" ") for line in evidence.read_text().splitlines()]
     told: dict[str, list[str]] = {what: [rest for one, _, rest in lines if one == what] for what, _, _ in lines}
     summary = f"seed {seed}: { {what: len(rest) for what, rest in told.items()} }"
-    accepted, done, left = set(told["accepted"]), set(told.get("done", [])), in_store(url)
+    accepted, done, left = set(told["accepted"]), set(told.get("done", [])), ids_in_store(url)
     assert told.get("error", []) == [], summary
     assert len(told["ended"]) >= 2
     assert len(told["interrupted"]) > 10
@@ -72,31 +72,3 @@ def clear_log_away(url: str) -> None:
         connection = sqlite3.connect(file_of(url), timeout=30)
         connection.execute("pragma schema_version").fetchall()
         connection.close()
-
-
-def in_store(url: str) -> set[str]:
-    app = App(url)
-    try:
-        found, after = set[str](), None
-        while True:
-            page = app.inspect.jobs(limit=10_000, after=after)
-            found.update(job.id for job in page)
-            after = page.next
-            if after is None:
-                return found
-    finally:
-        app.close()
-
-
-def is_intact(url: str) -> bool:
-    if not url.startswith("sqlite"):
-        return True
-    connection = sqlite3.connect(file_of(url))
-    try:
-        return connection.execute("pragma integrity_check").fetchall() == [("ok",)]
-    finally:
-        connection.close()
-
-
-def file_of(url: str) -> str:
-    return url.removeprefix("sqlite:///").partition("?")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -138,3 +139,33 @@ def faulty(app: App) -> Faulty:
     made = Faulty(app.store)
     app._stores = (cast(Store, made), app.store_inspect)
     return made
+
+
+def ids_in_store(url: str) -> set[str]:
+    """Return the ids of all jobs in a store, as a program that comes later sees them."""
+    app = App(url)
+    try:
+        found, after = set[str](), None
+        while True:
+            page = app.inspect.jobs(limit=10_000, after=after)
+            found.update(job.id for job in page)
+            after = page.next
+            if after is None:
+                return found
+    finally:
+        app.close()
+
+
+def is_intact(url: str) -> bool:
+    """Say whether SQLite finds nothing wrong with a store's file. Other stores have none."""
+    if not url.startswith("sqlite"):
+        return True
+    connection = sqlite3.connect(file_of(url))
+    try:
+        return connection.execute("pragma integrity_check").fetchall() == [("ok",)]
+    finally:
+        connection.close()
+
+
+def file_of(url: str) -> str:
+    return url.removeprefix("sqlite:///").partition("?")[0]

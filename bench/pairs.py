@@ -3,8 +3,8 @@
     python bench/pairs.py OTHER [ROW …] [--pairs 9]
 
 OTHER is a checkout of another version, with its own `.venv`. Each round is a process of its own with a store of its own. A row
-shows the medians, the median of the pairs' ratios (this version / the other), and where that lies with 95 %. Rows use the public API
-alone, so that they run on both sides. More is better: latencies, memory and times to start count inversely.
+shows the medians, the median of the pairs' ratios (this version / the other), and where that lies with 95 %. Rows use the public
+API alone, so that they run on both sides. More is better: latencies, memory and times to start count inversely.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections import Counter
@@ -449,3 +450,33 @@ def test_a_job_without_a_timeout_costs_no_watchdog(tmp_path: Path) -> None:
     assert names
     assert "laneway-watchdog" not in names
     app.close()
+
+
+def test_a_program_can_be_traced_after_a_run_was_ended() -> None:
+    """Debuggers and coverage trace. Python 3.11 never got past the first line of a traced function."""
+    code = """
+        import sys, threading
+        from laneway import shield
+
+        def run():
+            limit = shield.Limit()
+            try:
+                limit.down()
+                limit.strike()
+                for _ in range(10):
+                    str(limit)
+            except shield.TimeIsUp:
+                print("ended")
+            limit.lift()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        seen = []
+        sys.settrace(lambda frame, event, _: seen.append(event))
+        (lambda: None)()
+        sys.settrace(None)
+        print(seen)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "ended\n['call']\n"

@@ -134,7 +134,7 @@ def _look() -> None:
 def _swallow(thread: int) -> None:
     """Let this thread meet what is on its way to it, or one more of the kind, and pass over it.
 
-    To take it back would leave the interpreter's mark that something is on its way: every function would look for it from then on,
+    To take it back would leave the interpreter's mark that something is on its way: all functions would look for it from then on,
     and Python 3.11 would never get past the first line of one that is traced (by a debugger, or for coverage).
     """
     try:

@@ -565,6 +565,7 @@ def test_a_worker_that_is_told_to_stop_ends_its_jobs_and_is_not_replaced(yard: Y
     yard.until_done([handle])
     until(lambda: run.pid not in fleet.workers, "its end")
     assert len(fleet.workers) == 1
+    until(lambda: len(yard.app.inspect.workers()) == 1, "the store to forget it")
     with pytest.raises(UnknownWorker):
         yard.app.inspect.stop(workers[run.pid])
 

@@ -127,7 +127,8 @@ class Tally(Service):
                     figures = self._of((job.queue, job.task))
                     self._count_outcome(figures, item.outcome, 1, job.id, job.task, job.queue)
                     _add_runs(figures, [item.finished - item.started])
-                    _add_waits(figures, [item.started - item.claim.due] if item.claim.due else [])  # none: it is not known
+                    if not item.claim.garbage:  # else nobody knows since when it waited
+                        _add_waits(figures, [item.started - item.claim.due])
 
     def _count_lanes(self, item: Settled, refused: frozenset[str]) -> None:
         """A collector's run: its payloads are counted, its lanes waited each for itself, and the run took its time once."""

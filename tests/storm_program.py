@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from laneway import App, Worker
-from laneway.errors import StoreBusy, StoreUnavailable
+from laneway.errors import StoreUnavailable
 
 warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads is what this program is about
 
@@ -58,9 +58,11 @@ def strike(_: int, __: FrameType | None) -> None:
     signal.setitimer(signal.ITIMER_REAL, 10 ** chance.uniform(-4, -2.3))
     try:
         enqueue()
-    except StoreBusy as error:
-        if "this very thread" not in str(error):
+    except StoreUnavailable as error:
+        # It has interrupted its own thread in the middle of a write, or handlers have interrupted each other.
+        if "this very thread" not in str(error) and "this thread itself" not in str(error):
             raise
+        tell("nested", "")
 
 
 def watch(seconds: float) -> None:

@@ -16,7 +16,7 @@ import redisbench
 from conftest import SOAK
 from workbench import file_of, ids_in_store, is_intact
 
-SECONDS = float(os.environ.get("LANEWAY_STORM", 600)) if SOAK else 4.0
+SECONDS = float(os.environ.get("LANEWAY_STORM", "600")) if SOAK else 4.0
 PROGRAM = str(Path(__file__).with_name("storm_program.py"))
 
 

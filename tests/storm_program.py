@@ -5,6 +5,7 @@ Arguments: `enqueue` or `work`, the store's URL, a file for evidence, how many s
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import random
@@ -54,6 +55,7 @@ def look() -> None:
 
 def strike(_: int, __: FrameType | None) -> None:
     if chance.random() < 0.5:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         raise Interrupt
     signal.setitimer(signal.ITIMER_REAL, 10 ** chance.uniform(-4, -2.3))
     try:
@@ -127,10 +129,11 @@ def storm() -> None:
     signal.signal(signal.SIGALRM, strike)
     start_threads()
     while time.time() < END:
-        try:
-            move()
-        except Interrupt:
-            tell("interrupted", "")
+        with contextlib.suppress(Interrupt):  # one more, while the first is told of
+            try:
+                move()
+            except Interrupt:
+                tell("interrupted", "")
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     last = threading.Thread(target=enqueue)
     last.start()

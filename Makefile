@@ -20,7 +20,7 @@ $(VENV)/ready: pyproject.toml requirements/dev.txt scripts/setup
 demo: setup  ## watch a small shop at work for a minute, here and in a browser; ARGS="--seconds 300" for longer
 	$(BIN)/laneway demo $(ARGS)
 
-test: setup  ## run the tests (about five minutes); ARGS="-k lanes" narrows them
+test: setup  ## run the tests (about eight minutes); ARGS="-k lanes" narrows them
 	@scripts/servers
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from laneway.context import JobContext
 from laneway.errors import BadArguments, JobCrashed, JobTimeout, StoreUnavailable
 from laneway.instant import now_micros
 from laneway.job import Job
+from laneway.outcome import Settled
 from laneway.store.sqlite import SQLiteStore
 from laneway.store.sqlite.turn import Turn
+from laneway.worker.tally import Tally
 from workbench import ALL_DONE, SOON, Running, burst, faulty, until, url, wait, worker_ids, working
 
 EVERY_STORE = True
@@ -224,6 +226,34 @@ def test_a_store_that_is_away_does_not_keep_a_worker_from_stopping(app: App) -> 
     running.join()
 
     assert time.monotonic() - start < SOON
+
+
+def test_a_ring_while_an_answer_is_worked_on_is_not_forgotten(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slot's thread settles, and takes its time; meanwhile a job comes, and the loop hears of it."""
+    first, second, slow, go = threading.Event(), threading.Event(), threading.Event(), threading.Event()
+
+    @app.task
+    def work(n: int) -> None:
+        (first if n == 1 else second).set()
+        wait(go)
+
+    count = Tally.count
+
+    def count_slowly(tally: Tally, settled: Sequence[Settled], refused: Collection[str] = ()) -> None:
+        count(tally, settled, refused)
+        if settled and not slow.is_set():
+            slow.set()
+            work.enqueue(2)  # rings
+            time.sleep(0.3)  # the loop wakes up meanwhile, and waits for us
+
+    monkeypatch.setattr(Tally, "count", count_slowly)
+    with working(app, 2, beat=60):
+        work.enqueue(1)
+        wait(first)
+        time.sleep(0.3)  # the loop has nothing to do now: should it still be at work, the test proves less
+        go.set()
+        wait(slow)
+        assert second.wait(5), "the loop has forgotten the ring"
 
 
 # -- claims that are gone ----------------------------------------------------------------------------------------

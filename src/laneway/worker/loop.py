@@ -58,6 +58,7 @@ class _Asked(Struct, gc=False):
     limit: int
     unsure: bool  #: the answer before it got lost
     at: float
+    rings: int  #: how often the store had rung when it was begun
 
 
 class Loop:
@@ -105,6 +106,7 @@ class Loop:
         self._asked: _Asked | None = None  # what runs now was handed over since
         self._loads: dict[str, int] = {}
         self._look = True  # there may be something to claim
+        self._rings = 0  # how often the store has said so
         self._due = float("inf")  # or there will be, at this monotonic time
         self._turn = 0
         self._trouble = 0  # exchanges that failed in a row
@@ -233,7 +235,7 @@ class Loop:
         self._turn += 1
         unsure = self._trouble > 0
         self._board.set_idle(False)
-        now = clock()
+        now, rings = clock(), self._rings
         silent = now - self._runner.alive > self._runner.fresh_for
         if silent:
             self._distrust()
@@ -248,7 +250,7 @@ class Loop:
             self._outbox.put_back(settled)
             self._away(error)
             return
-        before, self._asked = self._asked, _Asked(hear, settled, limit, unsure, now)
+        before, self._asked = self._asked, _Asked(hear, settled, limit, unsure, now, rings)
         self._claims.sent(settled, wants, limit)
         if before is not None:
             self._take_answer(before)
@@ -297,7 +299,8 @@ class Loop:
         self._loads = answer.loads
         self._claims.took(answer.claims)
         if limit:
-            self._look = answer.more or bool(new and self._queues is None)
+            # What rang since this was asked may have come after it.
+            self._look = answer.more or bool(new and self._queues is None) or self._rings != asked.rings
             self._due = float("inf") if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
 
     def _settled(self, settled: list[Settled], refused: list[str], unsure: bool) -> None:
@@ -406,6 +409,7 @@ class Loop:
         except StoreUnavailable as error:
             self._away(error)
             return True
+        self._rings += rung
         self._look = self._look or rung
         return rung
 

@@ -85,8 +85,9 @@ class FairLock:
             self._line.remove(place)
         except ValueError:
             return False
-        for first in list(self._line)[:1]:
-            first.wake()
+        if self._line:
+            for first in list(self._line)[:1]:
+                first.wake()
         return True
 
     @contextmanager

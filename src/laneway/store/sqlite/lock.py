@@ -47,8 +47,10 @@ class FileLock:
 
     def _acquire(self, timeout: float) -> bool:
         assert fcntl is not None  # noqa: S101 - for the type checker
-        turn = self._turn = self._open("turn", self._turn)
-        write = self._write = self._open("write", self._write)
+        turn, write = self._turn, self._write
+        if turn is None or write is None or turn.closed or write.closed:
+            turn = self._turn = FileIO(self._folder / "turn", "a+")
+            write = self._write = FileIO(self._folder / "write", "a+")
         if _try(turn) and _try(write):
             fcntl.flock(turn, fcntl.LOCK_UN)
             return True
@@ -101,9 +103,6 @@ class FileLock:
                 fcntl.lockf(self._turn, fcntl.LOCK_UN)
         except OSError:
             return False
-
-    def _open(self, name: str, opened: FileIO | None) -> FileIO:
-        return FileIO(self._folder / name, "a+") if opened is None or opened.closed else opened
 
 
 def has_locks(fd: int) -> bool:

@@ -125,7 +125,7 @@ class FairLock:
                 self.release(place)
 
     def reset(self) -> None:
-        """Be free, in a forked child: nobody who was in line is there."""
+        """Free the lock in a forked child, which has none of the threads that stood in line."""
         self._line = deque()
 
     def _wait(self, place: Place, timeout: float) -> bool:

@@ -87,7 +87,7 @@ class Pool:
             self._check(begun, until)
             turn = threading.Lock()
             turn.acquire()
-            self._waiting.append(turn)  # before we look: who gives a line back puts it there and then looks who waits
+            self._waiting.append(turn)  # before we look: a borrower gives its line back first, then tells
             try:
                 if not self.idle:
                     turn.acquire(timeout=min(max(until - time.monotonic(), 0), LOOK_EVERY))

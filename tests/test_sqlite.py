@@ -824,11 +824,11 @@ def test_who_waited_too_long_leaves_the_line() -> None:
 
 def test_who_has_just_written_stands_behind_who_waits(tmp_path: Path) -> None:
     first, second = FileLock(tmp_path), FileLock(tmp_path)
-    assert first.acquire(1)
+    assert first.acquire(time.monotonic() + 1)
     order: list[str] = []
 
     def wait() -> None:
-        assert second.acquire(10)
+        assert second.acquire(time.monotonic() + 10)
         order.append("second")
         second.release()
 
@@ -837,7 +837,7 @@ def test_who_has_just_written_stands_behind_who_waits(tmp_path: Path) -> None:
     while not _is_locked(tmp_path / "turn"):
         time.sleep(0.001)
     first.release()
-    assert first.acquire(10)  # at once: but the other one is next
+    assert first.acquire(time.monotonic() + 10)  # at once: but the other one is next
     order.append("first")
     first.release()
     thread.join()

@@ -84,19 +84,23 @@ class Limit:
             _swallow(self._thread)
 
 
-_here = threading.local()
+class _Here(threading.local):
+    limit: Limit | None = None  # of the run in this thread
+
+
+_here = _Here()
 
 
 def up() -> None:
     """Raise the shield of the run in this thread, if it has a limit."""
-    limit: Limit | None = getattr(_here, "limit", None)
+    limit = _here.limit
     if limit is not None:
         limit.up()
 
 
 def down() -> None:
     """Lower it."""
-    limit: Limit | None = getattr(_here, "limit", None)
+    limit = _here.limit
     if limit is not None:
         limit.down()
 

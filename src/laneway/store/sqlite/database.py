@@ -51,6 +51,7 @@ class Database:
 
     def __init__(self, path: Path | None, *, synchronous: str = "normal", timeout: float = 5.0) -> None:
         self.path = path
+        self._name = ":memory:" if path is None else os.fspath(path)
         self.folder = None if path is None else path.with_name(path.name + "-sync")
         self.timeout = timeout
         self.is_there: Callable[[sqlite3.Connection], bool] = lambda _: True
@@ -82,33 +83,32 @@ class Database:
 
     def enter(self, frame: FrameType, timeout: float | None = None) -> sqlite3.Connection:
         """Take the write lock for a frame and begin; wait for it at most so long, or as long as this store waits."""
+        if timeout is None:
+            timeout = self.timeout
+        end = time.monotonic() + timeout
+        place = None
         shield.up()
         try:
-            return self._enter(frame, self.timeout if timeout is None else timeout)
-        except BaseException:
-            shield.down()
-            raise
-
-    def _enter(self, frame: FrameType, timeout: float) -> sqlite3.Connection:
-        end = time.monotonic() + timeout
-        if self._pid != os.getpid():
-            self.after_fork()
-        place = self._line.acquire(timeout, frame)
-        if place is None:
-            raise self._crowded(timeout, self._line)
-        try:
+            if self._pid != os.getpid():
+                self.after_fork()
+            place = self._line.acquire(timeout, frame)
+            if place is None:
+                raise self._crowded(timeout, self._line)
             if self._place is not None:
                 self._clean_up()  # of one that was never left
             self._place = place
             if self._writer_closes or (self._writer is not None and self._has_moved(self._writer_file)):
                 self._close_writer()
-            self._lock_file(max(end - time.monotonic(), 0), timeout)
+            if self._file_lock is not None:
+                self._lock_file(self._file_lock, end, timeout)
             return self._begin(end)
-        except sqlite3.Error as error:
-            self._let_go(place)
-            raise self.translate(error, timeout) from error
-        except BaseException:
-            self._let_go(place)
+        except BaseException as error:
+            try:
+                self._let_go(place)
+            finally:
+                shield.down()
+            if isinstance(error, sqlite3.Error):
+                raise self.translate(error, timeout) from error
             raise
 
     def _begin(self, end: float) -> sqlite3.Connection:
@@ -325,15 +325,13 @@ class Database:
             )
         return StoreBusy(f"{self}: other threads of this process kept it busy for {timeout:g} s. Nothing was written.")
 
-    def _lock_file(self, left: float, timeout: float) -> None:
-        if self._file_lock is None or self.folder is None:
-            return
+    def _lock_file(self, lock: FileLock, end: float, timeout: float) -> None:
         try:
             if self._writer is None:
-                self.folder.mkdir(exist_ok=True)
-            locked = self._file_lock.acquire(left)
+                lock.folder.mkdir(exist_ok=True)
+            locked = lock.acquire(end)
         except FileNotFoundError as error:
-            raise StoreUnavailable(f"{self} cannot be opened: its folder {self.folder.parent} does not exist.") from error
+            raise StoreUnavailable(f"{self} cannot be opened: its folder {lock.folder.parent} does not exist.") from error
         except OSError as error:
             raise self._read_only(error) from error
         if not locked:
@@ -358,7 +356,7 @@ class Database:
         if self.path is None:
             return None
         try:
-            found = os.stat(self.path)
+            found = os.stat(self._name)
         except OSError:
             return None
         return found.st_dev, found.st_ino
@@ -399,8 +397,7 @@ class Database:
         return connection
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
-        target = ":memory:" if self.path is None else os.fspath(self.path)
-        connection = sqlite3.connect(target, timeout=timeout, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self._name, timeout=timeout, isolation_level=None, check_same_thread=False)
         try:
             connection.text_factory = _text
             connection.execute(f"pragma synchronous = {self._synchronous}")

@@ -21,6 +21,8 @@ else:  # SQLite's own lock has to do
 
 __all__ = ["FileLock", "has_locks"]
 
+_NOW = 0 if fcntl is None else fcntl.LOCK_EX | fcntl.LOCK_NB
+
 
 class FileLock:
     """A lock between processes in which nobody can overtake the next in line.
@@ -31,34 +33,26 @@ class FileLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._turn: FileIO | None = None
         self._write: FileIO | None = None
 
-    def acquire(self, timeout: float) -> bool:
-        """Take the lock; False if it could not be had in time. Called by one thread at a time."""
+    def acquire(self, end: float) -> bool:
+        """Take the lock; False if it could not be had until then (monotonic). Called by one thread at a time."""
         if fcntl is None:
             return True
         try:
-            return self._acquire(timeout)
+            turn, write = self._turn, self._write
+            if turn is None or write is None or turn.closed or write.closed:
+                turn = self._turn = FileIO(self.folder / "turn", "a+")
+                write = self._write = FileIO(self.folder / "write", "a+")
+            try:
+                return (_try(turn) or _poll(turn, end)) and (_try(write) or _poll(write, end))
+            finally:
+                fcntl.flock(turn, fcntl.LOCK_UN)
         except BaseException:
             self.close()  # whatever was locked already
             raise
-
-    def _acquire(self, timeout: float) -> bool:
-        assert fcntl is not None  # noqa: S101 - for the type checker
-        turn, write = self._turn, self._write
-        if turn is None or write is None or turn.closed or write.closed:
-            turn = self._turn = FileIO(self._folder / "turn", "a+")
-            write = self._write = FileIO(self._folder / "write", "a+")
-        if _try(turn) and _try(write):
-            fcntl.flock(turn, fcntl.LOCK_UN)
-            return True
-        deadline = time.monotonic() + timeout
-        try:
-            return _poll(turn, deadline) and _poll(write, deadline)
-        finally:
-            fcntl.flock(turn, fcntl.LOCK_UN)
 
     def release(self) -> None:
         """Let the next one in."""
@@ -81,7 +75,7 @@ class FileLock:
     def holder(self) -> int | None:
         """Return the pid of who holds the lock, where the system tells."""
         try:
-            inode = (self._folder / "write").stat().st_ino
+            inode = (self.folder / "write").stat().st_ino
             lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
         except OSError:
             return None
@@ -113,18 +107,18 @@ def has_locks(fd: int) -> bool:
 def _try(file: FileIO) -> bool:
     assert fcntl is not None  # noqa: S101 - for the type checker
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, _NOW)
     except BlockingIOError:
         return False
     return True
 
 
-def _poll(file: FileIO, deadline: float) -> bool:
+def _poll(file: FileIO, end: float) -> bool:
     """Lock a file, looking often: who looks less often than the others finds it taken each time."""
     patience = time.monotonic() + 0.1  # nobody who is well holds it longer
     while not _try(file):
         now = time.monotonic()
-        if now >= deadline:
+        if now >= end:
             return False
         time.sleep(0.00005 if now < patience else 0.001)
     return True

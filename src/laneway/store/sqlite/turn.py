@@ -77,11 +77,14 @@ class Turn:
         books, self._tail = self.execute(SQL["books_read"], ()).fetchone()
         self.books = decode(books)
         self.now = self.books.now = max(self.books.now, self._clock())
-        self.queues = {queue.name: queue for queue in self.books.queues}
+        self.queues: dict[str, Queue] = {}
         self._changes = self.connection.total_changes
         self.changed = False  # the books changed, though no row did
-        self._busy = {queue.name for queue in self.books.queues if queue.counts[READY]}
+        self._busy: set[str] = set()
         for queue in self.books.queues:
+            self.queues[queue.name] = queue
+            if queue.counts[READY]:
+                self._busy.add(queue.name)
             # Most queues have nothing that could have become due.
             if not queue.counts[SCHEDULED] and not queue.counts[RETRYING]:
                 queue.ripe = self.now
@@ -119,9 +122,12 @@ class Turn:
         Who waits has found its queues empty, or knows when the next job is due. So it must hear of a queue that is not empty any
         more, and of a job that is due before all others; while a queue is not empty, its workers look by themselves.
         """
-        if any(queue.counts[READY] and queue.name not in self._busy for queue in self.books.queues):
-            return True
-        return any(self.execute(SQL["first_due"], key).fetchone()[0] == due for key, due in self._later.items())
+        for queue in self.books.queues:
+            if queue.counts[READY] and queue.name not in self._busy:
+                return True
+        return bool(self._later) and any(
+            self.execute(SQL["first_due"], key).fetchone()[0] == due for key, due in self._later.items()
+        )
 
     def wait_for(self, queue: str, rank: int, due: int) -> None:
         """Note a job that is due later."""

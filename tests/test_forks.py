@@ -23,7 +23,7 @@ warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads is 
 from laneway import App, Worker
 url = sys.argv[1]
 path = url.removeprefix("sqlite:///")
-app = App(url, enqueue_timeout=30)  # a busy disk is not what these programs are about
+app = App(url, enqueue_timeout=5)
 evidence = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
 
 @app.task
@@ -56,11 +56,11 @@ def ended_well(children):
 """
 
 
-def run(tmp_path: Path, url: str, code: str) -> list[str]:
+def run(tmp_path: Path, url: str, code: str, first: str = "") -> list[str]:
     """Run a program; return the jobs that it was told are accepted, and its errors."""
     evidence = tmp_path / "evidence"
     evidence.touch()
-    command = [sys.executable, "-c", PREAMBLE + textwrap.dedent(code), url, str(evidence)]
+    command = [sys.executable, "-c", textwrap.dedent(first) + PREAMBLE + textwrap.dedent(code), url, str(evidence)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr + evidence.read_text()[-2000:]
     return evidence.read_text().splitlines()
@@ -214,6 +214,44 @@ def test_children_write_though_threads_of_the_parent_were_inside_the_store(tmp_p
     assert sum(name.startswith("child") for name in accepted) == 45
     assert sum(name.startswith("thread") for name in accepted) > 45
     assert in_store(url) == sorted(accepted)
+
+
+def test_a_fork_waits_for_a_thread_that_opens_the_store_for_the_first_time(tmp_path: Path, file_url: str) -> None:
+    first = """
+        import os, threading
+        enqueued = threading.Event()
+        os.register_at_fork(before=lambda: enqueued.wait(0.5))  # called last: what can still begin before the fork begins here
+    """
+    told = run(tmp_path, file_url, """
+        forks, imports = threading.Event(), threading.Event()
+        os.register_at_fork(before=forks.set)  # called first
+
+        class Slow:
+            def find_spec(self, module, path=None, target=None):
+                if module == "laneway.store.sqlite.database":
+                    imports.set()
+                    forks.wait(10)
+
+        sys.meta_path.insert(0, Slow())
+
+        def enqueue():
+            accept("thread")
+            enqueued.set()
+
+        def look_and_enqueue():
+            inherited = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)]
+            assert path not in inherited, inherited
+            accept("child")
+
+        thread = threading.Thread(target=enqueue)
+        thread.start()
+        assert imports.wait(10)
+        ended_well([in_child(look_and_enqueue)])
+        thread.join()
+    """, first)  # fmt: skip
+
+    assert sorted(told) == ["child", "thread"]
+    assert in_store(file_url) == ["child", "thread"]
 
 
 def test_isolated_runs_enqueue_though_threads_of_the_program_do_too(tmp_path: Path, url: str) -> None:

@@ -10,13 +10,15 @@ child needs is taken before a fork, and let go on both sides.
 
 from __future__ import annotations
 
+import logging  # noqa: F401 - its hooks are registered first, and so called after ours: who opens a store may still log
 import os
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 
 __all__ = ["FairLock", "Place", "around_forks", "lock_held_over_forks", "this_frame"]
@@ -162,28 +164,45 @@ def lock_held_over_forks() -> FairLock:
 def around_forks(before: Callable[[float, FrameType], None], in_parent: Callable[[], None], in_child: Callable[[], None]) -> None:
     """Have functions called around each fork; the first hears until when it may take, and which frame forks.
 
-    Python prints what a signal's handler raises in such a function, and goes on with the fork: what was interrupted is repeated.
-    A handler is most likely to run at the first line, before anything can be caught there: so each function is registered twice,
-    and must do no harm when it is called again.
+    Before a fork they are called in the order of registration: first the lock of who opens a store, which may register more,
+    then what is open. They must do no harm when they are called again.
     """
-    if hasattr(os, "register_at_fork"):
-        for _ in range(2):
-            os.register_at_fork(
-                before=_insisting(before), after_in_parent=_insisting(lambda _, __: in_parent()), after_in_child=in_child
-            )
+    _hooks.append((before, in_parent, in_child))
 
 
-def _insisting(work: Callable[[float, FrameType], None]) -> Callable[[], None]:
-    def hook() -> None:
-        end = time.monotonic() + _FORK_WAITS
-        interrupted: BaseException | None = None
+_hooks: list[tuple[Callable[[float, FrameType], None], Callable[[], None], Callable[[], None]]] = []
+
+
+def _before_fork() -> None:
+    frame = this_frame(1)
+    end = time.monotonic() + _FORK_WAITS
+    _insist((partial(hook[0], end, frame) for hook in _hooks), end)  # Python's own hooks would be those of the beginning
+
+
+def _after_fork_in_parent() -> None:
+    _insist((hook[1] for hook in reversed(_hooks)), time.monotonic() + _FORK_WAITS)
+
+
+def _after_fork_in_child() -> None:
+    for hook in _hooks:
+        hook[2]()
+
+
+def _insist(calls: Iterable[Callable[[], None]], end: float) -> None:
+    """Call each, again where a signal's handler interrupts it: Python prints what is raised here and goes on with the fork."""
+    interrupted: BaseException | None = None
+    for call in calls:
         while interrupted is None or time.monotonic() < end:
             try:
-                work(end, this_frame(1))
+                call()
                 break
             except BaseException as error:  # noqa: BLE001 - raised again when the work is done
                 interrupted = error
-        if interrupted is not None:
-            raise interrupted
+    if interrupted is not None:
+        raise interrupted
 
-    return hook
+
+if hasattr(os, "register_at_fork"):
+    # A handler is most likely to run at a function's first line, before anything can be caught there: so each is called twice.
+    for _ in range(2):
+        os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -10,7 +10,7 @@ child needs is taken before a fork, and let go on both sides.
 
 from __future__ import annotations
 
-import logging  # noqa: F401 - its hooks are registered first, and so called after ours: who opens a store may still log
+import logging  # noqa: F401 # pyright: ignore[reportUnusedImport] - its hooks come first, so that they are called after ours
 import os
 import sys
 import threading

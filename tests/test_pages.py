@@ -22,10 +22,10 @@ from laneway.errors import StoreUnavailable
 from laneway.job import STATES
 from laneway.store.contract import WorkerInfo
 from laneway.store.inspect import QueueInfo
+from laneway.store.redis.inspect import read_info
 from laneway.web import dashboard
 from laneway.web.health import Health
 from laneway.web.look import Seen, look
-from laneway.web.pages.about import read_info
 from laneway.web.pages.filters import link_from, number, short, when, words_for
 from laneway.web.pages.frame import health_words
 from laneway.web.pages.history import far_enough, verdict
@@ -473,8 +473,8 @@ def test_the_overview_tells_about_its_store(app: App) -> None:
 
 
 def test_a_server_that_throws_keys_away_is_warned_of() -> None:
-    assert "allkeys-lru" in read_info({"maxmemory_policy": "allkeys-lru"}, 1).warning
-    silent = read_info({}, 1)
+    assert "allkeys-lru" in read_info({"maxmemory_policy": "allkeys-lru"}).warning
+    silent = read_info({})
     assert (silent.memory, silent.clients, silent.warning) == (None, None, "")
 
 

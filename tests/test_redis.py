@@ -1279,11 +1279,17 @@ def test_what_was_never_sent_was_not_written_and_what_was_may_have_been(own_serv
     task.enqueue()
     server.ask("CLIENT", "PAUSE", "2000")
 
-    with pytest.raises(StoreUnavailable, match=r"did not answer in time.* may have been done all the same"):
+    with pytest.raises(StoreUnavailable, match=r"did not answer in time.* may have been done all the same") as caught:
         task.enqueue()
+    assert caught.value.written is None
+    with pytest.raises(BulkError, match="may have been accepted too"):
+        task.enqueue_many([()])
     server.stop()
-    with pytest.raises(StoreUnavailable, match=r"is it running, and is the address right\? Nothing was written\.$"):
+    with pytest.raises(StoreUnavailable, match=r"is it running, and is the address right\? Nothing was written\.$") as caught:
         task.enqueue()
+    assert caught.value.written is False
+    with pytest.raises(BulkError, match=r"enqueue the rest again\)$"):
+        task.enqueue_many([()])
     app.close()
 
 

@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 from clidesk import Desk, environment, open_desk
 from laneway import App
-from laneway.config import mask_urls, parse_url, safe_url
+from laneway.config import mask_urls, safe_url
 from laneway.errors import LanewayError
 from laneway.settings import Settings
-from laneway.store import check_url, open_store
+from laneway.store import StoreSettings, check_url, open_store
+from laneway.store.registry import parse_url
 from laneway.web.pages.mount import PAGES
 from webdesk import DEADLINE, LOOKS, visiting
 
@@ -72,10 +73,10 @@ def test_no_call_that_takes_a_url_tells_its_secret(
             app.inspect.counts()
 
     other = App("sqlite://")
-    settings = {"dead_days": 1.0, "dead_max": 1, "dead_after": 1.0}
+    settings = StoreSettings(dead_days=1.0, dead_max=1, dead_after=1.0)
     calls = (
         use, App, lambda: other.use_store(url), lambda: parse_url(url), lambda: parse_url(url.encode()), lambda: check_url(url),
-        lambda: open_store(url, **settings), lambda: Settings({}).find("url"), lambda: App(url.encode()),  # type: ignore[arg-type]
+        lambda: open_store(url, settings), lambda: Settings({}).find("url"), lambda: App(url.encode()),  # type: ignore[arg-type]
     )  # fmt: skip
     for call in calls:
         try:

@@ -26,7 +26,7 @@ from laneway.options import CollectorOptions, TaskOptions, check_collector_optio
 from laneway.settings import UNSAID, Settings
 from laneway.signature import Signature
 from laneway.stats import Stats
-from laneway.store import check_url, open_store
+from laneway.store import StoreSettings, check_url, open_store
 from laneway.store.contract import Store
 from laneway.store.inspect import Inspect
 from laneway.task import Bound, Task, is_task
@@ -122,7 +122,7 @@ class App:
     def _open(self) -> tuple[Store, Inspect]:
         with _opening.held(this_frame()):
             if self._stores is None:
-                made = open_store(self.url, **self.settings)
+                made = open_store(self.url, StoreSettings(**self.settings))
                 self._stores = self._stores or made  # a signal's handler may have been here meanwhile
             return self._stores
 

@@ -302,7 +302,7 @@ class Desk:
             finally:
                 hear()
         except LanewayError as error:
-            unsure = isinstance(error, StoreUnavailable) and "nothing was written" not in str(error).lower()
+            unsure = isinstance(error, StoreUnavailable) and error.written is None
             more = ". Those on their way may have been accepted too: only with ids they are harmless to repeat" if unsure else ""
             why = str(error).replace("Nothing was written", "Nothing of this chunk was written")
             message = f"{why} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again{more})"
@@ -404,7 +404,9 @@ class _Gatherer:
     def _ask(self, jobs: Sequence[Job], until: float) -> list[str | None]:
         seconds = until - time.monotonic()
         if seconds <= 0:
-            raise StoreUnavailable("the store did not answer the calls before this one in time. Nothing was written: try again.")
+            raise StoreUnavailable(
+                "the store did not answer the calls before this one in time. Nothing was written: try again.", written=False
+            )
         return self.store.push(jobs, timeout=seconds)
 
     def _finish(self, loop: AbstractEventLoop, chunk: list[_Call], done: Future[list[str | Exception | None]]) -> None:

@@ -96,6 +96,8 @@ class LanewayError(Exception):
 class ConfigError(LanewayError, ValueError):
     """A setting has a value that Laneway cannot use."""
 
+    no_app = False  #: no app was named, and none was found
+
 
 class DeclarationError(LanewayError, TypeError):
     """This function cannot be a task."""
@@ -229,17 +231,26 @@ class StoreCorrupt(StoreError):
 class StoreUnavailable(StoreError):
     """The store cannot be reached. If it is on a server and only its answer got lost, it may have taken what was sent."""
 
+    written: bool | None = None  #: False: nothing of the call was written; None: it may have been
+    missing = False  #: there is no store at this address yet
+
 
 class StoreBusy(StoreUnavailable):
     """Another process holds the store's write lock. Nothing was written."""
+
+    written = False
 
 
 class StoreFull(StoreUnavailable):
     """The store has no space left. Nothing was written."""
 
+    written = False
+
 
 class StoreReadOnly(StoreUnavailable):
     """The store cannot be written to. Nothing was written."""
+
+    written = False
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

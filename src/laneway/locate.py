@@ -22,7 +22,7 @@ from typing import TypeVar
 from laneway.app import App
 from laneway.errors import ConfigError, StoreUnavailable, did_you_mean
 from laneway.settings import Settings
-from laneway.store import check_url
+from laneway.store import backend_of, check_url
 
 __all__ = ["check_store", "choose", "find_app", "load_tasks"]
 
@@ -60,7 +60,7 @@ def choose(argument: str | None, option: str | None) -> tuple[str, str]:
     for file in FILES:
         if Path(file).is_file():
             return f"./{file}", ""
-    raise ConfigError(f"no app found: there is no app.py or main.py in {Path.cwd()}; {HOW}")
+    raise ConfigError(f"no app found: there is no app.py or main.py in {Path.cwd()}; {HOW}", no_app=True)
 
 
 # -- loading -----------------------------------------------------------------------------------------------------
@@ -180,11 +180,11 @@ def _pick(module: ModuleType, attribute: str, origin: str) -> App:
 def check_store(app: App, *, to_write: bool) -> None:
     """Raise a StoreError if the app's store cannot be used. Who only looks does not make one."""
     url = check_url(app.url)
-    path = url.path
-    if not to_write and not path:
+    if not to_write and not url.path:
         raise ConfigError(f"{app.url} is a store in the memory of one process: no other can look at it")
-    if not to_write and url.scheme == "sqlite" and not Path(path).exists():
-        raise StoreUnavailable(f"there is no store {Path(path).resolve()} yet: the first enqueue makes it, or a worker")
+    if not to_write and backend_of(url.scheme).is_missing(url):
+        message = f"there is no store {Path(url.path).resolve()} yet: the first enqueue makes it, or a worker"
+        raise StoreUnavailable(message, written=False, missing=True)
     app.inspect.counts()
     if to_write:
         app.store.note([])  # a worker would wait for a store that cannot be written to; at the start that is a mistake

@@ -51,9 +51,9 @@ def _versions(app: App) -> tuple[int | None, int]:
     """Return the version a store has and the one it is to have; None for a store that is not there."""
     from laneway.errors import SchemaError, StoreUnavailable  # noqa: PLC0415 - the help needs none of it
     from laneway.locate import check_store  # noqa: PLC0415
-    from laneway.store import version_of  # noqa: PLC0415
+    from laneway.store import backend_of, check_url  # noqa: PLC0415
 
-    expected = version_of(app.url)
+    expected = backend_of(check_url(app.url).scheme).layout()
     try:
         check_store(app, to_write=False)
     except SchemaError as error:
@@ -62,7 +62,7 @@ def _versions(app: App) -> tuple[int | None, int]:
             raise
         return found, expected
     except StoreUnavailable as error:
-        if "there is no store" not in str(error):
+        if not error.missing:
             raise
         return None, expected
     return expected, expected

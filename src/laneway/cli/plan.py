@@ -122,7 +122,7 @@ def _look(app_name: str | None, app_option: str | None, store: str | None, missi
         with opened(app_option, store, app_name) as app:
             return observed(app)
     except ConfigError as error:
-        if "no app found" not in str(error):
+        if not error.no_app:
             raise
         raise ConfigError(f"{error}; or give {missing}: then no app is needed") from None
 

@@ -38,7 +38,7 @@ from laneway.job import new_id
 from laneway.kernel import cause_of_death, kill_group, set_title
 from laneway.life import FORGOTTEN
 from laneway.logs import log
-from laneway.store import open_store
+from laneway.store import StoreSettings, open_store
 from laneway.store.contract import Heard
 
 __all__ = ["Stopped", "Supervisor"]
@@ -92,7 +92,7 @@ class Supervisor:
         self._take_signals()
         try:
             report = self._wait_for_report()
-            self._store, inspect = open_store(report.url, **report.settings)
+            self._store, inspect = open_store(report.url, StoreSettings(**report.settings))
             inspect.counts()
             self._store.note([])  # a worker would wait for a store that cannot be written to; at the start that is a mistake
         except LanewayError:

@@ -33,7 +33,7 @@ from laneway.fleet.wire import Failed, Fork, Report, Wire
 from laneway.kernel import die_with, set_title
 from laneway.locate import find_app, load_tasks
 from laneway.logs import start_logging
-from laneway.store import check_url, hush, open_store
+from laneway.store import StoreSettings, backend_of, check_url, open_store
 from laneway.worker.isolate import run_isolated
 from laneway.worker.link import Link
 from laneway.worker.process import Worker
@@ -95,8 +95,8 @@ def _doubt(queues: Sequence[str], declared: Collection[str]) -> None:
 def _settle_down(app: App) -> None:
     """Keep nothing that a child must not inherit, load what all of them will need, and let the memory rest."""
     app.close()
-    open_store(app.url, **app.settings)  # loads the store's code, and opens nothing
-    hush(app.url)  # the supervisor says it
+    open_store(app.url, StoreSettings(**app.settings))  # loads the store's code, and opens nothing
+    backend_of(check_url(app.url).scheme).hush()  # the supervisor says it
     for declared in app.declared.values():
         declared.prepare()
     if any(task.is_async for task in app.declared.values()):

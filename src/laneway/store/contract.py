@@ -2,7 +2,8 @@
 
 Every store passes the same suite (`tests/test_contract.py`). What holds for all verbs:
 
-* Each is one atomic step and one round trip: after an error nothing of it has happened.
+* Each is one atomic step and one round trip (`Capabilities.one_step`, or one for each queue): after an error nothing of it has
+  happened.
 * **An answer may be lost.** Every verb can be called again: a repeated push finds its ids, a repeated settle is refused.
   After an `exchange` without an answer a worker calls `give_back(worker, keep=the tokens it knows)`, and then
   settles again: what is refused now was settled before.
@@ -53,7 +54,7 @@ from laneway.figures import Report, Seen
 from laneway.job import Claim, Job
 from laneway.outcome import Settled
 
-__all__ = ["Exchange", "Heard", "Schedules", "Slot", "Store", "Want", "WorkerInfo"]
+__all__ = ["Capabilities", "Exchange", "Heard", "Schedules", "Slot", "Store", "Want", "WorkerInfo"]
 
 
 class Want(Struct, frozen=True):
@@ -120,10 +121,17 @@ class Heard(Struct, frozen=True):
     commands: tuple[str, ...]  #: `quiet`, `stop`
 
 
+class Capabilities(Struct, frozen=True):
+    """What a store can do that others cannot."""
+
+    pipelined: bool  #: it works beside us: what `begin` and `begin_push` send is done while we go on
+    one_step: bool  #: a verb is one atomic step over all queues, and not one over each of them
+
+
 class Store(Protocol):
     """Where jobs live."""
 
-    overlaps: bool  #: it works beside us, and not in our own thread
+    capabilities: Capabilities
     enqueue_timeout: float  #: a push takes at most so long, seconds
 
     def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
@@ -149,7 +157,7 @@ class Store(Protocol):
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
         """The same in two steps; calling what is returned, once, says what `push` says.
 
-        With a store that `overlaps`, the jobs are taken meanwhile: who has more of them can prepare those.
+        With a pipelined store the jobs are taken meanwhile: who has more of them can prepare those.
         """
         ...
 
@@ -185,7 +193,7 @@ class Store(Protocol):
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
         """Begin an exchange; calling what is returned, once, brings its answer.
 
-        With a store that `overlaps`, what was sent is done meanwhile: who has something to run need not wait for it. One more may
+        With a pipelined store what was sent is done meanwhile: who has something to run need not wait for it. One more may
         be begun before its answer was heard, and they are done in this order; any other verb of the worker comes after that.
         """
         ...

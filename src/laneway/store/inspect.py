@@ -23,11 +23,11 @@ from laneway.store.faults import ErrorGroup
 from laneway.store.rollup import Kept, Level
 
 __all__ = [
-    "LANE_ORDERS",
     "Counts",
     "Filter",
     "Inspect",
     "JobInfo",
+    "LANE_ORDERS",
     "LaneInfo",
     "LanePage",
     "Page",
@@ -36,6 +36,7 @@ __all__ = [
     "QueueInfo",
     "Run",
     "RunningJob",
+    "StoreInfo",
     "StoredResult",
     "WorkerStatus",
     "read_runs",
@@ -284,8 +285,26 @@ class StoredResult(Struct, frozen=True):
     error: ErrorInfo | None = None
 
 
+class StoreInfo(Struct, frozen=True, kw_only=True):
+    """What a store is, how large, and who is connected, as far as it says."""
+
+    kind: str  #: SQLite, Redis, Valkey
+    version: str  #: the program's
+    layout: int  #: the version of our tables or keys
+    memory: int | None = None  #: bytes: of a server its memory, of a file its size
+    most: int | None = None  #: bytes it may have; None: not limited
+    in_file: bool = False  #: `memory` is a file's size
+    clients: int | None = None  #: connections
+    uptime: float | None = None  #: seconds
+    warning: str = ""  #: what may cost jobs
+
+
 class Inspect(Protocol):
     """What a store shows and does on request."""
+
+    def about(self) -> StoreInfo:
+        """Say what the store is. One that does not tell has nothing to show."""
+        ...
 
     def counts(self) -> Counts:
         """Count the jobs in each state."""

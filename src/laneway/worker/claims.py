@@ -31,19 +31,19 @@ class Claims:
     """What a worker holds."""
 
     def __init__(
-        self, size: int, declared: Mapping[str, Declared], policy: Policy, slots: Slots, seats: Seats, *, overlaps: bool
+        self, size: int, declared: Mapping[str, Declared], policy: Policy, slots: Slots, seats: Seats, *, pipelined: bool
     ) -> None:
         self.known: dict[int, Claim] = {}  # all of them, by token
         self.hand: deque[Claim] = deque()  # not yet handed over
         self.in_flight = 0  # handed over, and their outcomes not sent
         self.long_ones = 0  # of these, running for longer than jobs do here, when the loop last looked
-        self.pace = Pace(size, MOST_BESIDE if overlaps else MOST_WAITING)
+        self.pace = Pace(size, MOST_BESIDE if pipelined else MOST_WAITING)
         self.kinds = Kinds(declared)
         self.balance = Balance(size, policy)
         self._size = size
         self._slots = slots
         self._seats = seats
-        self._overlaps = overlaps  # what is handed over runs while others are settled
+        self._pipelined = pipelined  # what is handed over runs while others are settled
         self._batches = batch_sizes(declared)
         self._seated = {name for name, task in declared.items() if task.is_async and not task.isolate}
         self._on_loop = 0  # of those in flight, on the event loop
@@ -163,7 +163,7 @@ class Claims:
     def hand_over(self) -> bool:
         """Hand claims to slots and seats; say whether there were any, and places for them."""
         places = self.pace.unsettled - self.in_flight - len(self._sent)
-        if self._overlaps and self.short:
+        if self._pipelined and self.short:
             places = min(places, self._size - self.in_flight)  # the others run while these are settled
         before = len(self.hand)
         claims = self._choose(max(min(before, places), 0))

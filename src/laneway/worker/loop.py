@@ -92,7 +92,7 @@ class Loop:
         self._runner.fresh_for = app.dead_after / 2
         self._slots = Slots(slots, self._runner, self.ended, self._crash)
         self._seats = Seats(slots, self._runner, self.ended, self._crash, self._board)
-        self._claims = Claims(slots, app.declared, policy, self._slots, self._seats, overlaps=self._store.overlaps)
+        self._claims = Claims(slots, app.declared, policy, self._slots, self._seats, pipelined=self._store.capabilities.pipelined)
         self._runner.kinds = self._claims.kinds
         self._tally = Tally(self._store, self._info.id, slots, lambda: len(self._runner.running), self._claims.kinds.news)
         self._beat: Beat | Ear
@@ -254,7 +254,7 @@ class Loop:
         self._claims.sent(settled, wants, limit)
         if before is not None:
             self._take_answer(before)
-        if not (self._store.overlaps and self._claims.short and not unsure and self._hand_over()):
+        if not (self._store.capabilities.pipelined and self._claims.short and not unsure and self._hand_over()):
             self._hear()
 
     def _wants(self, settled: list[Settled], limit: int) -> list[Want]:

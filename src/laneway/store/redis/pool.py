@@ -136,10 +136,12 @@ class Pool:
                 "interrupted in the middle of a call (by a signal handler, or by __del__), or has begun one that it has not "
                 "finished. Nothing was written: allow more (connections=).",
                 connections=self.most,
+                written=False,
             )
         if time.monotonic() >= until:
             raise StoreUnavailable(
                 f"{self._name}: all {self.most} connections of this process were in use for {until - begun:.2g} s. "
                 "Nothing was written: allow more (connections=), or use fewer threads.",
                 connections=self.most,
+                written=False,
             )

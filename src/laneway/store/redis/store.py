@@ -20,7 +20,7 @@ from laneway.figures import Report, Seen
 from laneway.job import Job
 from laneway.life import Observer
 from laneway.outcome import ErrorInfo, Settled
-from laneway.store.contract import Exchange, Heard, Schedules, Slot, Want, WorkerInfo
+from laneway.store.contract import Capabilities, Exchange, Heard, Schedules, Slot, Want, WorkerInfo
 from laneway.store.redis import opening
 from laneway.store.redis.bell import Bell
 from laneway.store.redis.ends import error_text
@@ -66,7 +66,7 @@ class Turn:
 class RedisStore:
     """Jobs in Redis or Valkey."""
 
-    overlaps = True
+    capabilities = Capabilities(pipelined=True, one_step=False)
 
     def __init__(
         self, url: str, *, connections: int = 5, timeout: float = 5.0, enqueue_timeout: float = 2.0, dead_days: float = 30,

@@ -215,27 +215,27 @@ class Wire:
         if isinstance(error, StoreError):
             return error
         text = " ".join(str(error).split())
-        end = MAYBE if sent else "Nothing was written."
+        end, written = (MAYBE, None) if sent else ("Nothing was written.", False)
         for word, saying in _REFUSALS.items():
             if word in text:
-                return StoreUnavailable(f"{self} {saying.format(text)}. {end}")
+                return StoreUnavailable(f"{self} {saying.format(text)}. {end}", written=written)
         if isinstance(error, Complaint):
             return self._complaint(text)
         tls = self.url.startswith("rediss:")
         if isinstance(error, exceptions.TimeoutError | TimeoutError):
             plain = " (or it does not speak TLS: then its address begins with redis:)" if tls and not sent else ""
             return StoreUnavailable(
-                f"{self} did not answer in time: it is busy, frozen or cut off{plain}. {end} Try again later."
+                f"{self} did not answer in time: it is busy, frozen or cut off{plain}. {end} Try again later.", written=written
             )
         why = "is it running, and is the address right?"
         if not sent and not tls and isinstance(error.__cause__ or error, ConnectionResetError):
             why = "it hung up at once. Perhaps it wants TLS: then its address begins with rediss:"
-        return StoreUnavailable(f"{self} cannot be reached ({text}): {why} {end}")
+        return StoreUnavailable(f"{self} cannot be reached ({text}): {why} {end}", written=written)
 
     def _complaint(self, text: str) -> StoreError:
-        for words, kind, saying in _COMPLAINTS:
+        for words, kind, written, saying in _COMPLAINTS:
             if any(word in text for word in words):
-                return kind(f"{self} {saying.format(text)}")
+                return kind(f"{self} {saying.format(text)}", written=written)
         return StoreError(f"{self} complains: {text}")
 
 
@@ -250,21 +250,23 @@ _REFUSALS = {
     ),
 }
 
-#: What a server says, inside a script or not, and what it means.
-_COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
-    (("OOM ",), StoreFull, "has no memory left ({}). Nothing was written: raise its maxmemory, or remove something."),
-    (("READONLY",), StoreReadOnly, "is a replica and cannot be written to. Nothing was written: use its primary's address."),
-    (("MISCONF",), StoreReadOnly, "cannot save to its disk and takes no writes ({}). Nothing was written: see its log."),
-    (("NOAUTH", "WRONGPASS", "invalid username-password", "Authentication"), StoreUnavailable,
+#: What a server says, inside a script or not, and what it means: the error, whether something may have been written, the message.
+_COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], bool | None, str], ...] = (
+    (("OOM ",), StoreFull, False, "has no memory left ({}). Nothing was written: raise its maxmemory, or remove something."),
+    (("READONLY",), StoreReadOnly, False,
+     "is a replica and cannot be written to. Nothing was written: use its primary's address."),
+    (("MISCONF",), StoreReadOnly, False, "cannot save to its disk and takes no writes ({}). Nothing was written: see its log."),
+    (("NOAUTH", "WRONGPASS", "invalid username-password", "Authentication"), StoreUnavailable, False,
      "does not let us in ({}): check the user and the password in the URL."),
-    (("NOPERM", "ACL failure", "no permissions", "can't run this command"), StoreUnavailable,
+    (("NOPERM", "ACL failure", "no permissions", "can't run this command"), StoreUnavailable, None,
      "does not let this user do that ({}): the commands and keys that Laneway needs are in docs/redis.md."),
-    (("DB index is out of range",), StoreUnavailable,
+    (("DB index is out of range",), StoreUnavailable, False,
      "has no database of that number ({}): use a lower one at the end of the address, such as /0."),
-    (("WRONGTYPE",), StoreCorrupt, "has a key of a type that Laneway did not give it ({}). Remove it, or use another database."),
-    (("LOADING",), StoreUnavailable, "is still loading its data. Nothing was written: try again in a moment."),
-    (("BUSY ",), StoreBusy, "is held up by somebody's script ({}). Nothing was written."),
-    (("NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), StoreUnavailable,
+    (("WRONGTYPE",), StoreCorrupt, None,
+     "has a key of a type that Laneway did not give it ({}). Remove it, or use another database."),
+    (("LOADING",), StoreUnavailable, False, "is still loading its data. Nothing was written: try again in a moment."),
+    (("BUSY ",), StoreBusy, False, "is held up by somebody's script ({}). Nothing was written."),
+    (("NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), StoreUnavailable, False,
      "takes nothing just now ({}). Nothing was written."),
 )  # fmt: skip
 

@@ -300,8 +300,10 @@ class Database:
         if _is_busy(error):
             return self._busy(self.timeout if timeout is None else timeout)
         if code == sqlite3.SQLITE_CANTOPEN:
-            return StoreUnavailable(f"{self} cannot be opened ({error}): its folder must exist, and this user may write there.")
-        return StoreUnavailable(f"{self} failed: {error}. Nothing was written.")
+            return StoreUnavailable(
+                f"{self} cannot be opened ({error}): its folder must exist, and this user may write there.", written=False
+            )
+        return StoreUnavailable(f"{self} failed: {error}. Nothing was written.", written=False)
 
     def _read_only(self, error: Exception) -> StoreReadOnly:
         return StoreReadOnly(
@@ -331,7 +333,9 @@ class Database:
                 lock.folder.mkdir(exist_ok=True)
             locked = lock.acquire(end)
         except FileNotFoundError as error:
-            raise StoreUnavailable(f"{self} cannot be opened: its folder {lock.folder.parent} does not exist.") from error
+            raise StoreUnavailable(
+                f"{self} cannot be opened: its folder {lock.folder.parent} does not exist.", written=False
+            ) from error
         except OSError as error:
             raise self._read_only(error) from error
         if not locked:
@@ -365,7 +369,8 @@ class Database:
         if self._lost_in_fork:
             raise StoreUnavailable(
                 'the store "sqlite://" lives in the memory of the process that opened it, and this is a forked child: '
-                'use a file, such as "sqlite:///jobs.db"'
+                'use a file, such as "sqlite:///jobs.db"',
+                written=False,
             )
         connection = self._connect(0.0)
         try:
@@ -416,7 +421,8 @@ class Database:
             raise StoreUnavailable(
                 f"{self} cannot be used in this process, which was forked while a connection to the file was open: SQLite holds "
                 "no lock here, and other programs would damage what is written. Nothing was written. Close every connection to "
-                "this file before the fork (your own ones too; app.close() closes Laneway's), or start the process anew (spawn)."
+                "this file before the fork (your own ones too; app.close() closes Laneway's), or start the process anew (spawn).",
+                written=False,
             )
 
 

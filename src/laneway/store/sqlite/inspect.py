@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
+
+from laneway.store.inspect import StoreInfo
 from laneway.store.sqlite.act import Acting
 from laneway.store.sqlite.look import Looking
+from laneway.store.sqlite.schema import VERSION
 
 __all__ = ["SQLiteInspect"]
 
 
 class SQLiteInspect(Looking, Acting):
     """Looks at the store through its reading connection; acts in turns of its own."""
+
+    def about(self) -> StoreInfo:
+        """Say how large the file is, with its log. See `Inspect`."""
+        path = self._store.database.path
+        files = [] if path is None else [path, path.with_name(f"{path.name}-wal")]
+        size = sum(file.stat().st_size for file in files if file.exists()) if files else None
+        return StoreInfo(kind="SQLite", version=sqlite3.sqlite_version, layout=VERSION, memory=size, in_file=True)

@@ -21,7 +21,7 @@ from laneway.instant import now_micros
 from laneway.job import Job
 from laneway.life import Observer
 from laneway.outcome import ErrorInfo, Settled
-from laneway.store.contract import Exchange, Heard, Schedules, Slot, Want, WorkerInfo
+from laneway.store.contract import Capabilities, Exchange, Heard, Schedules, Slot, Want, WorkerInfo
 from laneway.store.sqlite import lanes, schema, statistics
 from laneway.store.sqlite.bell import Bell
 from laneway.store.sqlite.books import DEAD, READY, Books, decode
@@ -45,7 +45,7 @@ TRIM_AT_ONCE = 1000
 class SQLiteStore:
     """Jobs in an SQLite file; in memory without a path."""
 
-    overlaps = False
+    capabilities = Capabilities(pipelined=False, one_step=True)
 
     def __init__(
         self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, enqueue_timeout: float = 2.0,

@@ -19,7 +19,6 @@ from laneway.stats import Point, Stats, Summary
 from laneway.store.inspect import QueueInfo
 from laneway.web.ask import Ask, bad
 from laneway.web.look import WAITING, Seen
-from laneway.web.pages.about import about
 from laneway.web.pages.frame import slots_of, unserved
 from laneway.web.pages.points import row_at, spark
 
@@ -75,7 +74,7 @@ def overview(ask: Ask, seen: Seen) -> dict[str, Any]:
         "other_queues": max(len(seen.queues) - QUEUES, 0),
         "lately": LATELY // 60,
         "errors": stats.errors(ERRORS),
-        "store": about(ask.app),
+        "store": ask.app.store_inspect.about(),
         "crew": {"count": len(seen.workers), "busy": busy, "slots": slots, "memory": sum(one.rss for one in seen.workers)},
         "new": not seen.queues,
     }

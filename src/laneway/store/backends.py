@@ -1,0 +1,132 @@
+"""The stores that come with Laneway, as a URL names them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode
+
+from laneway.config import IN_PASSWORDS, safe_url
+from laneway.errors import ConfigError
+from laneway.store.contract import Store
+from laneway.store.inspect import Inspect
+from laneway.store.registry import Backend, StoreSettings, StoreURL, number, register
+
+__all__ = ["Redis", "SQLite"]
+
+
+class SQLite(Backend):
+    """A file, or memory."""
+
+    schemes = ("sqlite",)
+    example = '"sqlite:///jobs.db" (a file), "sqlite://" (in memory, one process)'
+    options = ("synchronous", "timeout")
+
+    def path(self, url: str, parts: SplitResult) -> str:
+        """Return the file's path; empty: in memory."""
+        if parts.netloc:
+            raise ConfigError(
+                f"{safe_url(url)!r}: a path needs three slashes (sqlite:///jobs.db), an absolute one four "
+                "(sqlite:////var/lib/jobs.db)"
+            )
+        return unquote(parts.path.removeprefix("/"))
+
+    def check(self, url: StoreURL) -> None:
+        """Check `timeout` and `synchronous`."""
+        number(url.options, "timeout", 5.0)
+        synchronous = url.options.get("synchronous", "normal")
+        if synchronous.lower() not in ("normal", "full"):
+            raise ConfigError(f"synchronous={synchronous}: use normal (survives a killed process) or full (and a power cut)")
+
+    def open(self, url: StoreURL, settings: StoreSettings) -> tuple[Store, Inspect]:
+        """Return the store and its inspection side."""
+        from laneway.store.sqlite import SQLiteInspect, SQLiteStore  # noqa: PLC0415 - only who uses it loads it
+
+        store = SQLiteStore(
+            Path(url.path).resolve() if url.path else None, synchronous=url.options.get("synchronous", "normal").lower(),
+            timeout=number(url.options, "timeout", 5.0), enqueue_timeout=settings.enqueue_timeout,
+            dead_days=settings.dead_days, dead_max=settings.dead_max, dead_after=settings.dead_after,
+        )  # fmt: skip
+        return store, SQLiteInspect(store)
+
+    def layout(self) -> int:
+        """Return the version of the tables."""
+        from laneway.store.sqlite.schema import VERSION  # noqa: PLC0415 - only who uses it loads it
+
+        return VERSION
+
+    def is_missing(self, url: StoreURL) -> bool:
+        """Say whether there is no such file."""
+        return bool(url.path) and not Path(url.path).exists()
+
+
+class Redis(Backend):
+    """A Redis or Valkey server."""
+
+    schemes = ("redis", "rediss", "unix")
+    example = '"redis://localhost:6379/0"'
+    #: Ours, and those that go on to the driver.
+    ours = ("connections", "timeout")
+    options = (
+        *ours, "client_name", "db", "password", "ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile",
+        "ssl_check_hostname", "ssl_keyfile", "ssl_keyfile_password", "username",
+    )  # fmt: skip
+
+    def path(self, url: str, parts: SplitResult) -> str:
+        """Return the server's address. What the driver would take for something else is refused."""
+        try:
+            _ = parts.port
+        except ValueError:
+            raise ConfigError(f"{safe_url(url)!r}: this is no port. {IN_PASSWORDS}") from None
+        if parts.scheme != "unix" and parts.path.strip("/") and not re.fullmatch(r"/\d{1,5}", parts.path):
+            raise ConfigError(f"{safe_url(url)!r}: the path is a database's number, as in redis://localhost:6379/0")
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}" or "localhost"
+
+    def check(self, url: StoreURL) -> None:
+        """Check the options, and that the driver is there."""
+        number(url.options, "timeout", 5.0)
+        safe = safe_url(url.url)
+        if url.scheme != "rediss" and (tls := [name for name in url.options if name.startswith("ssl_")]):
+            raise ConfigError(f"{safe!r}: {tls[0]} is for TLS: write rediss:// in place of {url.scheme}://")
+        connections = url.options.get("connections", "5")
+        if not connections.isdecimal() or not 0 < int(connections) <= 10_000:
+            raise ConfigError(f"connections={connections}: use a whole number from 1 to 10000")
+        if url.scheme == "unix" and not url.split().path.strip("/"):
+            raise ConfigError(f"{safe!r}: name the socket, as in unix:///run/redis/redis.sock?db=0")
+        if any(importlib.util.find_spec(name) is None for name in ("redis", "hiredis")):
+            raise ConfigError(f'{safe} needs a driver that is not installed here: pip install "laneway[redis]"')
+
+    def open(self, url: StoreURL, settings: StoreSettings) -> tuple[Store, Inspect]:
+        """Return the store and its inspection side."""
+        from laneway.store.redis import RedisInspect, RedisStore  # noqa: PLC0415 - only who uses it loads it
+
+        store = RedisStore(
+            self._for_driver(url.url), connections=settings.connections or int(url.options.get("connections", 5)),
+            timeout=number(url.options, "timeout", 5.0), enqueue_timeout=settings.enqueue_timeout,
+            dead_days=settings.dead_days, dead_max=settings.dead_max, dead_after=settings.dead_after,
+        )  # fmt: skip
+        return store, RedisInspect(store)
+
+    def layout(self) -> int:
+        """Return the version of the keys."""
+        from laneway.store.redis.opening import VERSION  # noqa: PLC0415 - only who uses it loads it
+
+        return VERSION
+
+    def hush(self) -> None:
+        """Say nothing about a server that keeps nothing on disk."""
+        from laneway.store.redis import opening  # noqa: PLC0415 - only who uses it loads it
+
+        opening.hush()
+
+    def _for_driver(self, url: str) -> str:
+        """Return a URL as the driver reads it: without our options, and with its name for the password of a key."""
+        address, _, query = url.partition("?")
+        options = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in self.ours]
+        named = [("ssl_password" if name == "ssl_keyfile_password" else name, value) for name, value in options]
+        return f"{address}?{urlencode(named)}" if named else address
+
+
+register(SQLite())
+register(Redis())

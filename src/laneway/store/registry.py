@@ -1,0 +1,154 @@
+"""Which store a URL names.
+
+Each kind of store is a `Backend`, found by the URL's scheme. Another package can bring one: an entry point of the group
+`laneway.stores`, whose name is the scheme and whose object is a Backend without arguments.
+
+Enters: a URL.  Leaves: a `StoreURL`, or a store and its inspection side.  Called by: `app`, `locate`, fleets, the command line.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from importlib.metadata import entry_points
+from typing import ClassVar
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from msgspec import Struct
+
+from laneway.config import IN_PASSWORDS, safe_name, safe_url
+from laneway.errors import ConfigError, did_you_mean
+from laneway.store.contract import Store
+from laneway.store.inspect import Inspect
+
+__all__ = ["Backend", "StoreSettings", "StoreURL", "backend_of", "check_url", "number", "open_store", "register"]
+
+#: Where other packages name their stores.
+GROUP = "laneway.stores"
+
+
+class StoreURL(Struct, frozen=True):
+    """A store's address, taken apart."""
+
+    scheme: str
+    path: str  #: of a server: its address, without user and password; empty: in the memory of this process
+    options: dict[str, str]
+    url: str  #: as it was written
+
+    def __repr__(self) -> str:
+        return f"<StoreURL {self.scheme}>"
+
+    def split(self) -> SplitResult:
+        """Return the parts of the URL."""
+        return urlsplit(self.url)
+
+
+class StoreSettings(Struct, frozen=True, kw_only=True):
+    """What an app says about its store beside the URL. Times are in seconds, but for the days."""
+
+    dead_days: float
+    dead_max: int
+    dead_after: float
+    enqueue_timeout: float = 2.0
+    connections: int | None = None  #: None: not said
+
+
+class Backend(ABC):
+    """A kind of store. What it needs is imported only when one is opened."""
+
+    schemes: ClassVar[tuple[str, ...]]
+    example: ClassVar[str]  #: a URL of it, for messages
+    options: ClassVar[tuple[str, ...]]  #: what may follow a URL's question mark
+
+    @abstractmethod
+    def path(self, url: str, parts: SplitResult) -> str:
+        """Return the path of a URL's store, see `StoreURL`; raise ConfigError for a URL that is wrong."""
+
+    @abstractmethod
+    def check(self, url: StoreURL) -> None:
+        """Raise ConfigError for options that are wrong, or a driver that is missing."""
+
+    @abstractmethod
+    def open(self, url: StoreURL, settings: StoreSettings) -> tuple[Store, Inspect]:
+        """Return the store and its inspection side. Nothing is opened yet."""
+
+    @abstractmethod
+    def layout(self) -> int:
+        """Return the version of tables or keys that this code uses."""
+
+    def is_missing(self, url: StoreURL) -> bool:  # noqa: ARG002 - for those that can tell without opening it
+        """Say whether there is no such store yet, and the first use would make it."""
+        return False
+
+    def hush(self) -> None:  # noqa: B027 - most have nothing to say
+        """Let who opens such a store in this process, or in its children, say nothing about how it is set up."""
+
+
+_backends: dict[str, Backend] = {}
+
+
+def register(backend: Backend) -> None:
+    """Let URLs with its schemes name such stores."""
+    for scheme in backend.schemes:
+        _backends[scheme] = backend
+
+
+def backend_of(scheme: str) -> Backend:
+    """Return the backend of a scheme, or raise ConfigError."""
+    if scheme not in _backends:
+        for found in entry_points(group=GROUP, name=scheme):
+            register(found.load()())
+    if scheme not in _backends:
+        raise ConfigError(f'there is no store "{scheme}" in this version: {_examples()}')
+    return _backends[scheme]
+
+
+def check_url(url: object) -> StoreURL:
+    """Return a URL taken apart, or raise ConfigError for what is wrong with it, its options included."""
+    parsed = parse_url(url)
+    backend = backend_of(parsed.scheme)
+    for name in parsed.options:
+        if name not in backend.options:
+            near, known = did_you_mean(name, backend.options), ", ".join(backend.options)
+            raise ConfigError(f'the {parsed.scheme} store has no option "{safe_name(name)}".{near} It has: {known}')
+    backend.check(parsed)
+    return parsed
+
+
+def parse_url(url: object) -> StoreURL:
+    """Take a URL apart, or raise ConfigError that says what to write."""
+    if not isinstance(url, str):
+        given = repr(url) if isinstance(url, int) else type(url).__name__  # bytes may have a password in them
+        raise ConfigError(f"a store's URL must be a string, not {given}: {_examples()}")
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # what it says may have a part of the password in it
+        raise ConfigError(f"{safe_url(url)!r} is no store's URL: {_examples()}. {IN_PASSWORDS}") from None
+    if not parts.scheme or "://" not in url:
+        raise ConfigError(f"{safe_url(url)!r} is no store's URL: {_examples()}")
+    path = backend_of(parts.scheme).path(url, parts)
+    if parts.fragment:
+        raise ConfigError(f"{safe_url(url)!r}: write # as %23")
+    return StoreURL(parts.scheme, path, dict(parse_qsl(parts.query, keep_blank_values=True)), url)
+
+
+def open_store(url: str, settings: StoreSettings) -> tuple[Store, Inspect]:
+    """Return the store a URL names and its inspection side. Nothing is opened yet."""
+    parsed = check_url(url)
+    return backend_of(parsed.scheme).open(parsed, settings)
+
+
+def number(options: dict[str, str], name: str, default: float) -> float:
+    """Return an option of a URL as a positive number."""
+    text = options.get(name)
+    try:
+        value = default if text is None else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise ConfigError(f"{name}={text}: use a positive number, such as {name}={default:g}")
+    return value
+
+
+def _examples() -> str:
+    *most, last = dict.fromkeys(backend.example for backend in _backends.values())
+    return f"use {', '.join(most)} or {last}"

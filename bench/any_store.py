@@ -20,7 +20,7 @@ from harness import ROUNDS, Table, alternate, percentile, rate
 from laneway import App, Worker
 from laneway.collector import Collector
 from laneway.job import Claim, Gather, Job, lane_id, new_id
-from laneway.outcome import Done, Each, Settled
+from laneway.outcome import Done, Settled
 from laneway.store.contract import Store, Want
 
 __all__ = [
@@ -60,11 +60,11 @@ def drain(store: Store, limit: int, most: int = 10**9) -> int:
     claims: list[Claim] = []
     number = 0
     while number < most:
-        claims = store.exchange("w", [Settled(claim, DONE, 1, 2) for claim in claims], EVERYTHING, limit).claims
+        claims = store.exchange("w", [Settled.alike(claim, DONE, 1, 2) for claim in claims], EVERYTHING, limit).claims
         number += len(claims)
         if not claims:
             return number
-    store.exchange("w", [Settled(claim, DONE, 1, 2) for claim in claims], [], 0)
+    store.exchange("w", [Settled.alike(claim, DONE, 1, 2) for claim in claims], [], 0)
     return number
 
 
@@ -130,11 +130,11 @@ def _collect_all(store: Store, most: int) -> int:
     number = 0
     want = [Want("orders", 100, most)]
     while True:
-        settled = [Settled(claim, Each((DONE,) * len(claim.lanes)), 1, 2) for claim in claims]
+        settled = [Settled.alike(claim, DONE, 1, 2) for claim in claims]
         claims = store.exchange("w", settled, want, 100).claims
         if not claims:
             return number
-        number += sum(len(lane.payloads) for claim in claims for lane in claim.lanes)
+        number += sum(len(lane.payloads) for claim in claims for lane in claim.units)
 
 
 def collect(on: str, made: Callable[[str], Store]) -> None:

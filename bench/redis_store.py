@@ -44,6 +44,7 @@ def redis_push(where: Path) -> None:
             return jobs(1)[0]
 
         line = store.wire.dial()
+        line.until = time.monotonic() + 3600
 
         def pinged(work: float) -> Callable[[], float]:
             """A round trip that does nothing, each after some work of our own, seconds: no enqueue can be faster."""

@@ -39,13 +39,13 @@ def some(lanes: dict[str, list[int]]) -> None:
 def _collect(name: str, lanes: dict[str, list[int]]) -> None:
     job, path = current_job(), os.environ["FLEET_EVIDENCE"]
     chance = random.Random(f"{os.environ.get('COLLECT_SEED')} {name} {job.token}")  # noqa: S311 - chance that can be had again
-    claimed = job.claim.lanes
-    given = {one.lane: [Given(p.body.decode() or "-", p.score) for p in one.payloads] for one in claimed}
-    append(path, "start", job.token, [(key(name, one.lane), one.attempt, "-", given[one.lane]) for one in claimed])
+    claimed = [(str(unit.lane), unit) for unit in job.claim.units]
+    given = {lane: [Given(p.body.decode() or "-", p.score) for p in unit.payloads] for lane, unit in claimed}
+    append(path, "start", job.token, [(key(name, lane), unit.attempt, "-", given[lane]) for lane, unit in claimed])
     assert lanes == {lane: [int(one.body) for one in found if one.body != "-"] for lane, found in given.items()}
     time.sleep(chance.uniform(0.002, 0.02))
     said = _say(lanes, chance)
-    append(path, "end", job.token, [(key(name, one.lane), one.attempt, said[one.lane], ()) for one in claimed])
+    append(path, "end", job.token, [(key(name, lane), unit.attempt, said[lane], ()) for lane, unit in claimed])
     _raise(said, chance)
 
 

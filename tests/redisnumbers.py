@@ -32,7 +32,7 @@ class NumberedStore(RedisStore):
     def _short(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange | None:
         """Go the short way, as a worker does while it remembers how queues stand. A clock that stands still never would."""
         queues = {want.queue for want in wants}
-        if not limit or len(queues) != 1 or {item.claim.job.queue for item in settled} != queues:
+        if not limit or len(queues) != 1 or {item.claim.queue for item in settled} != queues:
             return None
         ends = sort_out(settled)
         shares = {} if all(end.goes_on() for end in ends.by_queue.values()) else dict.fromkeys(queues, limit)
@@ -58,8 +58,8 @@ class NumberedStore(RedisStore):
     def number(self, claim: Claim) -> Claim:
         highest: dict[str, int] = self.__dict__.setdefault("_highest_of", {})
         assert claim.token not in self.numbers
-        assert claim.token > highest.get(claim.job.queue, 0)
-        highest[claim.job.queue] = claim.token
+        assert claim.token > highest.get(claim.queue, 0)
+        highest[claim.queue] = claim.token
         self.numbers[claim.token] = len(self.numbers) + 1
         return replace(claim, token=self.numbers[claim.token])
 

@@ -26,6 +26,7 @@ from laneway.cli import laneway
 from laneway.context import JobContext
 from laneway.enqueue import LaneDraft
 from laneway.errors import BadArguments, BadOption, BulkError, DeclarationError, PayloadTooLarge, UnknownLane, WrongQueue
+from laneway.job import Claim, Payload, Unit
 from laneway.store.inspect import LaneInfo
 from workbench import ALL_DONE, Running, burst, until, url, wait
 
@@ -1036,16 +1037,16 @@ class Storm:
         @app.collector(name="collect", max_lanes=2, max_payloads=5, retry=Retry(times=1, backoff=0))
         def collect(lanes: dict[str, list[int]]) -> None:
             failures: dict[str | int, BaseException | str] = {}
-            for given in current_job().claim.lanes:
-                number, chance = len(given.payloads), self.draw()
-                if self.BAD in lanes[given.lane] or chance < 0.1:
-                    failures[given.lane] = "no"
+            for given in current_job().claim.units:
+                lane, number, chance = str(given.lane), len(given.payloads), self.draw()
+                if self.BAD in lanes[lane] or chance < 0.1:
+                    failures[lane] = "no"
                     self.count("failed")
-                elif self.ENOUGH in lanes[given.lane]:
-                    failures[given.lane] = Cancel("enough")
+                elif self.ENOUGH in lanes[lane]:
+                    failures[lane] = Cancel("enough")
                     self.count("cancelled", number)
                 elif chance < 0.2:
-                    failures[given.lane] = Snooze(0)
+                    failures[lane] = Snooze(0)
                 else:
                     self.count("processed", number)
             if failures:
@@ -1105,3 +1106,11 @@ def test_after_a_storm_the_totals_are_what_was_counted_outside(kind: str, tmp_pa
     assert status["totals"] == app.stats.totals() == {name: totals[name] for name in app.stats.totals()}
     for one in (app, *workers):
         one.close()
+
+
+def test_the_attempt_of_a_run_is_the_highest_of_its_lanes() -> None:
+    units = tuple(
+        Unit(lane, lane, attempt, 0, 0, payloads=(Payload(b"1", 1.0),)) for lane, attempt in [("a", 1), ("b", 3), ("c", 2)]
+    )
+    job = JobContext(Claim(7, "orders", "sync", units), [{}], {}, {})
+    assert (job.attempt, job.lanes, job.lane, job.ids) == (3, ("a", "b", "c"), None, ("a", "b", "c"))

@@ -42,12 +42,12 @@ def claim(store: Store, limit: int = 10, worker: str = "w", queues: Sequence[str
 
 
 def settle(store: Store, claims: Sequence[Claim], outcome: Outcome, worker: str = "w", limit: int = 0) -> Exchange:
-    settled = [Settled(claim, outcome, 1, 2) for claim in claims]
+    settled = [Settled.alike(claim, outcome, 1, 2) for claim in claims]
     return store.exchange(worker, settled, [Want("default", limit)], limit)
 
 
 def ids(claims: Sequence[Claim]) -> list[str]:
-    return [claim.job.id for claim in claims]
+    return [claim.unit.id for claim in claims]
 
 
 def states(inspect: Inspect) -> dict[str, int]:
@@ -72,7 +72,9 @@ class TestPush:
         assert found is not None
         assert (found.task, found.queue, found.lane, found.state, found.attempt) == ("app.task", "default", "order-7", "ready", 0)
         assert (found.args, found.kwargs, found.body) == ([1], {}, sent.body)
-        assert claim(store)[0].job == sent
+        [held] = claim(store)
+        assert (held.task, held.queue, held.ids) == (sent.task, sent.queue, [sent.id])
+        assert (held.unit.lane, held.unit.body, held.collects) == (sent.lane, sent.body, False)
 
     def test_an_id_that_is_still_in_the_store_changes_nothing(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a")])
@@ -315,7 +317,7 @@ class TestLanes:
         assert inspect.counts() == {"scheduled": 0, "ready": 0, "retrying": 1, "blocked": 1, "running": 1, "dead": 0}
         clock.advance(10)
         again = claim(store)
-        assert (ids(again), again[0].attempt) == (["x0"], 2)
+        assert (ids(again), again[0].unit.attempt) == (["x0"], 2)
 
     def test_a_snoozed_head_keeps_its_place_and_its_attempt(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([job("x0", lane="x"), job("x1", lane="x")])
@@ -325,7 +327,7 @@ class TestLanes:
         assert inspect.counts()["scheduled"] == 1
         clock.advance(10)
         again = claim(store)
-        assert (ids(again), again[0].attempt) == (["x0"], 1)
+        assert (ids(again), again[0].unit.attempt) == (["x0"], 1)
 
     @pytest.mark.parametrize("outcome", [Done(), Dead(ERROR), Cancelled("no")], ids=lambda outcome: outcome.name)
     def test_every_exit_hands_the_lane_on_in_the_same_step(self, store: Store, outcome: Outcome) -> None:
@@ -597,7 +599,7 @@ class TestClaims:
 
         assert inspect.counts()["ready"] == 2
         again = claim(store)
-        assert (ids(again), [c.attempt for c in again]) == (["x0", "a"], [2, 1])
+        assert (ids(again), [c.unit.attempt for c in again]) == (["x0", "a"], [2, 1])
 
     def test_what_the_worker_knows_it_keeps(self, store: Store) -> None:
         store.push([job("a"), job("b")])
@@ -619,7 +621,7 @@ class TestClaims:
         store.push([job("a", queue="one"), job("b", queue="two")])
         held = claim(store, queues=["one", "two", "three"])
 
-        answer = store.exchange("w", [Settled(c, Done()) for c in held], [Want("one", 1)], 1)
+        answer = store.exchange("w", [Settled.alike(c, Done()) for c in held], [Want("one", 1)], 1)
 
         assert (answer.refused, answer.claims, answer.loads) == ([], [], {"one": 0, "two": 0})
 
@@ -636,7 +638,7 @@ class TestBegun:
         store.push([job("a"), job("b"), job("c")])
         held = claim(store, 2)
 
-        answer = store.begin("w", [Settled(one, Done(), 1, 2) for one in held], [Want("default", 5)], 5)()
+        answer = store.begin("w", [Settled.alike(one, Done(), 1, 2) for one in held], [Want("default", 5)], 5)()
 
         assert (answer.refused, ids(answer.claims), answer.more) == ([], ["c"], False)
         assert states(inspect) == {"running": 1}
@@ -645,8 +647,8 @@ class TestBegun:
         store.push([job("a", lane="l"), job("b", lane="l"), job("c")])
         [head, plain] = claim(store)
 
-        first = store.begin("w", [Settled(head, Done(), 1, 2)], [], 0)
-        second = store.begin("w", [Settled(plain, Done(), 1, 2)], [Want("default", 5)], 5)
+        first = store.begin("w", [Settled.alike(head, Done(), 1, 2)], [], 0)
+        second = store.begin("w", [Settled.alike(plain, Done(), 1, 2)], [Want("default", 5)], 5)
         answers = [first(), second()]
 
         assert [ids(answer.claims) for answer in answers] == [[], ["b"]]
@@ -655,7 +657,7 @@ class TestBegun:
 
     def test_what_is_settled_by_both_is_refused_by_the_second(self, store: Store) -> None:
         store.push([job("a"), job("b")])
-        held = [Settled(one, Done(), 1, 2) for one in claim(store)]
+        held = [Settled.alike(one, Done(), 1, 2) for one in claim(store)]
 
         answers = [hear() for hear in (store.begin("w", held, [], 0), store.begin("w", held[1:], [], 0))]
 
@@ -685,7 +687,7 @@ class TestFailures:
         first = claim(store)
         assert ids(first) == ["x1"]
         again = settle(store, first, Done(), limit=1).claims
-        assert (ids(again), again[0].attempt) == (["x0"], 1)
+        assert (ids(again), again[0].unit.attempt) == (["x0"], 1)
 
     def test_a_waiting_retry_can_be_made_due(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a")])
@@ -773,7 +775,7 @@ class TestHalting:
         found = stands(inspect, "x0")
         assert (found.place_at, found.due_at, found.attempt, found.holds) == (place, as_datetime(clock()), 0, True)
         running = claim(store)
-        assert (ids(running), running[0].attempt) == (["x0"], 1)
+        assert (ids(running), running[0].unit.attempt) == (["x0"], 1)
         seen = []
         while running:
             seen += ids(running)
@@ -838,7 +840,7 @@ class TestHalting:
         for n in range(3):
             bench.clock.advance(1)
             bench.store.push([job(f"d{n}")])
-            settle(bench.store, [held for held in claim(bench.store) if held.job.lane is None], Dead(ERROR))
+            settle(bench.store, [held for held in claim(bench.store) if held.unit.lane is None], Dead(ERROR))
 
         assert [found.id for found in bench.inspect.jobs(Filter(state="dead"), 9, None)] == ["x0"]
         assert states(bench.inspect) == {"dead": 1, "blocked": 3}
@@ -849,7 +851,7 @@ class TestHalting:
     def test_all_that_halt_can_be_replayed_at_once(self, store: Store, inspect: Inspect) -> None:
         self.halt(store)
         store.push([job("d")])
-        settle(store, [held for held in claim(store) if held.job.id == "d"], Dead(ERROR))
+        settle(store, [held for held in claim(store) if held.unit.id == "d"], Dead(ERROR))
 
         assert inspect.act_all("retry", Filter(state="dead")) == 2
 
@@ -1037,7 +1039,7 @@ class TestKilling:
         assert not inspect.kill("a")
         assert inspect.retry("a")
         [again] = claim(store)
-        assert (again.job.id, again.attempt) == ("a", 1)
+        assert (again.unit.id, again.unit.attempt) == ("a", 1)
 
 
 class TestRescheduling:
@@ -1676,7 +1678,7 @@ def lose(store: Store, id_: str, word: str) -> None:
 
 
 def words(claims: Sequence[Claim]) -> dict[str, str]:
-    return {claim.job.id: claim.lost for claim in claims}
+    return {claim.unit.id: claim.lost for claim in claims}
 
 
 class TestWaiting:

@@ -22,7 +22,7 @@ from conftest import STORES, Bench, Clock, redis, sqlite_file
 from laneway.errors import NotFound, UnknownJob, WrongQueue
 from laneway.instant import as_datetime
 from laneway.job import Claim, Gather, Job, lane_id, new_id, payload_id
-from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Exchange, Slot, Store, Want, WorkerInfo
 from laneway.store.inspect import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
 from test_contract import assert_woken
@@ -57,13 +57,13 @@ def claim(
 
 def settle(store: Store, claims: Sequence[Claim], *outcomes: Outcome, worker: str = "w", limit: int = 0) -> Exchange:
     """Settle claims: with one outcome for all their lanes, or with one for each."""
-    settled = [Settled(claim, Each(outcomes if len(outcomes) > 1 else outcomes * len(claim.lanes)), 1, 2) for claim in claims]
+    settled = [Settled(claim, (outcomes if len(outcomes) > 1 else outcomes * len(claim.units)), 1, 2) for claim in claims]
     return store.exchange(worker, settled, [Want(QUEUE, limit)], limit)
 
 
 def gives(claims: Sequence[Claim]) -> dict[str, list[object]]:
     """What runs were given, by lane."""
-    return {lane.lane: [read(payload.body) for payload in lane.payloads] for claim in claims for lane in claim.lanes}
+    return {str(lane.lane): [read(payload.body) for payload in lane.payloads] for claim in claims for lane in claim.units}
 
 
 def read(body: bytes) -> object:
@@ -128,12 +128,11 @@ class TestPush:
         first, second = claim(store)
 
         assert (gives([first]), gives([second])) == ({"a": [1, 2, 3]}, {"b": [9]})
-        [lane] = first.lanes
+        [lane] = first.units
         assert [payload.score for payload in lane.payloads] == [-1, 2, 3.5]
         assert (lane.id, lane.attempt, lane.enqueued, lane.due) == (lane_id(QUEUE, "a"), 1, clock(), clock())
-        job = first.job
-        assert (job.id, job.task, job.queue, job.lane, job.body, job.gather) == (lane.id, "app.sync", QUEUE, "a", b"", None)
-        assert (first.attempt, first.enqueued, first.due, first.lost) == (1, clock(), clock(), "")
+        assert (first.task, first.queue, first.lost, first.collects) == ("app.sync", QUEUE, "", True)
+        assert (lane.lane, lane.body) == ("a", b"")
 
     def test_without_a_score_they_come_in_the_order_of_arrival(self, store: Store, clock: Clock) -> None:
         values = list(range(100))
@@ -144,7 +143,7 @@ class TestPush:
 
         [only] = claim(store)
 
-        scores = [payload.score for payload in only.lanes[0].payloads]
+        scores = [payload.score for payload in only.units[0].payloads]
         assert gives([only]) == {"a": values}
         assert len(set(scores)) == 100
         assert abs(scores[0] - clock.now / SECOND) < 2
@@ -161,7 +160,7 @@ class TestPush:
 
         assert stands(inspect).payloads == 3
         [only] = claim(store)
-        assert [(read(payload.body), payload.score) for payload in only.lanes[0].payloads] == [(2, 3), (3, 4), (1, 9)]
+        assert [(read(payload.body), payload.score) for payload in only.units[0].payloads] == [(2, 3), (3, 4), (1, 9)]
 
     @pytest.mark.parametrize("scores", [(1, 2, 3), (None, None, None)], ids=["given", "left out"])
     @pytest.mark.parametrize("together", [True, False])
@@ -191,7 +190,11 @@ class TestPush:
         assert (states(inspect), stands(inspect).payloads) == ({"ready": 2}, 1)
         assert totals(inspect, "enqueued", "merged") == [4, 2]
         [first, second] = claim(store)
-        assert (gives([first, second]), first.due, second.due) == ({"a": [1], "b": [2]}, clock() - SECOND, clock() - SECOND)
+        assert (gives([first, second]), first.unit.due, second.unit.due) == (
+            {"a": [1], "b": [2]},
+            clock() - SECOND,
+            clock() - SECOND,
+        )
 
     def test_the_same_lane_in_two_queues_is_two_lanes(self, store: Store) -> None:
         store.push([pay("a", 1), pay("a", 2, queue="mail")])
@@ -219,7 +222,7 @@ class TestPush:
         assert again(store, clock, 5) == {"a": [1, 2, 3]}
         clock.advance(2)
         [only] = claim(store)
-        assert (gives([only]), only.attempt) == ({"b": [1, 2]}, 2)
+        assert (gives([only]), only.unit.attempt) == ({"b": [1, 2]}, 2)
 
     def test_in_one_push_the_first_one_says_when_the_lane_is_due(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([pay("a", 1, delay=5), pay("a", 2), pay("b", 1), pay("b", 2, delay=5)])
@@ -287,8 +290,8 @@ class TestKinds:
 
         assert [queue.collects for queue in inspect.queues()] == [False]
         [held] = claim(store)
-        assert (held.job.id, held.lanes) == ("x", ())
-        store.exchange("w", [Settled(held, Done())], [], 0)
+        assert (held.ids, held.collects) == (["x"], False)
+        store.exchange("w", [Settled.alike(held, Done())], [], 0)
         assert store.push([pay("a")]) == [None]
         assert gives(claim(store)) == {"a": [1]}
 
@@ -301,10 +304,10 @@ class TestClaims:
 
         first, second = claim(store, limit=2, lanes=2)
 
-        assert [[lane.lane for lane in held.lanes] for held in (first, second)] == [["a", "b"], ["c", "d"]]
+        assert [[lane.lane for lane in held.units] for held in (first, second)] == [["a", "b"], ["c", "d"]]
         assert first.token != second.token
-        assert (first.job.id, second.job.id) == (lane_id(QUEUE, "a"), lane_id(QUEUE, "c"))
-        assert (first.due, first.enqueued) == (clock() - 5 * SECOND,) * 2
+        assert (first.unit.id, second.unit.id) == (lane_id(QUEUE, "a"), lane_id(QUEUE, "c"))
+        assert (first.unit.due, first.unit.enqueued) == (clock() - 5 * SECOND,) * 2
         assert states(inspect) == {"ready": 1, "running": 4}
         assert {(stands(inspect, lane).worker, stands(inspect, lane).token) for lane in "ab"} == {("w", first.token)}
 
@@ -313,17 +316,17 @@ class TestClaims:
 
         answer = store.exchange("w", [], [Want(QUEUE, 5, 3), Want(QUEUE, 5, 1)], 2)
 
-        assert [len(held.lanes) for held in answer.claims] == [3, 3]
+        assert [len(held.units) for held in answer.claims] == [3, 3]
         assert (answer.more, answer.loads) == (True, {QUEUE: 4})
         rest = store.exchange("w", [], [Want(QUEUE, 1, 3), Want(QUEUE, 5, 1)], 9)
-        assert ([len(held.lanes) for held in rest.claims], rest.more) == ([3, 1], False)
+        assert ([len(held.units) for held in rest.claims], rest.more) == ([3, 1], False)
 
     def test_about_a_thousand_lanes_are_claimed_in_one_call(self, store: Store, inspect: Inspect) -> None:
         store.push([pay(f"l{n}", n) for n in range(2300)])
 
         answers = [store.exchange("w", [], [Want(QUEUE, 1000, 10)], 1000) for _ in range(3)]
 
-        taken = [sum(len(held.lanes) for held in answer.claims) for answer in answers]
+        taken = [sum(len(held.units) for held in answer.claims) for answer in answers]
         assert all(900 <= number <= 1100 for number in taken[:2])
         assert answers[0].more
         assert not answers[2].more
@@ -335,7 +338,7 @@ class TestClaims:
         assert gives(claim(store, worker="ann")) == {"a": [1]}
         assert claim(store, worker="bob") == []
 
-    def test_the_attempt_of_a_run_is_the_highest_of_its_lanes(self, store: Store, clock: Clock) -> None:
+    def test_each_lane_of_a_run_has_its_own_attempt(self, store: Store, clock: Clock) -> None:
         store.push([pay("b")])
         held = claim(store)
         store.push([pay("a")])
@@ -344,14 +347,14 @@ class TestClaims:
 
         [both] = claim(store, lanes=2)
 
-        assert (both.attempt, [(lane.lane, lane.attempt) for lane in both.lanes]) == (2, [("a", 1), ("b", 2)])
+        assert [(lane.lane, lane.attempt) for lane in both.units] == [("a", 1), ("b", 2)]
 
     def test_lanes_of_different_tasks_do_not_run_together(self, store: Store) -> None:
         store.push([pay("a"), pay("b", task="app.old"), pay("c", task="app.old")])
 
         claims = claim(store, lanes=9)
 
-        assert [(held.job.task, [lane.lane for lane in held.lanes]) for held in claims] == [
+        assert [(held.task, [lane.lane for lane in held.units]) for held in claims] == [
             ("app.sync", ["a"]), ("app.old", ["b", "c"]),
         ]  # fmt: skip
 
@@ -364,8 +367,8 @@ class TestClaims:
 
         found = claim(store, lanes=9)
 
-        assert sorted((held.lost, [lane.lane for lane in held.lanes]) for held in found if held.lost) == [("crash", ["b"])]
-        assert sorted(lane.lane for held in found for lane in held.lanes if not held.lost) == ["a", "c"]
+        assert sorted((held.lost, [lane.lane for lane in held.units]) for held in found if held.lost) == [("crash", ["b"])]
+        assert sorted(str(lane.lane) for held in found for lane in held.units if not held.lost) == ["a", "c"]
 
     @pytest.mark.parametrize("how", ["given back", "recovered"])
     def test_why_a_claim_was_lost_is_remembered_until_a_run_has_ended(self, store: Store, how: str) -> None:
@@ -379,7 +382,7 @@ class TestClaims:
         else:
             store.give_back("w")
 
-        assert sorted((found.lost, [lane.lane for lane in found.lanes]) for found in claim(store, lanes=9)) == [
+        assert sorted((found.lost, [lane.lane for lane in found.units]) for found in claim(store, lanes=9)) == [
             ("", ["b"]), ("crash", ["a"]),
         ]  # fmt: skip
 
@@ -390,9 +393,9 @@ class TestClaims:
         assert sorted(store.recover("w", "killed", {held.token: "timeout"})) == sorted(lane_id(QUEUE, lane) for lane in "abc")
 
         suspects = claim(store, lanes=9)
-        assert [(found.lost, len(found.lanes)) for found in suspects] == [("timeout", 1)] * 3
+        assert [(found.lost, len(found.units)) for found in suspects] == [("timeout", 1)] * 3
         settle(store, suspects, Retrying(0, ERROR))
-        assert [(found.lost, len(found.lanes)) for found in claim(store, lanes=9)] == [("", 3)]
+        assert [(found.lost, len(found.units)) for found in claim(store, lanes=9)] == [("", 3)]
 
     def test_a_paused_queue_is_not_claimed_from(self, store: Store, inspect: Inspect) -> None:
         store.push([pay("a")])
@@ -462,7 +465,7 @@ class TestClaims:
         store.push([pay("a"), pay("b"), pay("c")])
         [held] = claim(store, limit=1, lanes=2)
 
-        store.note([(held.job.id, held.token, b'{"progress":[1,2],"log":["hi"]}')])
+        store.note([(held.unit.id, held.token, b'{"progress":[1,2],"log":["hi"]}')])
 
         assert [(stands(inspect, lane).progress, stands(inspect, lane).log) for lane in "abc"] == [
             ((1, 2), ["hi"]), ((1, 2), ["hi"]), (None, []),
@@ -487,7 +490,7 @@ class TestPortions:
         settle(store, first, Done())
         assert (stands(inspect).due_at, stands(inspect).attempt, states(inspect)) == (as_datetime(clock()), 0, {"ready": 1})
         rest = claim(store, payloads=2)
-        assert (gives(rest), rest[0].enqueued) == ({"a": [2, 1]}, clock() - SECOND)
+        assert (gives(rest), rest[0].unit.enqueued) == ({"a": [2, 1]}, clock() - SECOND)
         settle(store, rest, Done())
         assert gives(claim(store, payloads=2)) == {"a": [0]}
 
@@ -566,14 +569,14 @@ class TestOutcomes:
 
         assert (stands(inspect).attempt, stands(inspect).errors, stands(inspect).state) == (0, [], "ready")
         [only] = claim(store)
-        assert (gives([only]), only.attempt) == ({"a": [2]}, 1)
+        assert (gives([only]), only.unit.attempt) == ({"a": [2]}, 1)
 
     def test_what_gathered_knows_nothing_of_the_run_before(self, store: Store, inspect: Inspect) -> None:
         store.push([pay("a", 1)])
         [held] = claim(store)
         store.recover("w", "killed by signal 11", {held.token: "crash"})
         [held] = claim(store)
-        store.note([(held.job.id, held.token, b'{"progress":[1,2],"log":["hi"]}')])
+        store.note([(held.unit.id, held.token, b'{"progress":[1,2],"log":["hi"]}')])
         store.push([pay("a", 2)])
 
         settle(store, [held], Done())
@@ -598,7 +601,7 @@ class TestOutcomes:
         assert again(store, clock, 9) == {}
         clock.advance(1)
         [only] = claim(store)
-        assert (gives([only]), only.attempt) == ({"a": [1, *([2] if more else []), 3]}, 2)
+        assert (gives([only]), only.unit.attempt) == ({"a": [1, *([2] if more else []), 3]}, 2)
         assert [run.outcome for run in inspect.recent(9)] == ["retrying"]
         settle(store, [only], Done())  # nothing gathers any more
         assert (states(inspect), there(inspect)) == ({}, False)
@@ -613,7 +616,7 @@ class TestOutcomes:
         settle(store, held, Retrying(0, ERROR))
 
         [only] = claim(store)
-        assert [(read(p.body), p.score) for p in only.lanes[0].payloads] == [(3, 3), (4, 3), (2, 5), (1, 9)]
+        assert [(read(p.body), p.score) for p in only.units[0].payloads] == [(3, 3), (4, 3), (2, 5), (1, 9)]
         assert totals(inspect, "enqueued", "merged") == [7, 3]
 
     @pytest.mark.parametrize("number", [3, 1500])
@@ -641,7 +644,7 @@ class TestOutcomes:
         assert (states(inspect), stands(inspect).attempt) == ({"scheduled": 1}, 1)
         clock.advance(10)
         [only] = claim(store)
-        assert (gives([only]), only.attempt) == ({"a": [1, *([2] if more else [])]}, 2)
+        assert (gives([only]), only.unit.attempt) == ({"a": [1, *([2] if more else [])]}, 2)
 
     @pytest.mark.parametrize("more", [[], [pay("a", 2, delay=60)]], ids=["", "later"])
     @pytest.mark.parametrize("how", ["given back", "recovered"])
@@ -681,7 +684,7 @@ class TestOutcomes:
         assert states(inspect) == ({"scheduled": 1} if more else {})
         clock.advance(5)
         found = claim(store)
-        assert (gives(found), [held.attempt for held in found]) == (({"a": [2]}, [1]) if more else ({}, []))
+        assert (gives(found), [held.unit.attempt for held in found]) == (({"a": [2]}, [1]) if more else ({}, []))
 
     def test_each_lane_has_its_own_outcome(self, store: Store, inspect: Inspect) -> None:
         store.push([pay(lane) for lane in "abcde"])
@@ -701,7 +704,7 @@ class TestOutcomes:
         store.push([pay(lane) for lane in "ab"])
         [held] = claim(store, lanes=5)
 
-        store.exchange("w", [Settled(held, Retrying(SECOND, ERROR))], [], 0)
+        store.exchange("w", [Settled.alike(held, Retrying(SECOND, ERROR))], [], 0)
 
         assert states(inspect) == {"retrying": 2}
 
@@ -759,7 +762,7 @@ class TestDeath:
         assert totals(inspect, "failed", "dead", "retried") == [2, 1, 1]
         assert [run.outcome for run in inspect.recent(9)] == ["dead", "retrying"]
         [only] = claim(store)
-        assert (gives([only]), only.attempt) == ({"a": [0, 2]}, 1)
+        assert (gives([only]), only.unit.attempt) == ({"a": [0, 2]}, 1)
 
     def test_a_lane_with_nothing_left_is_gone(self, store: Store, inspect: Inspect) -> None:
         store.push([pay("a", 1)])
@@ -805,7 +808,7 @@ class TestDeath:
         [held] = claim(store)
         settle(store, [held], Dead(ERROR))
 
-        [lane] = held.lanes
+        [lane] = held.units
         assert (gives([held]), read(lane.payloads[lane.first].body)) == ({"a": [2, 1, 3]}, 1)
         assert (dead(inspect, 1).score, gives(claim(store))) == (5, {"a": [2, 3]})
 
@@ -891,7 +894,7 @@ class TestDeath:
         found = stands(inspect)
         assert (found.attempt, found.due_at, found.enqueued_at) == (0, as_datetime(clock()), as_datetime(clock()))
         [only] = claim(store)
-        assert (gives([only]), only.attempt, only.lanes[0].payloads[0].score) == ({"a": [1]}, 1, 7)
+        assert (gives([only]), only.unit.attempt, only.units[0].payloads[0].score) == ({"a": [1]}, 1, 7)
 
     @pytest.mark.parametrize("how", ["later", "retrying"])
     def test_a_replayed_payload_makes_a_lane_that_waits_due(self, store: Store, inspect: Inspect, clock: Clock, how: str) -> None:
@@ -905,8 +908,8 @@ class TestDeath:
 
         assert (states(inspect), stands(inspect).attempt, stands(inspect).due_at) == ({"ready": 1}, 0, as_datetime(clock()))
         [only] = claim(store)
-        assert [(read(p.body), p.score) for p in only.lanes[0].payloads] == [(2, 1), (1, 3)]
-        assert (only.attempt, totals(inspect, "enqueued", "merged")) == (1, [3, 1])
+        assert [(read(p.body), p.score) for p in only.units[0].payloads] == [(2, 1), (1, 3)]
+        assert (only.unit.attempt, totals(inspect, "enqueued", "merged")) == (1, [3, 1])
 
     @pytest.mark.parametrize("more", [[], [pay("a", 2, delay=60)]], ids=["", "later"])
     def test_a_replayed_payload_gathers_while_its_lane_runs(
@@ -1055,7 +1058,7 @@ class TestAsking:
         assert states(inspect) == {"ready": 1}
         assert not inspect.retry(lane_id(QUEUE, "a"))
         [only] = claim(store)
-        assert only.attempt == (2 if how == "retrying" else 1)
+        assert only.unit.attempt == (2 if how == "retrying" else 1)
         assert not inspect.retry(lane_id(QUEUE, "a"))
 
     @pytest.mark.parametrize("how", ["ready", "later", "retrying"])
@@ -1093,9 +1096,9 @@ class TestAsking:
         store.push([pay(lane) for lane in "abc"] + [plain("x"), plain("y")])
         settle(store, claim(store, limit=2), Retrying(0, ERROR))
         claim(store, limit=1)
-        store.exchange("v", [Settled(c, Retrying(0, ERROR)) for c in claim(store, 1, queue="default", worker="v")], [], 0)
+        store.exchange("v", [Settled.alike(c, Retrying(0, ERROR)) for c in claim(store, 1, queue="default", worker="v")], [], 0)
         store.push([pay("d", 1)])
-        settle(store, [held for held in claim(store) if held.job.lane == "d"], Dead(ERROR))
+        settle(store, [held for held in claim(store) if held.unit.lane == "d"], Dead(ERROR))
 
         found = inspect.jobs(Filter(failing=True), 10, None)
 
@@ -1107,7 +1110,7 @@ class TestAsking:
         store.push([pay(lane, n) for lane in "abc" for n in (1, 2)])
         settle(store, claim(store, limit=1), Dead(ERROR))
         held = claim(store, limit=1)
-        store.push([pay(str(held[0].job.lane), 3)])
+        store.push([pay(str(held[0].unit.lane), 3)])
 
         assert inspect.clear(QUEUE) == 2
 
@@ -1322,7 +1325,7 @@ class TestLanes:
         store.push([pay("a", n) for n in range(2)])
         store.push([plain("h0", lane="h", queue="mail"), plain("h1", lane="h", queue="mail")])
         [head] = claim(store, 1, queue="mail")
-        store.exchange("w", [Settled(head, Dead(ERROR, halt=True))], [Want("mail", 1)], 1)
+        store.exchange("w", [Settled.alike(head, Dead(ERROR, halt=True))], [Want("mail", 1)], 1)
         store.push([plain("y1", lane="y", queue="mail"), plain("y2", lane="y", queue="mail")])
         store.push([plain("z", lane="z", queue="mail", delay=60 * SECOND)])
         clock.advance(2)
@@ -1398,7 +1401,7 @@ class TestLanes:
         assert [lane.head for lane in inspect.lanes(None, "lag", 9, None)] == ["x0"]
         held = claim(store, 9, queue="default")
         assert [lane.head for lane in inspect.lanes(None, "lag", 9, None)] == ["x0"]
-        store.exchange("w", [Settled(held[0], Done())], [], 0)
+        store.exchange("w", [Settled.alike(held[0], Done())], [], 0)
 
         assert [(lane.head, lane.size) for lane in inspect.lanes(None, "lag", 9, None)] == [("x1", 2)]
 
@@ -1443,7 +1446,7 @@ def test_how_payloads_are_cut_and_ordered_does_not_change_what_is_handed_over(
                     bench.store.push(jobs[start : start + most])
                     settle(bench.store, held, Retrying(0, ERROR))  # merging after a run that failed comes to the same
                 claims = claim(bench.store)
-                handed.append({lane.lane: [(p.body, p.score) for p in lane.payloads] for held in claims for lane in held.lanes})
+                handed.append({lane.lane: [(p.body, p.score) for p in lane.payloads] for held in claims for lane in held.units})
             finally:
                 bench.store.close()
         assert handed[0] == handed[1]
@@ -1492,8 +1495,8 @@ def test_what_ran_in_a_store_of_before_goes_on_by_the_new_rule(old: Bench) -> No
 
     assert store.recover("w", "killed") == [lane_id(QUEUE, "b")]
 
-    [held] = [one for one in claim(store) if one.lanes[0].lane == "b"]
-    assert [(read(p.body), p.score) for p in held.lanes[0].payloads] == [("y", 1), ("z", 6), ("x", 9)]
+    [held] = [one for one in claim(store) if one.units[0].lane == "b"]
+    assert [(read(p.body), p.score) for p in held.units[0].payloads] == [("y", 1), ("z", 6), ("x", 9)]
     settle(store, [held], Dead(ERROR))
     assert (dead(inspect, "x", "b").score, gives(claim(store))) == (9, {"b": ["y", "z"]})
 
@@ -1504,7 +1507,7 @@ def test_what_is_dead_in_a_store_of_before_goes_back_with_its_score_and_dies_fir
 
     assert inspect.retry(dead(inspect, "bad", "c").id)
 
-    [held] = [one for one in claim(store) if one.lanes[0].lane == "c"]
-    assert [(read(p.body), p.score) for p in held.lanes[0].payloads] == [("good", 1), ("bad", 7)]
+    [held] = [one for one in claim(store) if one.units[0].lane == "c"]
+    assert [(read(p.body), p.score) for p in held.units[0].payloads] == [("good", 1), ("bad", 7)]
     settle(store, [held], Dead(ERROR))
     assert (dead(inspect, "bad", "c").score, gives(claim(store))) == (7, {"c": ["good"]})

@@ -78,7 +78,7 @@ def claim(app: App, queue: str = "default", most: int = 1) -> list[Claim]:
 def settle(app: App, outcome: Outcome, queue: str = "default") -> Claim:
     """Run the next job of a queue, so to speak: claim it, and say what its run meant."""
     (claimed,) = claim(app, queue)
-    assert app.store.exchange("worker", [Settled(claimed, outcome, 1, 2)], [], 0).refused == []
+    assert app.store.exchange("worker", [Settled.alike(claimed, outcome, 1, 2)], [], 0).refused == []
     return claimed
 
 
@@ -518,7 +518,7 @@ def test_a_handle_follows_its_job_through_its_states(app: App, send: Send) -> No
     states = [handle.state()]
     (claimed,) = claim(app)
     states.append(handle.state())
-    app.store.exchange("worker", [Settled(claimed, Retrying(60_000_000, ERROR))], [], 0)
+    app.store.exchange("worker", [Settled.alike(claimed, Retrying(60_000_000, ERROR))], [], 0)
     states.append(handle.state())
     app.inspect.retry(handle.id)
     states.append(handle.state())

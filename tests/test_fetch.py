@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from laneway import Cancel, Retry, RetryIn, Snooze
 from laneway.instant import SECOND
-from laneway.job import Claim, Job
+from laneway.job import Claim, Unit
 from laneway.outcome import Cancelled, Dead, Retrying, Snoozed
 from laneway.worker.fetch import MOST_WAITING, SHORT, WAITING, Pace
 from laneway.worker.run import UNKNOWN_FOR, judge, unknown
@@ -193,13 +193,13 @@ PLACE = 1_000_000 * SECOND
     [(-50.0, 1.0), (0.0, 1.0), (0.5, 1.0), (2.0, 2.0), (100.0, 100.0), (299.0, 299.0), (301.0, 300.0), (3600.0, 300.0)],
 )
 def test_an_unknown_task_is_put_back_for_longer_each_time(age: float, wait: float) -> None:
-    claim = Claim(Job("a", "mail", "default", b""), 1, 1, 0, PLACE + round(age * SECOND), PLACE)
+    claim = Claim(1, "default", "mail", (Unit("a", None, 1, 0, PLACE + round(age * SECOND), PLACE),))
 
     assert unknown(claim) == Snoozed(round(wait * SECOND))
 
 
 def test_an_unknown_task_is_dead_after_an_hour() -> None:
-    claim = Claim(Job("a", "mail", "default", b""), 1, 1, 0, PLACE + UNKNOWN_FOR + 1, PLACE)
+    claim = Claim(1, "default", "mail", (Unit("a", None, 1, 0, PLACE + UNKNOWN_FOR + 1, PLACE),))
 
     found = unknown(claim)
 

@@ -62,8 +62,8 @@ def fill(url: str) -> Shop:
     assert store.exchange("w-1", [], [Want("billing", 2), Want("sync", 1)], 3).claims
     store.beat([WorkerInfo("w-1", host="h", pid=7, slots=4)])
     held = store.exchange("w-1", [], [Want("mail", 1)], 1).claims
-    store.note([(claim.job.id, claim.token, b'{"progress":[1,2],"log":["x"]}') for claim in held])
-    shop.app.inspect.cancel(held[0].job.id)
+    store.note([(claim.unit.id, claim.token, b'{"progress":[1,2],"log":["x"]}') for claim in held])
+    shop.app.inspect.cancel(held[0].unit.id)
     shop.app.inspect.pause("mail")
     shop.app.inspect.pause_schedule("nightly")
     return shop

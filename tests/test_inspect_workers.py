@@ -120,7 +120,7 @@ def test_a_run_that_has_ended_since_the_last_beat_is_shown_no_more(store: Store,
     ended, goes_on = claimed(store, "ended", "goes on")
     store.beat([WorkerInfo("w", runs=((ended.token, 1), (goes_on.token, 2)))])
 
-    store.exchange("w", [Settled(ended, outcome)], [], 0)
+    store.exchange("w", [Settled.alike(ended, outcome)], [], 0)
 
     assert [job.id for job in only(inspect).jobs] == ["goes on"]
 
@@ -129,7 +129,7 @@ def test_a_job_that_was_claimed_anew_has_not_started(store: Store, inspect: Insp
     [before] = claimed(store, "a")
     store.beat([WorkerInfo("w", runs=((before.token, 1),))])
 
-    [again] = store.exchange("w", [Settled(before, Snoozed(0))], [Want("mail", 1)], 1).claims
+    [again] = store.exchange("w", [Settled.alike(before, Snoozed(0))], [Want("mail", 1)], 1).claims
 
     assert [(job.token, job.started_at) for job in only(inspect).jobs] == [(again.token, None)]
 
@@ -152,7 +152,7 @@ def test_what_was_fetched_ahead_takes_no_slot_of_its_queue(store: Store, inspect
     store.beat([fetched])
     assert (only(inspect).held, only(inspect).busy, sum(only(inspect).busy_by_queue.values())) == (10, 4, 4)
 
-    told = [(claim.token, 1) for claim in claims if claim.job.queue == "sync"][1:]
+    told = [(claim.token, 1) for claim in claims if claim.queue == "sync"][1:]
     store.beat([replace(fetched, runs=tuple(told))])
 
     assert only(inspect).busy_by_queue == {"sync": 4}

@@ -382,7 +382,7 @@ def suspect(app: App, handle: JobHandle[Any], lost: str) -> None:
     """Claim a job as a worker that then dies."""
     app.store.beat([WorkerInfo("gone")])
     (claim,) = app.store.exchange("gone", [], [Want("default", 1)], 1).claims
-    assert claim.job.id == handle.id
+    assert claim.unit.id == handle.id
     app.store.recover("gone", "its worker ended with signal SIGSEGV", {claim.token: lost})
 
 
@@ -549,22 +549,22 @@ ALL_AT_ONCE = """
 import os, socket, sys, threading
 import msgspec
 from laneway.fleet.wire import Wire
-from laneway.outcome import Done, Each, ErrorInfo, Retrying
+from laneway.outcome import Done, ErrorInfo, Retrying
 from laneway.worker.isolate import _Sender, _Talk
 
 sys.setswitchinterval(1e-5)
-outcome = Each((Done(), Retrying(5, ErrorInfo(kind="x", message="y"))))
+outcomes = (Done(), Retrying(5, ErrorInfo(kind="x", message="y")))
 
 def hear(barrier, line):
     talk = _Talk(Wire.pair()[0], line)
     barrier.wait()
-    assert talk.read_line() == [outcome]
+    assert talk.read_line() == [outcomes]
 
 def be_worker():
     barrier, threads = threading.Barrier(6), []
     for _ in range(6):
         ours, theirs = socket.socketpair()
-        _Sender(theirs).send(outcome.name, outcome)
+        _Sender(theirs).send("outcomes", outcomes)
         threads.append(threading.Thread(target=hear, args=(barrier, ours)))
     for thread in threads:
         thread.start()

@@ -38,7 +38,7 @@ def fill(store: Store, clock: Clock, chance: random.Random) -> None:
     claims = store.exchange("w", [], wants, 25).claims
     later, much_later = clock() + SECOND, clock() + 60 * SECOND
     outcomes: list[Outcome] = [Done(), Dead(ERROR), Retrying(later, ERROR), Retrying(much_later, ERROR), Snoozed(later)]
-    over = [Settled(claim, chance.choice(outcomes), 1, 2) for claim in claims if chance.random() < 0.7]
+    over = [Settled.alike(claim, chance.choice(outcomes), 1, 2) for claim in claims if chance.random() < 0.7]
     store.exchange("w", over, wants, 3)
     clock.advance(2)
 

@@ -184,10 +184,10 @@ class Play:
         refused = [id_ for id_, token, outcome, after in settled if not self.model.settle(worker, id_, token, outcome, after)]
         claims = self.model.claim(worker, wants, limit)
         if self.bench is not None:
-            given = [Settled(self.claims[token], outcome_of(outcome, after)) for _, token, outcome, after in settled]
+            given = [Settled.alike(self.claims[token], outcome_of(outcome, after)) for _, token, outcome, after in settled]
             answer = self.bench.store.exchange(worker, given, [Want(*want) for want in wants], limit)
             assert answer.refused == refused
-            assert [(c.job.id, c.token, c.attempt, c.lost) for c in answer.claims] == claims
+            assert [(c.unit.id, c.token, c.unit.attempt, c.lost) for c in answer.claims] == claims
             self.claims |= {claim.token: claim for claim in answer.claims}
             self.check_rest(answer.more, answer.next_due, answer.loads, wants)
         return refused, claims

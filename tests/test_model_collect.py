@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from conftest import STORES, Bench, Clock, often
 from laneway.errors import UnknownJob
 from laneway.job import STATES, Claim, Gather, Job, lane_id, payload_id
-from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Want
 from laneway.store.inspect import Filter
 from laneway.store.sqlite.sql import SQL
@@ -211,11 +211,10 @@ class Play:
         if self.bench is None:
             return refused, model.claim(worker, wants, limit)
         given = [
-            Settled(self.claims[run.token], Each(tuple(outcome_of(*end) for end in ends[: len(run.lanes)])))
-            for run, ends in settled
+            Settled(self.claims[run.token], tuple(outcome_of(*end) for end in ends[: len(run.lanes)])) for run, ends in settled
         ]
         answer = self.bench.store.exchange(worker, given, [Want(*want) for want in wants], limit)
-        told = [(claim.job.queue, lane.lane) for claim in answer.claims for lane in claim.lanes]
+        told = [(claim.queue, str(lane.lane)) for claim in answer.claims for lane in claim.units]
         runs = model.claim(worker, wants, limit, told)
         assert answer.refused == refused
         self.hear_tokens(answer.claims, runs)
@@ -226,9 +225,9 @@ class Play:
     def hear_tokens(self, given: list[Claim], runs: list[Run]) -> None:
         """A store's tokens are its own, as long as each is new, and greater than those of its queue before."""
         for claim, run in zip(given, runs, strict=True):
-            assert claim.token > self.highest.get(claim.job.queue, 0)
+            assert claim.token > self.highest.get(claim.queue, 0)
             assert claim.token not in self.tokens
-            self.claims[run.token], self.tokens[claim.token], self.highest[claim.job.queue] = claim, run.token, claim.token
+            self.claims[run.token], self.tokens[claim.token], self.highest[claim.queue] = claim, run.token, claim.token
 
     def check_rest(self, more: bool, next_due: int | None, loads: dict[str, int], wanted: set[str]) -> None:
         now, waiting = self.model.now, [lane for lane in self.model.lanes.values() if lane.runs is None]
@@ -341,13 +340,11 @@ def heard(claim: Claim, token: int) -> Run:
     """A claim as the model hears of it."""
     lanes = tuple(
         Held(
-            (claim.job.queue, lane.lane), tuple((payload.body.decode(), round(payload.score, 3)) for payload in lane.payloads),
+            (claim.queue, str(lane.lane)), tuple((payload.body.decode(), round(payload.score, 3)) for payload in lane.payloads),
             lane.attempt, lane.enqueued, lane.due,
         )
-        for lane in claim.lanes
+        for lane in claim.units
     )  # fmt: skip
-    assert claim.job.id == claim.lanes[0].id
-    assert claim.attempt == max(lane.attempt for lane in claim.lanes)
     return Run(token, lanes, claim.lost)
 
 

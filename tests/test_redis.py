@@ -41,7 +41,7 @@ from laneway.errors import (
     StoreUnavailable,
 )
 from laneway.job import Claim, Gather, Job, lane_id, new_id
-from laneway.outcome import Dead, Done, Each, ErrorInfo, Retrying, Settled, Snoozed
+from laneway.outcome import Dead, Done, ErrorInfo, Retrying, Settled, Snoozed
 from laneway.store.contract import Slot, Want, WorkerInfo
 from laneway.store.inspect import Filter
 
@@ -104,7 +104,7 @@ def store(server: redisbench.Server, opened: Callable[..., RedisStore]) -> Redis
 
 
 def ids(claims: list[Claim]) -> list[str]:
-    return [claim.job.id for claim in claims]
+    return [claim.unit.id for claim in claims]
 
 
 def claim(store: RedisStore, limit: int = 100, worker: str = "w", queue: str = "default") -> list[Claim]:
@@ -112,7 +112,7 @@ def claim(store: RedisStore, limit: int = 100, worker: str = "w", queue: str = "
 
 
 def settle(store: RedisStore, claims: list[Claim], outcome: object, worker: str = "w") -> list[str]:
-    return store.exchange(worker, [Settled(c, outcome, 1, 2) for c in claims], [], 0).refused  # type: ignore[arg-type]
+    return store.exchange(worker, [Settled.alike(c, outcome, 1, 2) for c in claims], [], 0).refused  # type: ignore[arg-type]
 
 
 def states(store: RedisStore) -> dict[str, int]:
@@ -145,7 +145,7 @@ def test_successes_alone_are_settled_by_one_short_script(store: RedisStore, serv
 def test_what_is_not_so_simple_is_settled_as_well(store: RedisStore, spoil: str) -> None:
     store.push([job(f"j{n}", lane="l" if spoil == "lane" and n < 2 else None) for n in range(6)])
     held = claim(store)
-    settled = [Settled(one, Done(), 1, 2) for one in held]
+    settled = [Settled.alike(one, Done(), 1, 2) for one in held]
     expected: list[str] = []
     if spoil == "lost":
         store.give_back("w", keep=[one.token for one in held[1:]])
@@ -154,9 +154,9 @@ def test_what_is_not_so_simple_is_settled_as_well(store: RedisStore, spoil: str)
         settled.append(settled[0])
         expected = ["j0"]
     elif spoil == "dead":
-        settled[0] = Settled(held[0], Dead(ErrorInfo(kind="E", message="no")), 1, 2)
+        settled[0] = Settled.alike(held[0], Dead(ErrorInfo(kind="E", message="no")), 1, 2)
     elif spoil == "result":
-        settled[0] = Settled(held[0], Done(b"7", 60_000_000), 1, 2)
+        settled[0] = Settled.alike(held[0], Done(b"7", 60_000_000), 1, 2)
 
     assert store.exchange("w", settled, [], 0).refused == expected
 
@@ -168,9 +168,9 @@ def test_what_a_run_left_behind_goes_with_a_success(store: RedisStore, server: r
     before = set(server.ask("KEYS", "*"))
     store.push([job("a"), job("b")])
     first = claim(store)
-    store.exchange("w", [Settled(one, Retrying(0, ErrorInfo(kind="E", message="no")), 1, 2) for one in first], [], 0)
+    store.exchange("w", [Settled.alike(one, Retrying(0, ErrorInfo(kind="E", message="no")), 1, 2) for one in first], [], 0)
     held = claim(store)
-    store.note([(one.job.id, one.token, b'{"log":[]}') for one in held])
+    store.note([(one.unit.id, one.token, b'{"log":[]}') for one in held])
 
     assert settle(store, held, Done()) == []
 
@@ -218,18 +218,18 @@ def use_everything(store: RedisStore) -> None:
     inspect.kill("killed")
     inspect.reschedule("later", 0, 0)
     held = store.exchange("w", [], [Want("default", 2), Want("mail", 1)], 9).claims
-    store.note([(c.job.id, c.token, b'{"log":["hi"]}') for c in held])
-    inspect.cancel(held[0].job.id)
+    store.note([(c.unit.id, c.token, b'{"log":["hi"]}') for c in held])
+    inspect.cancel(held[0].unit.id)
     settle(store, held[1:], Retrying(0, ERROR))
     store.recover("w", "killed", {held[0].token: "crash"})
     settle(store, claim(store, 1), Snoozed(0))
     settle(store, claim(store, 1), Dead(ERROR, halt=True))
     [run] = store.exchange("w", [], [Want("orders", 1, 9, 1)], 1).claims
-    settle(store, [run], Each((Dead(ERROR), Retrying(0, ERROR))))
+    store.exchange("w", [Settled(run, (Dead(ERROR), Retrying(0, ERROR)), 1, 2)], [], 0)
     inspect.act_all("retry", Filter(state="dead"))
     store.beat([WorkerInfo("w")])
     while held := store.exchange("w", [], [Want("default", 9), Want("mail", 9), Want("orders", 9, 2)], 9).claims:
-        store.exchange("w", [Settled(c, Done(b"1", keep=1000), 1, 2) for c in held], [], 0)
+        store.exchange("w", [Settled.alike(c, Done(b"1", keep=1000), 1, 2) for c in held], [], 0)
     store.recover("w", "over")
     assert sum(inspect.counts().values()) == 0
 
@@ -820,7 +820,7 @@ def test_a_record_that_is_none_is_claimed_as_such_and_stays_dead(
     claims = claim(store)
     bury(store, claims)
 
-    assert [(one.job.id, bool(one.garbage)) for one in claims] == [("before", False), ("bad", True), ("after", False)]
+    assert [(one.unit.id, bool(one.garbage)) for one in claims] == [("before", False), ("bad", True), ("after", False)]
     assert RedisInspect(store).totals()["failed"] == 1
     dead = RedisInspect(store).job("bad")
     assert dead is not None
@@ -873,7 +873,7 @@ def test_a_parked_record_that_is_none_is_claimed_as_such_and_its_lane_goes_on(
     settle(store, first, Done())
     claims = claim(store)
 
-    assert {one.job.id: bool(one.garbage) for one in claims} == {"x1": True, "x2": False}
+    assert {one.unit.id: bool(one.garbage) for one in claims} == {"x1": True, "x2": False}
     bury(store, claims)
     assert states(store) == {"running": 1, "dead": 1}
 
@@ -894,7 +894,7 @@ def test_a_record_that_is_damaged_during_its_run_is_claimed_as_such(
         store.recover("w", "it is gone")
     again = claim(store)
 
-    assert [(one.job.id, bool(one.garbage)) for one in again] == [("x0", True)]
+    assert [(one.unit.id, bool(one.garbage)) for one in again] == [("x0", True)]
     bury(store, again)
     assert ids(claim(store)) == ["x1"]
     assert states(store) == {"running": 1, "dead": 1}
@@ -911,13 +911,13 @@ def test_a_lanes_record_that_is_none_is_claimed_as_such_and_stays_dead(
     claims = store.exchange("w", [], [Want("orders", 10, lanes=10)], 10).claims
 
     assert [bool(one.garbage) for one in claims] == [False, True, False]
-    assert [lane.lane for one in claims for lane in one.lanes] == ["a", "c"]
+    assert [lane.lane for one in claims for lane in one.units if not one.garbage] == ["a", "c"]
     store.give_back("w", keep=[one.token for one in claims if not one.garbage])
     (again,) = store.exchange("w", [], [Want("orders", 10, lanes=10)], 10).claims
     bury(store, [again])
     assert states(store) == {"running": 2, "dead": 1}
     assert RedisInspect(store).totals()["failed"] == 1
-    assert settle(store, [again], Dead(ERROR)) == [again.job.id]
+    assert settle(store, [again], Dead(ERROR)) == [again.unit.id]
 
 
 def test_an_entry_without_a_record_is_passed_over(store: RedisStore, server: redisbench.Server) -> None:
@@ -990,7 +990,7 @@ def test_a_key_of_another_type_is_reported_and_the_other_queues_go_on(
 
     both = store.exchange("w", [], [Want("default", 5), Want("good", 5)], 5)
     assert "good" in ids(both.claims)
-    [good] = [c for c in both.claims if c.job.id == "good"]
+    [good] = [c for c in both.claims if c.unit.id == "good"]
     assert settle(store, [good], Done()) == []
 
 
@@ -1000,8 +1000,8 @@ def test_a_key_of_another_type_is_set_aside_and_all_jobs_are_done(
 ) -> None:
     store.push([job("a"), *(job(f"x{n}", "x") for n in range(3)), job("u", unique="k"), job("p", priority=7), job("r"), job("d")])
     held = claim(store, 8)
-    settle(store, [c for c in held if c.job.id == "r"], Retrying(0, ERROR))
-    settle(store, [c for c in held if c.job.id == "d"], Dead(ERROR))
+    settle(store, [c for c in held if c.unit.id == "r"], Retrying(0, ERROR))
+    settle(store, [c for c in held if c.unit.id == "d"], Dead(ERROR))
     store.give_back("w")
     claim(store, 3)  # some run
     key = queue_key("default", name, MORE.get(name, ""))
@@ -1155,7 +1155,7 @@ def _exchange_all(url: str, name: str, start: threading.Barrier, done: multiproc
     claims: list[Claim] = []
     start.wait()
     while True:
-        settled = [Settled(held, Done()) for held in claims]
+        settled = [Settled.alike(held, Done()) for held in claims]
         claims = store.exchange(name, settled, [Want("default", 10), Want("mail", 10)], 15).claims
         if not claims:
             break

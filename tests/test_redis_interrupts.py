@@ -78,7 +78,7 @@ def claim(store: RedisStore, queue: str = "default", most: int = 2) -> list[Clai
 
 
 def settled(claims: list[Claim]) -> list[Settled]:
-    return [Settled(one, Done(), 1, 2) for one in claims]
+    return [Settled.alike(one, Done(), 1, 2) for one in claims]
 
 
 def push_one(store: RedisStore) -> None:
@@ -189,7 +189,7 @@ def is_usable(store: RedisStore) -> None:
     one = job("check")
     assert store.push([one]) == [None]
     claims = claim(store, "check", 100)
-    assert [held.job.id for held in claims] == [one.id]
+    assert [held.unit.id for held in claims] == [one.id]
     assert store.exchange("w", settled(claims), [], 0).refused == []
     assert time.monotonic() - begun < SOON
 
@@ -274,7 +274,7 @@ def test_an_enqueue_by_a_signal_handler_at_any_line_works_or_fails_at_once_and_h
     assert connections == 1 or not refused
     found: set[str] = set()
     while claims := claim(store, "handler", 1000):
-        found |= {held.job.id for held in claims}
+        found |= {held.unit.id for held in claims}
     assert found == accepted != set()
     store.close()
 
@@ -303,8 +303,8 @@ def work(worker, queue):
     one = Job(new_id(), "app.task", queue, b"[[1],{}]")
     assert store.push([one]) == [None]
     claims = store.exchange(worker, [], [Want(queue, 5)], 5).claims
-    assert claims and all(claim.job.queue == queue for claim in claims), "an answer of somebody else"
-    store.exchange(worker, [Settled(claim, Done(), 1, 2) for claim in claims], [], 0)
+    assert claims and all(claim.queue == queue for claim in claims), "an answer of somebody else"
+    store.exchange(worker, [Settled.alike(claim, Done(), 1, 2) for claim in claims], [], 0)
     return claims
 
 def busy(number):

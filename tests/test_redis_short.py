@@ -77,7 +77,7 @@ class Side:
             if waiting:
                 self.client.hset(queue_key("default", "JOB"), waiting[0][8:], b"\x81" + b"d" * 17 + b"\xff\xff?")
         elif event == "note":
-            self.store.note([(one.job.id, one.token, b'{"log":[]}') for one in self.held[:1]])
+            self.store.note([(one.unit.id, one.token, b'{"log":[]}') for one in self.held[:1]])
         elif event == "lose":  # somebody else has it, and we do not know
             self.store.give_back("w")
             self.store.exchange("x", [], [Want("default", 9)], 9)
@@ -93,10 +93,10 @@ class Side:
 
     def settle(self, number: int, most: int, outcome: Outcome = _DONE) -> object:
         """End the first of what is held, and claim: who is met behind its lane's holder is parked."""
-        settled = [Settled(one, outcome, 1, 2) for one in self.held[:number]]
+        settled = [Settled.alike(one, outcome, 1, 2) for one in self.held[:number]]
         answer = self.exchange(settled, [Want("default", most)] if most else [], most)
         self.held = self.held[number:] + answer.claims
-        claims = [(claim.job, claim.token, claim.attempt, claim.due, claim.place) for claim in answer.claims]
+        claims = [(claim.unit, claim.token, claim.unit.attempt, claim.unit.due, claim.unit.place) for claim in answer.claims]
         return answer.refused, claims, answer.more, answer.next_due
 
     def exchange(self, settled: list[Settled], wants: list[Want], limit: int) -> Exchange:
@@ -214,29 +214,29 @@ def jobs(queue: str, number: int, lane: str | None = None) -> list[Job]:
 def test_where_one_queue_is_not_plain_the_others_go_the_short_way(store: RedisStore) -> None:
     store.push([*jobs("a", 4), *jobs("b", 3, "lane"), *jobs("c", 2)])
     held = store.exchange("w", [], [Want("a", 2)], 2).claims
-    ends = sort_out([Settled(one, Done(), 1, 2) for one in held])
+    ends = sort_out([Settled.alike(one, Done(), 1, 2) for one in held])
     wants = [Want(queue, 9) for queue in "abc"]
 
     hear = store._exchanges.short("w", ends, {"a": 2, "b": 3, "c": 1}, wants, 9)
 
     assert hear is not None
     answer = hear()
-    assert [one.job.id for one in answer.claims] == ["a2", "a3", "c0"]
+    assert [one.unit.id for one in answer.claims] == ["a2", "a3", "c0"]
     assert answer.refused == []
     assert answer.more
-    assert [one.job.id for one in store.exchange("w", [], wants, 9).claims] == ["b0", "c1"]  # the long way
+    assert [one.unit.id for one in store.exchange("w", [], wants, 9).claims] == ["b0", "c1"]  # the long way
 
 
 def test_what_is_not_held_any_more_is_refused_on_the_short_way_too(store: RedisStore) -> None:
     store.push([*jobs("a", 2), *jobs("b", 2)])
     held = store.exchange("w", [], [Want("a", 2), Want("b", 2)], 4).claims
-    store.give_back("w", keep=[one.token for one in held if one.job.id != "b1"])
+    store.give_back("w", keep=[one.token for one in held if one.unit.id != "b1"])
 
-    hear = store._exchanges.short("w", sort_out([Settled(one, Done(), 1, 2) for one in held]), {}, [], 0)
+    hear = store._exchanges.short("w", sort_out([Settled.alike(one, Done(), 1, 2) for one in held]), {}, [], 0)
 
     assert hear is not None
     assert hear().refused == ["b1"]
-    assert [one.job.id for one in store.exchange("w", [], [Want("a", 2), Want("b", 2)], 4).claims] == ["b1"]
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 2), Want("b", 2)], 4).claims] == ["b1"]
 
 
 @pytest.mark.parametrize(("number", "wide"), [(5, False), (50, True)])

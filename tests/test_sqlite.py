@@ -34,7 +34,7 @@ from laneway.errors import (
 )
 from laneway.job import Claim, Gather, Job, lane_id, new_id
 from laneway.locks import FairLock, this_frame
-from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Slot, Want, WorkerInfo
 from laneway.store.failures import LONG
 from laneway.store.inspect import Filter
@@ -94,7 +94,9 @@ def sql(path: Path, statement: str, *values: object) -> list[tuple[object, ...]]
 def bury(store: SQLiteStore, claims: list[Claim]) -> None:
     """Let die what is no job, as a worker does."""
     garbage = [claim for claim in claims if claim.garbage]
-    store.exchange("w", [Settled(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage))) for claim in garbage], [], 0)
+    store.exchange(
+        "w", [Settled.alike(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage))) for claim in garbage], [], 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_garbage_is_claimed_as_such_and_stays_dead_with_its_raw_bytes(store: SQL
     claims = store.exchange("w", [], WANT, 10).claims
     bury(store, claims)
 
-    assert [(claim.job.id, bool(claim.garbage)) for claim in claims] == [("before", False), ("bad", True), ("after", False)]
+    assert [(claim.unit.id, bool(claim.garbage)) for claim in claims] == [("before", False), ("bad", True), ("after", False)]
     dead = SQLiteInspect(store).job("bad")
     assert dead is not None
     assert (dead.state, dead.body, dead.args, dead.errors[0].kind) == ("dead", garbage, None, "garbage")
@@ -121,12 +123,12 @@ def test_garbage_in_a_lane_does_not_stop_the_lane(store: SQLiteStore, path: Path
     store.push([job(f"x{n}", lane="x") for n in range(3)])
     if holds:
         claims = store.exchange("w", [], WANT, 1).claims
-        store.exchange("w", [Settled(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0)
+        store.exchange("w", [Settled.alike(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0)
     sql(path, "update laneway_job set body = x'00' where id = 'x0'")
 
     bury(store, store.exchange("w", [], WANT, 10).claims)
 
-    assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["x1"]
+    assert [claim.unit.id for claim in store.exchange("w", [], WANT, 10).claims] == ["x1"]
     assert SQLiteInspect(store).counts() == {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 1, "running": 1, "dead": 1}
 
 
@@ -137,7 +139,7 @@ def test_text_that_is_none_harms_only_its_own_job(store: SQLiteStore, path: Path
 
     claims = store.exchange("w", [], WANT, 10).claims
 
-    assert [claim.job.task for claim in claims] == ["app.task", "\ufffdA", "app.task"]
+    assert [claim.task for claim in claims] == ["app.task", "\ufffdA", "app.task"]
     assert [found.id for found in SQLiteInspect(store).jobs(Filter(), 10, None)] == ["a", "b", "\ufffdC"]
     assert len(store.give_back("w")) == 3
 
@@ -165,7 +167,7 @@ def test_errors_and_notes_that_cannot_be_read_are_no_reason_to_fail(store: SQLit
     assert found.log == ["(what the run told cannot be read)"]
     assert SQLiteInspect(store).count(Filter(error="E")) == 0
     claims = store.exchange("w", [], WANT, 10).claims
-    assert store.exchange("w", [Settled(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0).refused == []
+    assert store.exchange("w", [Settled.alike(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0).refused == []
     assert SQLiteInspect(store).count(Filter(error="E")) == 1
 
 
@@ -175,7 +177,7 @@ def test_a_long_traceback_takes_little_room(store: SQLiteStore, path: Path) -> N
     store.push([job("a")])
     for text in (traceback, short):
         [held] = store.exchange("w", [], WANT, 1).claims
-        store.exchange("w", [Settled(held, Retrying(0, ErrorInfo("E", "no", text)))], [], 0)
+        store.exchange("w", [Settled.alike(held, Retrying(0, ErrorInfo("E", "no", text)))], [], 0)
 
     [(stored,)] = sql(path, "select errors from laneway_job")
 
@@ -253,8 +255,8 @@ def test_a_lane_whose_payloads_are_missing_leaves_and_holds_up_nobody(store: SQL
 
     claims = store.exchange("w", [], [Want("orders", 1, lanes=4)], 1).claims
 
-    assert [[lane.lane for lane in held.lanes] for held in claims] == [["b", "d"]]
-    assert claims[0].job.id == lane_id("orders", "b")
+    assert [[lane.lane for lane in held.units] for held in claims] == [["b", "d"]]
+    assert claims[0].unit.id == lane_id("orders", "b")
     assert SQLiteInspect(store).counts() == {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 0, "running": 2, "dead": 0}
     sql(path, "delete from laneway_payload")
     assert store.give_back("w") == [lane_id("orders", "b"), lane_id("orders", "d")]
@@ -268,10 +270,10 @@ def test_payloads_that_go_missing_during_a_run_harm_nobody(store: SQLiteStore, p
     claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
     sql(path, "delete from laneway_payload where lane = (select seq from laneway_job where lane = 'a')")
 
-    answer = store.exchange("w", [Settled(held, Each((outcome,))) for held in claims], [Want("orders", 5)], 5)
+    answer = store.exchange("w", [Settled(held, (outcome,)) for held in claims], [Want("orders", 5)], 5)
 
     assert answer.refused == []
-    assert [held.job.lane for held in answer.claims] == (["b"] if isinstance(outcome, Retrying) else [])
+    assert [held.unit.lane for held in answer.claims] == (["b"] if isinstance(outcome, Retrying) else [])
 
 
 def test_a_lanes_name_that_is_no_text_harms_only_itself(store: SQLiteStore, path: Path) -> None:
@@ -280,7 +282,7 @@ def test_a_lanes_name_that_is_no_text_harms_only_itself(store: SQLiteStore, path
 
     claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
 
-    assert [held.job.lane for held in claims] == ["\ufffdA", "b"]
+    assert [held.unit.lane for held in claims] == ["\ufffdA", "b"]
     assert [lane.lane for lane in SQLiteInspect(store).lanes(None, "name", 9, None)] == ["b", "\ufffdA"]
 
 
@@ -290,11 +292,11 @@ def test_large_parts_of_a_lane_are_merged_as_small_ones_are(store: SQLiteStore, 
     claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
     store.push([pay("a", n) for n in range(running - 2, running - 2 + gathered)])
 
-    store.exchange("w", [Settled(claims[0], Each((Snoozed(0),)))], [], 0)
+    store.exchange("w", [Settled(claims[0], (Snoozed(0),))], [], 0)
 
     [again] = store.exchange("w", [], [Want("orders", 5)], 5).claims
-    assert [payload.body for payload in again.lanes[0].payloads] == [str(n).encode() for n in range(running + gathered - 2)]
-    store.exchange("w", [Settled(again, Each((Done(),)))], [], 0)
+    assert [payload.body for payload in again.units[0].payloads] == [str(n).encode() for n in range(running + gathered - 2)]
+    store.exchange("w", [Settled(again, (Done(),))], [], 0)
     assert sql(path, "select count(*) from laneway_payload") == [(0,)]
 
 
@@ -306,7 +308,7 @@ def test_nothing_is_left_of_lanes_that_have_left(store: SQLiteStore, path: Path)
     for outcome in (Done(), Cancelled()):
         store.push([pay(f"l{n}", n) for n in range(20)])
         claims = store.exchange("w", [], [Want("orders", 20)], 20).claims
-        store.exchange("w", [Settled(held, Each((outcome,))) for held in claims], [], 0)
+        store.exchange("w", [Settled(held, (outcome,)) for held in claims], [], 0)
 
     assert sql(path, "select count(*) from laneway_payload") == [(0,)]
     assert sql(path, "select count(*) from laneway_job where state < 4") == [(0,)]
@@ -336,8 +338,8 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_half_written(store: SQLit
 
     assert (inspect.counts()["ready"], inspect.totals()["enqueued"]) == (1, 1)
     claims = store.exchange("w", [], WANT, 10).claims
-    assert [claim.job.id for claim in claims] == ["first"]
-    assert store.exchange("w", [Settled(claims[0], Done())], [], 0).refused == []
+    assert [claim.unit.id for claim in claims] == ["first"]
+    assert store.exchange("w", [Settled.alike(claims[0], Done())], [], 0).refused == []
     with store.database.writing as connection:
         connection.execute("pragma max_page_count = 1000000")
     assert store.push([job(), job()]) == [None, None]
@@ -576,10 +578,10 @@ def _exchange_all(path: Path, name: str, start: threading.Barrier, done: multipr
     claims: list[Claim] = []
     start.wait()
     while True:
-        claims = store.exchange(name, [Settled(claim, Done()) for claim in claims], WANT, 10).claims
+        claims = store.exchange(name, [Settled.alike(claim, Done()) for claim in claims], WANT, 10).claims
         if not claims:
             break
-        mine += [claim.job.id for claim in claims]
+        mine += [claim.unit.id for claim in claims]
     store.close()
     done.put((name, mine))
 
@@ -632,7 +634,7 @@ def test_a_process_killed_in_the_middle_of_a_write_leaves_no_trace(store: SQLite
     assert run_python(code, str(path)).returncode == -9
 
     assert store.push([job("b")]) == [None]
-    assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["a", "b"]
+    assert [claim.unit.id for claim in store.exchange("w", [], WANT, 10).claims] == ["a", "b"]
 
 
 def in_child(work: Callable[[], object]) -> str:
@@ -667,7 +669,7 @@ def test_a_forked_child_uses_connections_of_its_own(store: SQLiteStore) -> None:
         assert "StoreBusy" in in_child(lambda: push_impatiently(store))
 
     assert store.push([job("again")]) == [None]
-    assert [claim.job.id for claim in store.exchange("w", [], WANT, 10).claims] == ["parent", "child", "again"]
+    assert [claim.unit.id for claim in store.exchange("w", [], WANT, 10).claims] == ["parent", "child", "again"]
 
 
 def test_memory_does_not_go_along_with_a_fork() -> None:
@@ -708,9 +710,9 @@ def test_programs_meet_again_in_the_file_that_is_there_now(
     assert store.push([job("new")]) == [None]
 
     claims = worker.exchange("w", [], WANT, 10).claims
-    assert [claim.job.id for claim in claims] == (["restored", "new"] if how == "replaced" else ["new"])
+    assert [claim.unit.id for claim in claims] == (["restored", "new"] if how == "replaced" else ["new"])
     assert SQLiteInspect(store).counts()["running"] == len(claims)
-    assert worker.exchange("w", [Settled(claim, Done()) for claim in claims], [], 0).refused == []
+    assert worker.exchange("w", [Settled.alike(claim, Done()) for claim in claims], [], 0).refused == []
     told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(told) == 2  # each program once
     assert ("was replaced" if how == "replaced" else "was deleted") in told[0]
@@ -739,7 +741,7 @@ def test_a_worker_that_waits_notices_that_its_file_is_gone(
     thread.join(10)
     assert woken.is_set()
     store.push([job("new")])
-    assert "new" in [claim.job.id for claim in worker.exchange("w", [], WANT, 10).claims]
+    assert "new" in [claim.unit.id for claim in worker.exchange("w", [], WANT, 10).claims]
     while worker.wait(0):
         pass
     store.push([job("newer")])

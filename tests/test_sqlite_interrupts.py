@@ -83,7 +83,7 @@ def push(store: SQLiteStore) -> object:
 
 def exchange(store: SQLiteStore) -> object:
     claims = store.exchange("w", [], WANT, 5).claims
-    return store.exchange("w", [Settled(claim, Done()) for claim in claims], WANT, 1)
+    return store.exchange("w", [Settled.alike(claim, Done()) for claim in claims], WANT, 1)
 
 
 def open_and_push(store: SQLiteStore) -> object:
@@ -139,7 +139,7 @@ def use(store: SQLiteStore) -> None:
     assert store.push([job()]) == [None]
     claims = store.exchange("x", [], WANT, 5).claims
     assert claims
-    assert store.exchange("x", [Settled(claim, Done()) for claim in claims], [], 0).refused == []
+    assert store.exchange("x", [Settled.alike(claim, Done()) for claim in claims], [], 0).refused == []
     store.wait(0)
     SQLiteInspect(store).counts()
 

@@ -17,7 +17,7 @@ from laneway import App, Cancel, LaneFailures, Retry, Snooze, Worker
 from laneway.errors import ConfigError, StoreUnavailable
 from laneway.figures import BOUNDS, Figures, Gauge, Report, step_of
 from laneway.instant import SECOND
-from laneway.job import Claim, Job
+from laneway.job import Claim, Unit
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.stats import Day, Point, Summary
 from laneway.worker.tally import Tally
@@ -107,10 +107,10 @@ def test_of_a_collector_payloads_come_and_are_done_and_lanes_fail(app: App) -> N
 
 def test_times_are_those_of_the_runs(app: App) -> None:
     begun, ended = 1_000_000, 1_002_000
-    told = [Settled(Claim(Job(f"j{n}", "t", "q", b""), n, 1, 0, 1_000 * n), Done(), begun, ended) for n in range(100)]
+    told = [Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 1_000 * n),)), Done(), begun, ended) for n in range(100)]
     tally = Tally(app.store, "w", 5, lambda: 0)
     tally.count(told)
-    tally.count([Settled(told[0].claim, Retrying(0, ErrorInfo("E", "m")), 1_000_000, 3_000_000)])
+    tally.count([Settled.alike(told[0].claim, Retrying(0, ErrorInfo("E", "m")), 1_000_000, 3_000_000)])
     tally.finish()
 
     found = app.stats.tasks()["t"]
@@ -129,7 +129,7 @@ def test_counts_do_not_depend_on_how_runs_were_settled_together(app: App, portio
     error = ErrorInfo("E", "m")
     outcomes: list[Outcome] = [Done(), Done(), Done(), Retrying(0, error), Dead(error), Cancelled(), Snoozed(0), Done()]
     runs = [
-        Settled(Claim(Job(f"j{n}", f"t{n % 3}", f"q{n % 2}", b""), n, 1, 0, 5), outcomes[n % 8], 10 + n, 20 + 3 * n)
+        Settled.alike(Claim(n, f"q{n % 2}", f"t{n % 3}", (Unit(f"j{n}", None, 1, 0, 5),)), outcomes[n % 8], 10 + n, 20 + 3 * n)
         for n in range(5_000)
     ]
     tally = Tally(app.store, "w", 5, lambda: 0)
@@ -138,10 +138,10 @@ def test_counts_do_not_depend_on_how_runs_were_settled_together(app: App, portio
     tally.finish()
 
     for number in range(3):
-        mine = [run for run in runs if run.claim.job.task == f"t{number}"]
+        mine = [run for run in runs if run.claim.task == f"t{number}"]
         found = app.stats.tasks()[f"t{number}"]
         names = {"processed": Done, "cancelled": Cancelled, "snoozed": Snoozed, "retried": Retrying, "dead": Dead}
-        expected = {name: sum(isinstance(run.outcome, kind) for run in mine) for name, kind in names.items()}
+        expected = {name: sum(isinstance(run.outcomes[0], kind) for run in mine) for name, kind in names.items()}
         assert counts(found) == {**expected, "failed": expected["retried"] + expected["dead"]}
         assert found.run.mean == pytest.approx(sum(run.finished - run.started for run in mine) / len(mine) / SECOND)
         assert found.wait.mean == pytest.approx(sum(run.started - 5 for run in mine) / len(mine) / SECOND)
@@ -162,7 +162,12 @@ class Ear:
 def test_every_time_is_in_its_step(times: list[int]) -> None:
     ear = Ear()
     tally = Tally(ear, "w", 5, lambda: 0)  # type: ignore[arg-type]
-    tally.count([Settled(Claim(Job(f"j{n}", "t", "q", b""), n, 1, 0, 0), Done(), time, 2 * time) for n, time in enumerate(times)])
+    tally.count(
+        [
+            Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 0),)), Done(), time, 2 * time)
+            for n, time in enumerate(times)
+        ]
+    )
     tally.finish()
 
     [figures] = ear.heard[0].series.values()
@@ -186,7 +191,7 @@ def test_what_is_enqueued_in_bulk_is_counted(app: App) -> None:
 
 
 def test_what_was_refused_is_not_counted(app: App) -> None:
-    runs = [Settled(Claim(Job(f"j{n}", "t", "q", b""), n, 1, 0, 5), Done(), 10, 20) for n in range(10)]
+    runs = [Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 5),)), Done(), 10, 20) for n in range(10)]
     tally = Tally(app.store, "w", 5, lambda: 0)
     tally.count(runs, ["j3", "j7"])
     tally.finish()
@@ -218,7 +223,9 @@ class Forgetful:
 def test_a_lost_answer_and_a_store_that_is_away_lose_and_repeat_nothing(app: App, losses: tuple[str, ...]) -> None:
     tally = Tally(Forgetful(app.store, *losses), "w", 5, lambda: 0)  # type: ignore[arg-type]
     for number in range(8):
-        tally.count([Settled(Claim(Job(f"j{number}", "t", "q", b""), number, 1, 0, 5), Dead(ErrorInfo("E", "m")), 10, 20)])
+        tally.count(
+            [Settled.alike(Claim(number, "q", "t", (Unit(f"j{number}", None, 1, 0, 5),)), Dead(ErrorInfo("E", "m")), 10, 20)]
+        )
         tally.tick()
     tally.finish()
 
@@ -357,7 +364,7 @@ def test_more_kinds_of_failures_than_are_told_apart_are_counted_all(app: App) ->
     tally = Tally(app.store, "w", 5, lambda: 0)
     words = ["".join(chr(97 + int(digit)) for digit in f"{n:03}") for n in range(300)]
     for number, word in enumerate(words):
-        tally.count([Settled(Claim(Job(word, "t", "q", b""), number, 1, 0, 5), Dead(ErrorInfo("E", word)), 10, 20)])
+        tally.count([Settled.alike(Claim(number, "q", "t", (Unit(word, None, 1, 0, 5),)), Dead(ErrorInfo("E", word)), 10, 20)])
     tally.finish()
 
     groups = app.stats.errors(limit=1000)

@@ -19,7 +19,7 @@ from laneway.board import Board
 from laneway.context import JobContext, NoCurrentJob
 from laneway.enqueue import Draft
 from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout
-from laneway.job import Claim, Job
+from laneway.job import Claim, Unit
 from laneway.outcome import Done, Settled
 from laneway.worker.places import Seats
 from laneway.worker.run import Runner
@@ -63,14 +63,14 @@ def test_context_variables_of_an_async_job_are_not_those_of_the_one_that_waited_
         async def arun(self, claim: Claim) -> Settled:
             seen.append(VARIABLE.get())
             VARIABLE.set("set by the first")
-            return Settled(claim, Done())
+            return Settled.alike(claim, Done())
 
     def ended(_: Settled) -> None:
         if len(seen) == 2:
             over.set()
 
     seats = Seats(1, cast("Runner", Two()), ended, lambda error: None, Board(1))
-    seats.hand([Claim(Job(id_, "on_loop", "default", b""), token, 1, 0, 0) for token, id_ in enumerate("ab", 1)])
+    seats.hand([Claim(token, "default", "on_loop", (Unit(id_, None, 1, 0, 0),)) for token, id_ in enumerate("ab", 1)])
     wait(over)
     seats.close(DEADLINE)
 

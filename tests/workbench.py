@@ -113,7 +113,7 @@ class Faulty:
 
         def heard() -> Exchange:
             answer = hear()
-            self.settled.update((s.claim.job.id, s.claim.token) for s in settled if s.claim.job.id not in answer.refused)
+            self.settled.update((s.claim.unit.id, s.claim.token) for s in settled if s.claim.unit.id not in answer.refused)
             self.after()
             return answer
 

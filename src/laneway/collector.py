@@ -22,7 +22,7 @@ from laneway.enqueue import LaneDraft, computed
 from laneway.errors import BadArguments, DeclarationError, PayloadTooLarge
 from laneway.handle import LaneHandle
 from laneway.instant import micros
-from laneway.job import LaneClaim, check_queue
+from laneway.job import Unit, check_queue
 from laneway.locks import this_frame
 from laneway.options import LaneOptions, check_lane_options
 from laneway.signature import annotation, change, check_type, hints_of, is_loose
@@ -118,14 +118,14 @@ class AnyCollector(Declared, Generic[T, C]):
         """Run the function here and now."""
         return cast(C, self.function(lanes))
 
-    def read(self, claim: LaneClaim) -> list[T]:
+    def read(self, unit: Unit) -> list[T]:
         """Return a lane's payloads as the function gets them; BadArguments with the `bodies` that cannot be read."""
-        bodies = [payload.body for payload in claim.payloads if payload.body]
+        bodies = [payload.body for payload in unit.payloads if payload.body]
         return [self.payload.unpack(body) for body in (bodies[-1:] if self.last_only else bodies)]
 
-    def spoilt(self, claim: LaneClaim) -> tuple[bytes, ...]:
+    def spoilt(self, unit: Unit) -> tuple[bytes, ...]:
         """Return those of a lane's payloads that cannot be read."""
-        return tuple(payload.body for payload in claim.payloads if payload.body and not self.payload.can_read(payload.body))
+        return tuple(payload.body for payload in unit.payloads if payload.body and not self.payload.can_read(payload.body))
 
     def draft(self, lane: object, payload: object, score: object, when: tuple[int, int] | None) -> LaneDraft:
         """Return a payload on its way into a lane."""

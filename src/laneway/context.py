@@ -14,7 +14,7 @@ from typing import Any
 from laneway.errors import LanewayError
 from laneway.instant import FAR
 from laneway.job import Claim, check_lane
-from laneway.outcome import Notes
+from laneway.outcome import Dead, Notes
 
 __all__ = [
     "Cancel",
@@ -31,6 +31,7 @@ __all__ = [
 #: How many log lines a job keeps, and how long each may be.
 LOG_LINES = 100
 LINE_LENGTH = 1000
+_NOTHING: Mapping[str, Dead] = {}
 
 
 class NoCurrentJob(LanewayError, RuntimeError):
@@ -89,7 +90,7 @@ def check_seconds(name: str, seconds: float) -> float:
 class JobContext:
     """The job that runs here."""
 
-    __slots__ = ("_notes", "args", "cancelled", "claim", "headers", "kwargs", "lost", "notes_changed", "row", "started")
+    __slots__ = ("_notes", "args", "cancelled", "claim", "headers", "kwargs", "lost", "notes_changed", "row", "spoilt", "started")
 
     def __init__(
         self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0
@@ -104,49 +105,48 @@ class JobContext:
         self.headers = headers
         #: True once somebody asked to cancel it: a long task looks now and then, and raises Cancel.
         self.cancelled = False
+        self.spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part, and what they come to, by their ids
         self.lost = False  #: its claim may have been given to others: unless it succeeds, this run is not to count
 
     @property
     def id(self) -> str:
         """The job's id."""
-        return self.claim.job.id
+        return self.claim.unit.id
 
     @property
     def task(self) -> str:
         """The task's name."""
-        return self.claim.job.task
+        return self.claim.task
 
     @property
     def queue(self) -> str:
         """The queue it came from."""
-        return self.claim.job.queue
+        return self.claim.queue
 
     @property
     def lane(self) -> str | None:
         """Its lane, if it has one; of a collector's run with more than one lane there is no such."""
-        return self.claim.job.lane if len(self.claim.lanes) < 2 else None
+        return self.claim.unit.lane if len(self.claim.units) == 1 else None
 
     @property
     def lanes(self) -> tuple[str, ...]:
         """The lanes that it runs in: those of a collector's run, or the job's own."""
-        if self.claim.lanes:
-            return tuple([lane.lane for lane in self.claim.lanes])
-        return () if self.claim.job.lane is None else (self.claim.job.lane,)
+        return tuple([unit.lane for unit in self.claim.units if unit.lane is not None])
 
     @property
     def batch(self) -> dict[str, list[Any]]:
         """What a collector was called with: its lanes and their payloads. Empty for a task's job."""
-        return self.args[0] if self.claim.lanes else {}
+        return self.args[0] if self.claim.collects else {}
 
     @property
     def ids(self) -> tuple[str, ...]:
         """The ids that the store knows it by: a collector's run has one for each lane."""
-        return tuple([lane.id for lane in self.claim.lanes]) or (self.claim.job.id,)
+        return tuple(self.claim.ids)
 
     @property
     def attempt(self) -> int:
         """1 in the first run; of a collector's lanes the highest."""
-        return self.claim.attempt
+        return max([unit.attempt for unit in self.claim.units])
 
     @property
     def token(self) -> int:
@@ -188,7 +188,7 @@ class JobContext:
         return self._notes
 
     def __repr__(self) -> str:
-        what = f"{len(self.lanes)} lanes" if self.claim.lanes else self.id
+        what = f"{len(self.lanes)} lanes" if self.claim.collects else self.id
         return f"<job {self.task} {what}, attempt {self.attempt}>"
 
 

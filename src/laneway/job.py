@@ -1,7 +1,8 @@
 """A job and its claim: the values that travel between the desk, the store and the workers.
 
 Pure values, no I/O. `Job` is what a client pushes; `Claim` is a worker's right to run it. A collector's payload is pushed as a
-job too: it says how it gathers, and its lane's number stands for its own. A claim of a collector is one run of some lanes.
+job too: it says how it gathers, and its lane's number stands for its own. A claim holds units: one job, or some lanes of a
+collector that run together.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ __all__ = [
     "Claim",
     "Gather",
     "Job",
-    "LaneClaim",
     "Payload",
     "State",
+    "Unit",
     "check_id",
     "check_lane",
     "check_priority",
@@ -110,33 +111,47 @@ class Payload(Struct, frozen=True, gc=False, array_like=True):
     score: float
 
 
-class LaneClaim(Struct, frozen=True, gc=False):
-    """One lane of a collector's run."""
+class Unit(Struct, frozen=True, gc=False):
+    """What a claim holds and an outcome is for: one job, or one lane of a collector's run."""
 
     id: str
-    lane: str
-    payloads: list[Payload]  #: by score, ties by arrival: the oldest first
+    lane: str | None  #: its lane's key; None: a job that is alone in a lane of its own
     attempt: int  #: 1 in the first run of these; runs that did not count are not counted
-    enqueued: int  #: when the lane began to wait, microseconds
+    enqueued: int  #: when the store took the job, or the lane began to wait, microseconds
     due: int  #: since when it could be claimed, microseconds
-    number: int = 0  #: the store's own
+    place: int = 0  #: since when it could run for the first time, microseconds
+    body: bytes = b""  #: of a job: arguments and options, see `Job.body`
+    payloads: Sequence[Payload] = ()  #: of a collector's lane: by score, ties by arrival, the oldest first
     first: int = 0  #: which of the payloads arrived first: it dies, unless others are named
+    number: int = 0  #: the store's own
 
 
 class Claim(Struct, frozen=True, gc=False):
     """A worker's right to run one job, or some lanes of a collector together. Only its holder can settle it."""
 
-    job: Job  #: without what the store has made of it: its time, its key, its end; of a collector: its first lane, without body
     token: int  #: grows with every claim in the store, for fencing
-    attempt: int  #: 1 in the first run; runs that did not count are not counted
-    enqueued: int  #: when the store took the job, microseconds
-    due: int  #: since when it could be claimed, microseconds
-    place: int = 0  #: since when it could run for the first time, microseconds
+    queue: str
+    task: str
+    units: tuple[Unit, ...]  #: one job; or the lanes that run together, oldest due first
     #: why the claim before this one was lost, if whoever runs it now must know: `crash` (it had started when its worker's process
     #: crashed: a suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
     lost: str = ""
-    lanes: tuple[LaneClaim, ...] = ()  #: of a collector: what runs together, oldest due first; one that `lost` a claim is alone
     garbage: str = ""  #: why it cannot be run: what is stored is no job. It is to be settled as dead
+
+    @property
+    def unit(self) -> Unit:
+        """Its first unit; the only one of a job."""
+        return self.units[0]
+
+    @property
+    def collects(self) -> bool:
+        """Whether it is a run of a collector."""
+        return bool(self.units[0].payloads)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of its units."""
+        return [unit.id for unit in self.units]
 
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes

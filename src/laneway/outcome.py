@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from laneway.job import Claim
 
-__all__ = ["Cancelled", "Dead", "Done", "Each", "ErrorInfo", "Notes", "Outcome", "Retrying", "Settled", "Snoozed"]
+__all__ = ["Cancelled", "Dead", "Done", "ErrorInfo", "Notes", "Outcome", "Retrying", "Settled", "Snoozed"]
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
@@ -104,17 +104,15 @@ class Cancelled(Struct, frozen=True, tag="cancelled"):
 Outcome = Done | Retrying | Snoozed | Dead | Cancelled
 
 
-class Each(Struct, frozen=True):
-    """What a collector's run meant for each of its lanes."""
-
-    name: ClassVar[str] = "each"
-    outcomes: tuple[Outcome, ...]  #: in the order of `Claim.lanes`
-
-
 class Settled(Struct, frozen=True, gc=False):
     """A claim and what its run meant."""
 
     claim: Claim
-    outcome: Outcome | Each  #: of a collector's claim always `Each`
+    outcomes: tuple[Outcome, ...]  #: one for each of the claim's units
     started: int = 0  #: when the run began and ended, by the worker's clock, microseconds
     finished: int = 0
+
+    @classmethod
+    def alike(cls, claim: Claim, outcome: Outcome, started: int = 0, finished: int = 0) -> Settled:
+        """Say that a run meant the same for all units of its claim."""
+        return cls(claim, (outcome,) * len(claim.units), started, finished)

@@ -34,7 +34,7 @@ from laneway.context import JobContext
 from laneway.declared import Declared
 from laneway.errors import ConfigError, did_you_mean
 from laneway.instant import now_micros
-from laneway.outcome import Each, Outcome, Settled
+from laneway.outcome import Outcome, Settled
 from laneway.retry import Retry
 from laneway.store.contract import Want
 from laneway.store.inspect import JobInfo
@@ -204,12 +204,11 @@ class _Runner(Runner):
 
     error: BaseException | None = None
 
-    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> Outcome | Each:
-        outcome = super()._failed(job, policy, error)
-        outcomes = outcome.outcomes if isinstance(outcome, Each) else (outcome,)
+    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> tuple[Outcome, ...]:
+        outcomes = super()._failed(job, policy, error)
         if any(one.name in ("retrying", "dead") for one in outcomes):
             self.error = error
-        return outcome
+        return outcomes
 
 
 def _forget(_: JobContext) -> None:

@@ -22,7 +22,7 @@ import click
 from laneway.context import JobContext
 from laneway.instant import SECOND
 from laneway.logs import log, visible
-from laneway.outcome import Dead, Each, Outcome, Retrying, Snoozed
+from laneway.outcome import Dead, Outcome, Retrying, Snoozed
 
 __all__ = [
     "OUTCOME_COLOURS", "JobLines", "clip", "clip_name", "clock", "duration", "short_id", "sparkline", "wants_colour",
@@ -118,12 +118,12 @@ class JobLines(logging.Handler):
         """Show a record, or leave it."""
         try:
             job: JobContext | None = getattr(record, "laneway_job", None)
-            outcome: Outcome | Each | None = getattr(record, "laneway_outcome", None)
+            outcomes: tuple[Outcome, ...] = getattr(record, "laneway_outcomes", ())
             if job is not None and record.levelno == logging.DEBUG:
-                if outcome is None:
-                    self._started[job.token] = record.created
+                if outcomes:
+                    self._finished(job, outcomes, record.created)
                 else:
-                    self._finished(job, outcome, record.created)
+                    self._started[job.token] = record.created
             elif record.levelno >= logging.INFO and not _is_told_by_its_run(record):
                 self._say(record)
             for handler in self._others:
@@ -132,8 +132,8 @@ class JobLines(logging.Handler):
         except Exception:  # noqa: BLE001 - as every handler: a line that cannot be written must not stop a job
             self.handleError(record)
 
-    def _finished(self, job: JobContext, meant: Outcome | Each, at: float) -> None:
-        outcome = _worst(meant)
+    def _finished(self, job: JobContext, outcomes: tuple[Outcome, ...], at: float) -> None:
+        outcome = _worst(outcomes)
         self.outcomes[outcome.name] += 1
         seconds = at - self._started.pop(job.token, at)
         parts = (
@@ -164,11 +164,9 @@ class JobLines(logging.Handler):
         click.echo(line, file=self._stream, color=self._colour)
 
 
-def _worst(meant: Outcome | Each) -> Outcome:
+def _worst(outcomes: tuple[Outcome, ...]) -> Outcome:
     """Return what a run meant; of one that meant something else for each of its lanes what somebody must see first."""
-    if not isinstance(meant, Each):
-        return meant
-    return max(meant.outcomes, key=lambda outcome: SEVERITY.index(outcome.name))
+    return max(outcomes, key=lambda outcome: SEVERITY.index(outcome.name))
 
 
 def _reason(job: JobContext, outcome: Outcome) -> list[str]:
@@ -200,7 +198,7 @@ def _frames(text: str) -> list[str]:
 
 def _is_told_by_its_run(record: logging.LogRecord) -> bool:
     """Say whether a record is about a failed run, which has its line already."""
-    return hasattr(record, "laneway_outcome")
+    return hasattr(record, "laneway_outcomes")
 
 
 def _on_terminal(handler: logging.Handler) -> bool:

@@ -180,8 +180,8 @@ class Store(Protocol):
         In a collector's queue a claim is a run of up to `Want.lanes` due lanes, oldest due first; `most` and `limit` count such
         runs, and at most about 1,000 lanes are claimed in one call. With `Want.payloads` only so many of a lane are taken, those
         with the lowest scores, and the rest gathers, due now, since when the lane waited. A lane that remembers why a claim was
-        lost runs alone. `Each` settles the lanes one by one; lanes of a claim that are not held any more are refused by their
-        ids, the others settled.
+        lost runs alone. Each unit of a claim is settled by itself: those that are not held any more are refused by their ids,
+        the others settled.
 
         A job that is dead with `halt` keeps its lane: the next ones stay parked, until it is replayed (it keeps its place) or
         deleted. It is not forgotten with other dead ones.

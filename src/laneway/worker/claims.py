@@ -91,7 +91,7 @@ class Claims:
         """Return how many in hand wait for others of their kind to end, since they compute: they need no slot yet."""
         if not self.hand or self.short or not self.kinds.cpu:
             return 0
-        here = sum([claim.job.queue in self.kinds.cpu for claim in self.hand])
+        here = sum([claim.queue in self.kinds.cpu for claim in self.hand])
         return max(here - max(self.balance.places_to_compute - (self.balance.computers - here), 0), 0)
 
     def wants(
@@ -143,7 +143,7 @@ class Claims:
         """Take new claims in hand."""
         for claim in claims:
             self.known[claim.token] = claim
-        self.balance.took([(claim.token, claim.job.queue) for claim in claims], time.monotonic())
+        self.balance.took([(claim.token, claim.queue) for claim in claims], time.monotonic())
         self.hand.extend(claims)
         self.pace.longest = self.balance.longest
 
@@ -180,8 +180,8 @@ class Claims:
             return [self.hand.popleft() for _ in range(number)]
         hand = list(self.hand)
         elsewhere = {claim.token for claim in hand} | {item.claim.token for item in self._sent}
-        running = Counter([claim.job.task for claim in self.known.values() if claim.token not in elsewhere])
-        waiting = [(claim.job.task, claim.job.queue) for claim in hand]
+        running = Counter([claim.task for claim in self.known.values() if claim.token not in elsewhere])
+        waiting = [(claim.task, claim.queue) for claim in hand]
         chosen = first_to_run(waiting, number, running, self.kinds.computing, self.kinds.cpu, self.balance.computing)
         taken = set(chosen)
         self.hand = deque([claim for place, claim in enumerate(hand) if place not in taken])
@@ -210,4 +210,4 @@ class Claims:
         return plain
 
     def _is_seated(self, claim: Claim) -> bool:
-        return claim.job.task in self._seated and not claim.lost
+        return claim.task in self._seated and not claim.lost

@@ -26,7 +26,7 @@ from msgspec import Struct
 from laneway.context import JobContext
 from laneway.job import Claim
 from laneway.kernel import kill_group
-from laneway.outcome import Cancelled, Dead, Done, Each, Notes, Outcome, Retrying, Snoozed
+from laneway.outcome import Notes, Outcome
 from laneway.worker.service import Service
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Begun(Struct, frozen=True):
 class Apart(Struct, frozen=True):
     """How a child ended."""
 
-    outcome: Outcome | Each | None = None
-    code: int | None = None  #: the process's end, if there was no outcome; None: it was never made
+    outcomes: tuple[Outcome, ...] = ()  #: of its claim's units; none if it did not get so far
+    code: int | None = None  #: the process's end, if there were no outcomes; None: it was never made
     killed: bool = False  #: we ended it: its time was up, or it was cancelled
 
 
@@ -58,8 +58,8 @@ class Apart(Struct, frozen=True):
 _SAID = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _NOTES = msgspec.msgpack.Decoder(Notes)
 _KINDS: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    kind.name: msgspec.msgpack.Decoder(kind) for kind in (Begun, Done, Retrying, Snoozed, Dead, Cancelled, Each)
-}
+    "notes": _NOTES, Begun.name: msgspec.msgpack.Decoder(Begun), "outcomes": msgspec.msgpack.Decoder(tuple[Outcome, ...]),
+}  # fmt: skip
 
 
 class Isolation:
@@ -123,7 +123,7 @@ class Isolation:
 
     def _attend(self, talk: _Talk, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
         over = float("inf")
-        outcome: Outcome | Each | None = None
+        outcomes: tuple[Outcome, ...] = ()
         code: int | None = None
         # Once it has ended, all it said is there to be read. Its line may still be open: whoever it forked has it too.
         while code is None and not talk.ended:
@@ -140,13 +140,13 @@ class Isolation:
                 elif isinstance(said, Begun):
                     over = float("inf") if timeout is None else time.monotonic() + timeout + CLEAN_UP
                 else:
-                    outcome, over = said, float("inf")  # what its hooks do now is not held against it
+                    outcomes, over = said, float("inf")  # what its hooks do now is not held against it
             if job.cancelled or time.monotonic() >= over:
                 self.kill(claim.token)
                 over = float("inf")
-        if code is None and outcome is None:
+        if code is None and not outcomes:
             self._forker_is_gone(claim.token)
-        return Apart(outcome, code, killed=claim.token in self._killed)
+        return Apart(outcomes, code, killed=claim.token in self._killed)
 
     def _forker_is_gone(self, token: int) -> None:
         """Whoever forked a child has died, and the child is about to: nobody may run its claim again before it has.
@@ -207,7 +207,7 @@ class _Talk:
                 code = message.code
         return made, code
 
-    def read_line(self) -> list[Notes | Begun | Outcome | Each]:
+    def read_line(self) -> list[Notes | Begun | tuple[Outcome, ...]]:
         """Return what the child has said."""
         while self._line_open:
             try:
@@ -218,10 +218,10 @@ class _Talk:
                 data = b""
             self._line_open = bool(data)
             self._rest += data
-        said: list[Notes | Begun | Outcome | Each] = []
+        said: list[Notes | Begun | tuple[Outcome, ...]] = []
         while len(self._rest) >= 4 and len(self._rest) >= 4 + (size := int.from_bytes(self._rest[:4])):
             name, value = _SAID.decode(self._rest[4 : 4 + size])
-            said.append(_KINDS.get(name, _NOTES).decode(value))
+            said.append(_KINDS[name].decode(value))
             self._rest = self._rest[4 + size :]
         return said
 
@@ -297,7 +297,7 @@ def _run_one(app: App, line: socket.socket) -> None:
     sender.send(Begun.name, Begun())
     settled = runner.run_alone(claim)
     notes.stop()
-    sender.send(settled.outcome.name, settled.outcome)  # first: it is done, whatever the hooks do
+    sender.send("outcomes", settled.outcomes)  # first: it is done, whatever the hooks do
     app.hooks.call("on_stop", worker)
 
 
@@ -351,4 +351,4 @@ def _read_exactly(line: socket.socket, size: int) -> bytes | None:
 def _set_title(claim: Claim) -> None:
     from laneway.kernel import set_title  # noqa: PLC0415
 
-    set_title(f"isolated {claim.job.task} {claim.job.id}")
+    set_title(f"isolated {claim.task} {claim.unit.id}")

@@ -56,11 +56,11 @@ class Kinds:
     def settled(self, settled: Iterable[Settled]) -> None:
         """Take note of whose runs these were."""
         for item in settled:
-            job = item.claim.job
-            tasks = self._runs.get(job.queue)
+            claim = item.claim
+            tasks = self._runs.get(claim.queue)
             if tasks is None:
-                tasks = self._runs[job.queue] = {}
-            tasks[job.task] = tasks.get(job.task, 0.0) + 1
+                tasks = self._runs[claim.queue] = {}
+            tasks[claim.task] = tasks.get(claim.task, 0.0) + 1
 
     def learn(self, now: float, running: Iterable[str]) -> None:
         """Weigh what was seen, if a second is over. `running`: the tasks that run now."""

@@ -23,7 +23,7 @@ from laneway.errors import ConfigError, StoreError, StoreUnavailable
 from laneway.instant import FAR, SECOND, micros, now_micros
 from laneway.life import FORGOTTEN
 from laneway.logs import log
-from laneway.outcome import Done, Each, Settled
+from laneway.outcome import Done, Settled
 from laneway.store.contract import Exchange, Heard, Store, Want
 from laneway.worker.balance import Policy, even, name_of
 from laneway.worker.beat import Beat
@@ -315,7 +315,7 @@ class Loop:
         """The store refused outcomes: say what is known. If it does not know this worker either, one line is for all it holds."""
         lost: dict[str, int] = {}  # of a job that is settled twice at once, the older claim
         for item in settled:
-            for id_ in refused.intersection([lane.id for lane in item.claim.lanes] or [item.claim.job.id]):
+            for id_ in refused.intersection(item.claim.ids):
                 lost[id_] = min(item.claim.token, lost.get(id_, item.claim.token))
         if any(token > self._runner.fence for token in lost.values()) and not self._is_known():
             self._runner.fence = max(self._runner.fence, *lost.values())
@@ -330,13 +330,11 @@ class Loop:
     def _count(self, settled: list[Settled]) -> None:
         done = 0
         for item in settled:
-            if type(item.outcome) is Done:
-                done += 1
-            elif type(item.outcome) is Each:
-                for outcome in item.outcome.outcomes:
+            for outcome in item.outcomes:
+                if type(outcome) is Done:
+                    done += 1
+                else:
                     self._board.count(outcome.name)
-            else:
-                self._board.count(item.outcome.name)
         self._board.count("done", done)
         self._left -= len(settled)
         if self._left <= 0 and not self.stopping:

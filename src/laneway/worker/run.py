@@ -27,11 +27,11 @@ from laneway.declared import Declared
 from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout, UnknownTask
 from laneway.hooks import Hooks
 from laneway.instant import SECOND, micros
-from laneway.job import Claim, LaneClaim
+from laneway.job import Claim, Unit
 from laneway.kernel import cause_of_death
 from laneway.logs import log
 from laneway.middleware import aaround, around
-from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.retry import Retry
 from laneway.shield import Limit, TimeIsUp, mend_log
 from laneway.task import is_task
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Runner", "clock", "judge", "some"]
 
-#: What a run meant; of a collector's for each lane, if not the same for all.
-Meant = Outcome | Each
+#: What a run meant, for each unit of its claim.
+Meant = tuple[Outcome, ...]
 
 #: A task nobody here knows may be known elsewhere, or soon: a deployment takes a while.
 UNKNOWN_FOR = 3600 * SECOND
@@ -95,10 +95,18 @@ def unknown(claim: Claim) -> Outcome:
 
     It came at its place and was last put back until its due: both are the store's times, and this machine's clock may be wrong.
     """
-    age = max(claim.due - claim.place, 0)
+    age = max(claim.unit.due - claim.unit.place, 0)
     if age > UNKNOWN_FOR:
-        return Dead(ErrorInfo(kind="unknown task", message=f'no worker here knew a task named "{claim.job.task}" for an hour'))
+        return Dead(ErrorInfo(kind="unknown task", message=f'no worker here knew a task named "{claim.task}" for an hour'))
     return Snoozed(min(max(age, SECOND), 300 * SECOND))
+
+
+class Ready(msgspec.Struct):
+    """A run that can begin."""
+
+    job: JobContext
+    task: Declared
+    policy: Retry
 
 
 class Runner:
@@ -119,7 +127,6 @@ class Runner:
         self.alive = clock()  # when the worker last spoke with the store
         self.fresh_for = float("inf")  # so long after that its claims are surely its own, seconds
         self.fence = 0  # claims up to this token are not
-        self._spoilt: dict[int, dict[str, Dead]] = {}  # lanes that take no part in their run, by token
         self.log_runs = log.isEnabledFor(logging.DEBUG)
         self.kinds: Kinds | None = None  # hears how much of the processor runs use
         self.all_measured = True  # or some of them, where jobs are short
@@ -129,26 +136,27 @@ class Runner:
     def run(self, claim: Claim) -> Settled:
         """Run a claim in this thread."""
         started = time.time_ns() // 1000
-        outcome: Meant | tuple[JobContext, Declared, Retry] = self._prepare(claim, started)
-        if isinstance(outcome, tuple):
-            job, task, policy = outcome
-            if task.isolate or claim.lost:
-                outcome = self._call_specially(job.claim, job, task, policy)
-            elif self.kinds is not None and (self.all_measured or self._until_measured <= 0):
-                outcome = self._call_measured(self.kinds, job, task, policy)
-            else:
-                # An empty context: what one job sets, the next on this thread does not see.
-                self._until_measured -= 1
-                outcome = contextvars.Context().run(self._call, job, task, policy)
-        return self._finish(claim, outcome, started)
+        ready = self._prepare(claim, started)
+        if not isinstance(ready, Ready):
+            return self._finish(claim, ready, started)
+        job, task, policy = ready.job, ready.task, ready.policy
+        if task.isolate or claim.lost:
+            meant = self._call_specially(job.claim, job, task, policy)
+        elif self.kinds is not None and (self.all_measured or self._until_measured <= 0):
+            meant = self._call_measured(self.kinds, job, task, policy)
+        else:
+            # An empty context: what one job sets, the next on this thread does not see.
+            self._until_measured -= 1
+            meant = contextvars.Context().run(self._call, job, task, policy)
+        return self._finish(claim, meant, started)
 
     def _call_measured(self, kinds: Kinds, job: JobContext, task: Declared, policy: Retry) -> Meant:
         """Call, and see how much of the processor that uses."""
         self._until_measured = SAMPLE
         around, cpu, wall = time.process_time(), time.thread_time(), time.perf_counter()
-        outcome = contextvars.Context().run(self._call, job, task, policy)
+        meant = contextvars.Context().run(self._call, job, task, policy)
         kinds.ran(task.name, time.perf_counter() - wall, time.thread_time() - cpu, time.process_time() - around)
-        return outcome
+        return meant
 
     def _call_specially(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:
         if claim.lost == "timeout":
@@ -159,7 +167,7 @@ class Runner:
 
     def run_alone(self, claim: Claim) -> Settled:
         """Run the one claim of this process, be its task async or not."""
-        task = self._tasks.get(claim.job.task)
+        task = self._tasks.get(claim.task)
         if task is None or not task.is_async:
             return self.run(claim)
         import asyncio  # noqa: PLC0415 - only where there are async tasks
@@ -169,28 +177,26 @@ class Runner:
     async def arun(self, claim: Claim) -> Settled:
         """Run a claim of an async task on this event loop."""
         started = time.time_ns() // 1000
-        outcome: Meant | tuple[JobContext, Declared, Retry] = self._prepare(claim, started, ASYNC)
-        if isinstance(outcome, tuple):
-            outcome = await self._acall(*outcome)
-        return self._finish(claim, outcome, started)
+        ready = self._prepare(claim, started, ASYNC)
+        meant = await self._acall(ready.job, ready.task, ready.policy) if isinstance(ready, Ready) else ready
+        return self._finish(claim, meant, started)
 
     # -- the steps -------------------------------------------------------------------------------------------
 
-    def _prepare(self, claim: Claim, started: int, place: int = IN_THREAD) -> Meant | tuple[JobContext, Declared, Retry]:
+    def _prepare(self, claim: Claim, started: int, place: int = IN_THREAD) -> Ready | Meant:
         """Find the task and read the arguments, or say what it means that this cannot be done."""
         if claim.token <= self.fence or clock() - self.alive > self.fresh_for:
-            level = (
-                logging.DEBUG if claim.token <= self.fence else logging.WARNING
-            )  # of those before the fence the log has a line
-            log.log(level, "job %s waited too long in this worker, which stood still: it goes back", claim.job.id)
-            return _GO_BACK
-        task = self._tasks.get(claim.job.task)
+            # Of those before the fence the log has a line.
+            level = logging.DEBUG if claim.token <= self.fence else logging.WARNING
+            log.log(level, "job %s waited too long in this worker, which stood still: it goes back", claim.unit.id)
+            return _same(claim, _GO_BACK)
+        task = self._tasks.get(claim.task)
         if claim.garbage or task is None:
             return self._strange(claim)
-        if claim.lanes or not is_task(task):
+        if claim.collects or not is_task(task):
             return self._prepare_batch(claim, task, started, place)
         try:
-            args, kwargs, options = task.signature.open(claim.job.body)
+            args, kwargs, options = task.signature.open(claim.unit.body)
             policy, headers = _read_options(options, task.retry) if options else (task.retry, _NO_HEADERS)
         except (BadArguments, GarbageError) as error:
             info = ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}")
@@ -203,29 +209,26 @@ class Runner:
         """Say what becomes of a job of which nothing is known here: bytes that are no job die, others may be known elsewhere."""
         if claim.garbage:
             return self._stillborn(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
-        log.warning('no task named "%s" is known here: job %s is put back', claim.job.task, claim.job.id)
+        log.warning('no task named "%s" is known here: job %s is put back', claim.task, claim.unit.id)
         return self._stillborn(claim, unknown(claim))
 
-    def _prepare_batch(
-        self, claim: Claim, task: Declared, started: int, place: int
-    ) -> Meant | tuple[JobContext, Declared, Retry]:
+    def _prepare_batch(self, claim: Claim, task: Declared, started: int, place: int) -> Ready | Meant:
         """The same for a collector's lanes."""
-        if not is_collector(task) or not claim.lanes:
+        if not is_collector(task) or not claim.collects:
             kinds = ("a task's", "a collector") if is_collector(task) else ("a collector's", "a task")
-            message = f"it is {kinds[0]}, and {claim.job.task} is {kinds[1]} here: was it changed while it waited?"
+            message = f"it is {kinds[0]}, and {claim.task} is {kinds[1]} here: was it changed while it waited?"
             return self._stillborn(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
         read = batch.open_batch(task, claim)
-        if read.spoilt:
-            self._spoilt[claim.token] = read.spoilt
-            for lane in claim.lanes:
-                if lane.lane in read.spoilt:
-                    spoilt = read.spoilt[lane.lane]
-                    self._lane_died(claim, lane, spoilt, BadArguments(spoilt.error.message), ran=False)
+        for unit in claim.units:
+            if (dead := read.spoilt.get(unit.id)) is not None:
+                self._lane_died(claim, unit, dead, BadArguments(dead.error.message), ran=False)
         if not read.lanes:
-            return _DONE  # of nothing: all its lanes are spoilt
-        return self._begin(JobContext(read.claim, [read.lanes], {}, _NO_HEADERS, started), task, task.retry, place)
+            return batch.for_all(claim, (), read.spoilt)
+        job = JobContext(read.claim, [read.lanes], {}, _NO_HEADERS, started)
+        job.spoilt = read.spoilt
+        return self._begin(job, task, task.retry, place)
 
-    def _begin(self, job: JobContext, task: Declared, policy: Retry, place: int) -> tuple[JobContext, Declared, Retry]:
+    def _begin(self, job: JobContext, task: Declared, policy: Retry, place: int) -> Ready:
         """Write down that a run begins."""
         claim = job.claim
         if (task.isolate or claim.lost) and place == IN_THREAD and self._apart(task, claim):
@@ -235,22 +238,22 @@ class Runner:
         self.running[claim.token] = job
         if self.log_runs:
             log.debug("%s %s starts", job.task, _what(job), extra={"laneway_job": job})
-        return job, task, policy
+        return Ready(job, task, policy)
 
     def _stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Meant:
         """Tell of a job that died before it could run; of a collector's lanes all payloads do."""
         if not isinstance(outcome, Dead):
-            return outcome
+            return _same(claim, outcome)
         error = error or UnknownTask(outcome.error.message)
-        if not claim.lanes:
+        if not claim.collects:
             job = JobContext(claim, [], {}, _NO_HEADERS)
             outcome = self._halting(job, outcome)
             self._died(job, outcome, error, ran=False)
-            return outcome
-        dead = [msgspec.structs.replace(outcome, payloads=tuple([p.body for p in lane.payloads])) for lane in claim.lanes]
-        for lane, one in zip(claim.lanes, dead, strict=True):
-            self._lane_died(claim, lane, one, error, ran=False)
-        return Each(tuple(dead))
+            return (outcome,)
+        dead = [msgspec.structs.replace(outcome, payloads=tuple([p.body for p in unit.payloads])) for unit in claim.units]
+        for unit, one in zip(claim.units, dead, strict=True):
+            self._lane_died(claim, unit, one, error, ran=False)
+        return tuple(dead)
 
     def _call(self, job: JobContext, task: Declared, policy: Retry) -> Meant:
         running_job.set(job)
@@ -291,42 +294,43 @@ class Runner:
 
     def _call_apart(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:
         assert self._isolation is not None  # noqa: S101 - asked before
-        if len(claim.lanes) > 1:
+        if len(claim.units) > 1:
             apart = self._isolation.run(claim, task.timeout, job)
-            if apart.outcome is not None or job.cancelled or apart.killed or apart.code is None:
-                return self._ended_apart(apart, job, task, policy) or _GO_BACK
+            if apart.outcomes or job.cancelled or apart.killed or apart.code is None:
+                return self._ended_apart(apart, job, task, policy) or _same(claim, _GO_BACK)
             # One of them took the process along. Which one shows when each runs alone.
             log.warning(
                 "%s %s: %s: each lane runs alone", job.task, _what(job), _ended_with(apart), extra={"laneway_crash": True}
             )
-            return Each(tuple([self._lane_apart(batch.alone(claim, lane), job, task, policy) for lane in claim.lanes]))
+            each = [msgspec.structs.replace(claim, units=(unit,)) for unit in claim.units]
+            return tuple([self._lane_apart(one, job, task, policy) for one in each])
         said = ""
         for crashes in range(1, CRASHES + 1):
             apart = self._isolation.run(claim, task.timeout, job)
-            outcome = self._ended_apart(apart, job, task, policy)
-            if outcome is not None:
-                return outcome
+            meant = self._ended_apart(apart, job, task, policy)
+            if meant is not None:
+                return meant
             said = _ended_with(apart)
             log.warning("%s %s: %s (%d of %d)", job.task, _what(job), said, crashes, CRASHES, extra={"laneway_crash": True})
         return self._failed(job, _NEVER, JobCrashed(f"{said}, {CRASHES} times"))
 
     def _lane_apart(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Outcome:
         """Run one lane of a batch apart."""
-        one = JobContext(claim, [{claim.lanes[0].lane: job.batch[claim.lanes[0].lane]}], {}, job.headers, job.started)
+        lane = claim.unit.lane or ""
+        one = JobContext(claim, [{lane: job.batch[lane]}], {}, job.headers, job.started)
         one.cancelled = job.cancelled
-        outcome = self._call_apart(claim, one, task, policy)
-        return outcome.outcomes[0] if isinstance(outcome, Each) else outcome
+        return self._call_apart(claim, one, task, policy)[0]
 
     def _ended_apart(self, apart: Apart, job: JobContext, task: Declared, policy: Retry) -> Meant | None:
         """Return what the end of an isolated run means; None: it crashed."""
-        if apart.outcome is not None:
-            return apart.outcome
+        if apart.outcomes:
+            return apart.outcomes
         if job.cancelled:
-            return Cancelled("cancelled while it ran")
+            return _same(job.claim, _CANCELLED)
         if apart.killed:
             return self._failed(job, policy, JobTimeout(_too_long(task)))
         if apart.code is None:
-            return _GO_BACK  # it never began: whoever forks for us is gone
+            return _same(job.claim, _GO_BACK)  # it never began: whoever forks for us is gone
         return None
 
     async def _acall(self, job: JobContext, task: Declared, policy: Retry) -> Meant:
@@ -357,41 +361,41 @@ class Runner:
             error = TypeError(f"{job.task} returned a coroutine that nobody runs: declare the task itself with async def")
             return self._failed(job, _NEVER, error)
         if task.keep_result is None:
-            return _DONE
+            return _ONE_DONE if len(job.claim.units) == 1 else _same(job.claim, _DONE)
         try:
-            return Done(task.app.codecs.encode(result), micros(task.keep_result))
+            return _same(job.claim, Done(task.app.codecs.encode(result), micros(task.keep_result)))
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             # Running it again would do its work again: the result alone is at fault.
             described = self._hooks.describe(error)
             message = f"it was done, but its result cannot be kept: {described.message}"
             outcome = self._halting(job, Dead(msgspec.structs.replace(described, message=message)))
             self._died(job, outcome, error)
-            return outcome
+            return (outcome,)
 
     def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
         self._leave_child(error)
         if job.cancelled and not isinstance(error, Snooze | RetryIn):
-            return Cancelled("cancelled while it ran")
-        if job.claim.lanes:
+            return _same(job.claim, _CANCELLED)
+        if job.claim.collects:
             return self._failed_lanes(job, policy, error)
         outcome = judge(policy, job.attempt, error, self._hooks.describe)
         if isinstance(outcome, Retrying):
             log.warning(
                 "%s %s failed in attempt %d, again in %.3g s: %s: %s",
                 job.task, job.id, job.attempt, outcome.after / SECOND, outcome.error.kind, outcome.error.message,
-                extra={"laneway_job": job, "laneway_outcome": outcome},
+                extra={"laneway_job": job, "laneway_outcomes": (outcome,)},
             )  # fmt: skip
         elif isinstance(outcome, Dead):
             outcome = self._halting(job, outcome)
             self._died(job, outcome, error)
-        return outcome
+        return (outcome,)
 
     def _halting(self, job: JobContext, outcome: Dead) -> Dead:
         """Let a job that dies keep its lane, if its task says so."""
         task = self._tasks.get(job.task)
         return msgspec.structs.replace(outcome, halt=True) if task is not None and task.halt_on_death else outcome
 
-    def _failed_lanes(self, job: JobContext, policy: Retry, error: BaseException) -> Each:
+    def _failed_lanes(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
         """Judge each lane of a collector's run by itself: they have their own attempts, and perhaps their own errors."""
         described: dict[int, ErrorInfo] = {}
 
@@ -400,33 +404,33 @@ class Runner:
             return found
 
         outcomes: list[Outcome] = []
-        for lane, cause in zip(job.claim.lanes, batch.causes(job.claim, error), strict=True):
-            outcome = _DONE if cause is None else judge(policy, lane.attempt, cause, describe)
+        for unit, cause in zip(job.claim.units, batch.causes(job.claim, error), strict=True):
+            outcome = _DONE if cause is None else judge(policy, unit.attempt, cause, describe)
             if isinstance(outcome, Dead) and self._tried_last_only(job):
-                outcome = msgspec.structs.replace(outcome, payloads=tuple([payload.body for payload in lane.payloads]))
+                outcome = msgspec.structs.replace(outcome, payloads=tuple([payload.body for payload in unit.payloads]))
             outcomes.append(outcome)
             if isinstance(outcome, Dead) and cause is not None:
-                self._lane_died(job.claim, lane, outcome, cause)
+                self._lane_died(job.claim, unit, outcome, cause)
         failed = [(lane, meant) for lane, meant in zip(job.lanes, outcomes, strict=True) if isinstance(meant, Retrying)]
         if failed:
             info = failed[0][1].error
             log.warning(
                 "%s failed in %d of %d lanes (%s), the first: %s: %s",
                 job.task, len(failed), len(outcomes), some([lane for lane, _ in failed]), info.kind, info.message,
-                extra={"laneway_job": job, "laneway_outcome": Each(tuple(outcomes))},
+                extra={"laneway_job": job, "laneway_outcomes": tuple(outcomes)},
             )  # fmt: skip
-        return Each(tuple(outcomes))
+        return tuple(outcomes)
 
     def _tried_last_only(self, job: JobContext) -> bool:
         """Say whether the newest payload stood for all of its lane: then they die together, since no older one was tried."""
         task = self._tasks.get(job.task)
         return is_collector(task) and task.last_only
 
-    def _lane_died(self, claim: Claim, lane: LaneClaim, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
+    def _lane_died(self, claim: Claim, unit: Unit, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
         """Tell of payloads of a collector's lane that give up."""
-        task = self._tasks.get(claim.job.task)
+        task = self._tasks.get(claim.task)
         read = task.payload.unpack if is_collector(task) else msgspec.json.decode
-        for job in batch.dead_ones(claim, lane, outcome, read, _NO_HEADERS):
+        for job in batch.dead_ones(claim, unit, outcome, read, _NO_HEADERS):
             self._died(job, outcome, error, ran=ran)
 
     def _leave_child(self, error: BaseException | None = None) -> None:
@@ -441,7 +445,7 @@ class Runner:
         exc_info = (type(error), error, error.__traceback__)
         who, why = (job.task, job.id, job.attempt), (outcome.error.kind, outcome.error.message)
         if ran:
-            extra |= {"laneway_job": job, "laneway_outcome": outcome}
+            extra |= {"laneway_job": job, "laneway_outcomes": (outcome,)}
             log.error("%s %s is dead after attempt %d: %s: %s", *who, *why, exc_info=exc_info, extra=extra)
         else:
             log.error(
@@ -450,41 +454,50 @@ class Runner:
             )  # fmt: skip
         self._hooks.call("on_death", job, error)
 
-    def _finish(self, claim: Claim, outcome: Meant, started: int) -> Settled:
+    def _finish(self, claim: Claim, meant: Meant, started: int) -> Settled:
         if _forks.depth != self._home:
             self._leave_child()
         finished = time.time_ns() // 1000
         job = self.running.pop(claim.token, None)
-        if job is not None and job.lost and not isinstance(outcome, Done):
-            # It was told to stop, and may have: if the claim is ours after all, the job is still to be done.
-            outcome = _GO_BACK
         if job is not None:
             self._board.leave(job.row)
-            if job.notes_changed and not isinstance(outcome, Done):
-                self._flush_notes(job)
+            if meant is not _ONE_DONE:
+                meant = self._ended(job, meant)
             if self.log_runs:
-                seconds = (finished - started) / SECOND
-                log.debug(
-                    "%s %s %s in %.3f s",
-                    job.task,
-                    _what(job),
-                    outcome.name,
-                    seconds,
-                    extra={"laneway_job": job, "laneway_outcome": outcome},
-                )
-        if claim.lanes:
-            outcome = batch.each(claim, outcome, self._spoilt.pop(claim.token, {}))
-        return Settled(claim, outcome, started, finished)
+                names = " and ".join(dict.fromkeys(outcome.name for outcome in meant))
+                extra = {"laneway_job": job, "laneway_outcomes": meant}
+                log.debug("%s %s %s in %.3f s", job.task, _what(job), names, (finished - started) / SECOND, extra=extra)
+            if job.spoilt:
+                meant = batch.for_all(claim, meant, job.spoilt)
+        return Settled(claim, meant, started, finished)
+
+    def _ended(self, job: JobContext, meant: Meant) -> Meant:
+        """Return what a run meant that was not just done."""
+        if all(isinstance(outcome, Done) for outcome in meant):
+            return meant
+        if job.lost:
+            # It was told to stop, and may have: if the claim is ours after all, the job is still to be done.
+            meant = _same(job.claim, _GO_BACK)
+        if job.notes_changed:
+            self._flush_notes(job)
+        return meant
 
 
 _DONE = Done()
+_ONE_DONE: Meant = (_DONE,)
 _GO_BACK = Snoozed(0)
+_CANCELLED = Cancelled("cancelled while it ran")
 _NEVER = Retry(times=0)
 _NO_HEADERS: dict[str, str] = {}
 
 
+def _same(claim: Claim, outcome: Outcome) -> Meant:
+    """Return one outcome for all units of a claim."""
+    return (outcome,) * len(claim.units)
+
+
 def _what(job: JobContext) -> str:
-    return f"({some(job.lanes)})" if job.claim.lanes else job.id
+    return f"({some(job.lanes)})" if job.claim.collects else job.id
 
 
 def some(names: Sequence[str]) -> str:

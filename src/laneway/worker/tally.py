@@ -21,7 +21,7 @@ from pathlib import Path
 from laneway.errors import StoreError
 from laneway.faults import Fault, fault_of
 from laneway.figures import BOUNDS, OTHERS, Counts, Figures, Gauge, Key, Report, Seen, step_of
-from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled
 from laneway.store.contract import Store
 from laneway.worker.service import Service
 
@@ -82,15 +82,15 @@ class Tally(Service):
         runs: list[int] = []
         waits: list[int] = []
         add_run, add_wait = runs.append, waits.append
-        first = settled[0].claim.job
+        first = settled[0].claim
         task, queue = first.task, first.queue
         for item in settled:
             claim, started = item.claim, item.started
-            job = claim.job
-            if type(item.outcome) is not Done or job.task != task or job.queue != queue:
+            unit = claim.units[0]
+            if type(item.outcomes[0]) is not Done or unit.payloads or claim.task != task or claim.queue != queue:
                 return False
             add_run(item.finished - started)
-            add_wait(started - claim.due)
+            add_wait(started - unit.due)
         self._done((queue, task), runs, waits)
         return True
 
@@ -115,32 +115,18 @@ class Tally(Service):
         self._times = {}
 
     def _count_some(self, settled: Sequence[Settled], refused: frozenset[str]) -> None:
+        """Count what became of units: of a collector's lanes the payloads. They waited each for itself, and ran once."""
         for item in settled:
-            job = item.claim.job
-            if item.claim.lanes:
-                self._count_lanes(item, refused)
-            elif job.id not in refused:
-                if type(item.outcome) is Done:
-                    run, wait = item.finished - item.started, item.started - item.claim.due
-                    self._done((job.queue, job.task), [run], [wait])
-                elif not isinstance(item.outcome, Each):
-                    figures = self._of((job.queue, job.task))
-                    self._count_outcome(figures, item.outcome, 1, job.id, job.task, job.queue)
-                    _add_runs(figures, [item.finished - item.started])
-                    if not item.claim.garbage:  # else nobody knows since when it waited
-                        _add_waits(figures, [item.started - item.claim.due])
-
-    def _count_lanes(self, item: Settled, refused: frozenset[str]) -> None:
-        """A collector's run: its payloads are counted, its lanes waited each for itself, and the run took its time once."""
-        job, lanes = item.claim.job, item.claim.lanes
-        outcomes = item.outcome.outcomes if isinstance(item.outcome, Each) else (item.outcome,) * len(lanes)
-        ours = [(lane, outcome) for lane, outcome in zip(lanes, outcomes, strict=True) if lane.id not in refused]
-        if ours:
-            figures = self._of((job.queue, job.task))
+            claim = item.claim
+            ours = [pair for pair in zip(claim.units, item.outcomes, strict=True) if pair[0].id not in refused]
+            if not ours:
+                continue
+            figures = self._of((claim.queue, claim.task))
             _add_runs(figures, [item.finished - item.started])
-            _add_waits(figures, [item.started - lane.due for lane, _ in ours])
-            for lane, outcome in ours:
-                self._count_outcome(figures, outcome, len(lane.payloads), lane.id, job.task, job.queue)
+            if not claim.garbage:  # else nobody knows since when it waited
+                _add_waits(figures, [item.started - unit.due for unit, _ in ours])
+            for unit, outcome in ours:
+                self._count_outcome(figures, outcome, len(unit.payloads) or 1, unit.id, claim.task, claim.queue)
 
     def _count_outcome(self, figures: Counts, outcome: Outcome, payloads: int, job: str, task: str, queue: str) -> None:
         """Count what became of a job, which is one payload, or of a collector's lane."""

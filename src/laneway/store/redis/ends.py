@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from laneway.job import Claim, LaneClaim, payload_id
-from laneway.outcome import Cancelled, Dead, Done, Each, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.job import Unit, payload_id
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.failures import add_error
 from laneway.store.inspect import Run
 
@@ -89,66 +89,52 @@ def sort_out(settled: Sequence[Settled]) -> Sorted:
     ids: list[str] = []
     for item in settled:
         claim = item.claim
-        ends = by_queue.get(claim.job.queue)
+        ends = by_queue.get(claim.queue)
         if ends is None:
-            ends = by_queue[claim.job.queue] = Ends()
-        if claim.lanes:
-            ends.of_lanes = True
-            for lane, outcome in _outcomes(item):
-                _add(ends, ids, item, outcome, lane)
-        else:
-            _add(ends, ids, item, item.outcome, None)
+            ends = by_queue[claim.queue] = Ends()
+        ends.of_lanes = ends.of_lanes or claim.collects
+        for unit, outcome in zip(claim.units, item.outcomes, strict=True):
+            _add(ends, ids, item, unit, outcome)
     return Sorted(by_queue, ids)
 
 
-def _outcomes(item: Settled) -> list[tuple[LaneClaim, Outcome]]:
-    """Return a run's lanes, each with its outcome; one outcome alone is meant for all."""
-    given = item.outcome
-    outcomes = given.outcomes if isinstance(given, Each) else (given,) * len(item.claim.lanes)
-    return list(zip(item.claim.lanes, outcomes, strict=True))
-
-
-def _add(ends: Ends, ids: list[str], item: Settled, outcome: Outcome | Each, lane: LaneClaim | None) -> None:
+def _add(ends: Ends, ids: list[str], item: Settled, unit: Unit, outcome: Outcome) -> None:
     claim = item.claim
-    job = claim.job
-    id_, name, enqueued = (job.id, job.lane, claim.enqueued) if lane is None else (lane.id, lane.lane, lane.enqueued)
     if type(outcome) is Done:
-        ends.runs.append(Run(id_, job.task, job.queue, name, enqueued, item.started, item.finished, "done"))
-        ends.ids.append(id_)
+        run = Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, item.finished, "done")
+        ends.runs.append(run)
+        ends.ids.append(unit.id)
         ends.tokens.append(str(claim.token))
-        ends.lanes.append(name)
+        ends.lanes.append(unit.lane)
         ends.done_at.append(len(ids))
         if outcome.result is not None and outcome.keep > 0:
-            ends.results += (id_, -(-outcome.keep // 1000), outcome.keep, outcome.result.decode())
+            ends.results += (unit.id, -(-outcome.keep // 1000), outcome.keep, outcome.result.decode())
     else:
-        run = Run(id_, job.task, job.queue, name, enqueued, item.started, item.finished, "")
-        ends.others.append(_other(id_, claim, outcome, run, lane))
+        run = Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, item.finished, "")
+        ends.others.append(_other(unit, claim.token, outcome, run))
         ends.others_at.append(len(ids))
-    ids.append(id_)
+    ids.append(unit.id)
 
 
-def _other(id_: str, claim: Claim, outcome: Outcome | Each, run: Run, lane: LaneClaim | None) -> list[Any]:
+def _other(unit: Unit, token: int, outcome: Outcome, run: Run) -> list[Any]:
     """Return an end that is no success: id, token, outcome, after, error, run up to the outcome, and what death means.
 
     That is whether it halts a job's lane, or which payloads of a collector's lane die.
     """
-    attempt = claim.attempt if lane is None else lane.attempt
     after, error = 0, ""
-    last: bool | list[str] = False if lane is None else []
+    last: bool | list[str] = [] if unit.payloads else False
     match outcome:
         case Retrying():
-            after, error = outcome.after, error_text(outcome.error, attempt)
+            after, error = outcome.after, error_text(outcome.error, unit.attempt)
         case Snoozed():
             after = outcome.after
         case Dead():
-            error = error_text(outcome.error, attempt)
+            error = error_text(outcome.error, unit.attempt)
             named = dict.fromkeys(outcome.payloads)
-            last = outcome.halt if lane is None else [payload_id(run.queue, lane.lane, body)[2:] for body in named]
-        case Cancelled():
+            last = [payload_id(run.queue, unit.lane or "", body)[2:] for body in named] if unit.payloads else outcome.halt
+        case Cancelled() | Done():
             pass
-        case _:
-            raise TypeError(f"a job cannot end so: {outcome!r}")
-    return [id_, str(claim.token), outcome.name, after, error, _to_json(run).decode()[:-3], last]
+    return [unit.id, str(token), outcome.name, after, error, _to_json(run).decode()[:-3], last]
 
 
 def error_text(error: ErrorInfo, attempt: int) -> str:

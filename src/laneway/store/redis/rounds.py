@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from laneway.codec import open_body
 from laneway.errors import GarbageError, StoreCorrupt, StoreError
-from laneway.job import Claim, Job, LaneClaim, Payload
+from laneway.job import Claim, Payload, Unit
 from laneway.store.contract import Exchange, Want
 from laneway.store.redis.ends import MOST_ALIKE, Ends, Sorted
 from laneway.store.redis.keys import NUMBERS, queue_base
@@ -296,17 +296,16 @@ def claim_of(queue: str, id_: bytes, raw: bytes, token: int, words: dict[bytes, 
     """Return a claim; if there is no job in it, it says why."""
     try:
         if is_plain(raw):
-            rank, enqueued, task, body = read_plain(raw)
-            job = Job(id_.decode(errors="replace"), task, queue, body, None, rank - 100)
-            return Claim(job, token, 1, enqueued, enqueued, enqueued, garbage=_flaw(body))
+            _, enqueued, task, body = read_plain(raw)
+            unit = Unit(id_.decode(errors="replace"), None, 1, enqueued, enqueued, enqueued, body)
+            return Claim(token, queue, task, (unit,), "", _flaw(body))
         record = read(raw)
     except GarbageError as error:
         return _garbage(queue, id_, raw, token, str(error))
-    job = Job(id_.decode(errors="replace"), record.task, queue, record.body, record.lane, record.rank - 100)
+    name, attempt = id_.decode(errors="replace"), record.attempt + 1
+    unit = Unit(name, record.lane, attempt, record.enqueued, record.due, record.place, record.body)
     lost = words.get(id_, b"").decode(errors="replace") if record.flags & LOST else ""
-    return Claim(
-        job, token, record.attempt + 1, record.enqueued, record.due, record.place, lost, garbage=_flaw(record.body)
-    )  # fmt: skip
+    return Claim(token, queue, record.task, (unit,), lost, _flaw(record.body))
 
 
 def _flaw(body: bytes) -> str:
@@ -320,7 +319,7 @@ def _flaw(body: bytes) -> str:
 
 def _garbage(queue: str, id_: bytes, raw: bytes, token: int, why: str) -> Claim:
     """Return the claim of a record that cannot be read."""
-    return Claim(Job(id_.decode(errors="replace"), "", queue, raw), token, 1, 0, 0, garbage=why)
+    return Claim(token, queue, "", (Unit(id_.decode(errors="replace"), None, 1, 0, 0, body=raw),), garbage=why)
 
 
 def _run(queue: str, token: int, word: bytes, rows: list[Any]) -> Claim:
@@ -331,12 +330,9 @@ def _run(queue: str, token: int, word: bytes, rows: list[Any]) -> Claim:
     if rows[2] is None:
         return _garbage(queue, rows[0], rows[1], token, "this is no lane's record")
     records = [read(raw) for raw in rows[1::4]]
-    lanes: list[LaneClaim] = []
+    units: list[Unit] = []
     for id_, record, flat, arrived in zip(rows[::4], records, rows[2::4], rows[3::4], strict=True):
         payloads = [Payload(body, float(score)) for body, score in zip(flat[::2], flat[1::2], strict=True)]
-        name, attempt = record.lane or "", record.attempt + 1
-        lanes.append(LaneClaim(id_.decode(), name, payloads, attempt, record.enqueued, record.due, record.seq, arrived))
-    first, record = lanes[0], records[0]
-    job = Job(first.id, record.task, queue, b"", first.lane)
-    attempt = max(lane.attempt for lane in lanes)
-    return Claim(job, token, attempt, first.enqueued, first.due, record.place, word.decode(errors="replace"), tuple(lanes))
+        name, attempt, times = record.lane or "", record.attempt + 1, (record.enqueued, record.due, record.place)
+        units.append(Unit(id_.decode(), name, attempt, *times, payloads=payloads, first=arrived, number=record.seq))
+    return Claim(token, queue, records[0].task, tuple(units), word.decode(errors="replace"))

@@ -9,8 +9,8 @@ from typing import Any
 from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
 from laneway.job import lane_id
 from laneway.store.inspect import Filter, PayloadInfo
-from laneway.store.sqlite import lanes
-from laneway.store.sqlite.books import BLOCKED, DEAD, READY
+from laneway.store.sqlite import lanes, transitions
+from laneway.store.sqlite.books import DEAD, READY
 from laneway.store.sqlite.filters import COLUMNS, condition
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.store import SQLiteStore
@@ -138,11 +138,6 @@ class Acting:
 # -- actions -----------------------------------------------------------------------------------------------------
 
 
-def _counted(turn: Turn, row: Row) -> int:
-    """Say as what a job that does not run is counted."""
-    return {2: BLOCKED, 4: DEAD}.get(row.state) or turn.queue(row.queue).waiting(row.due, failed=bool(row.state))
-
-
 def _retry(turn: Turn, row: Row) -> bool:
     if row.score is not None:
         lanes.replay(turn, row)
@@ -167,14 +162,14 @@ def _cancel(turn: Turn, row: Row) -> bool:
         return False
     if row.state == 3 or row.side is not None:
         return _ask(turn, row, "cancel")
-    turn.leave(row, _counted(turn, row), "cancelled")
+    transitions.leave(turn, row, turn.counted(row), "cancelled")
     return True
 
 
 def _delete(turn: Turn, row: Row) -> bool:
     if row.state == 3 or row.side is not None:
         return _ask(turn, row, "delete")
-    turn.leave(row, _counted(turn, row), None)
+    transitions.leave(turn, row, turn.counted(row), "")
     return True
 
 
@@ -183,7 +178,7 @@ def _kill(turn: Turn, row: Row) -> bool:
         return False
     if row.state == 3 or row.side is not None:
         return _ask(turn, row, "kill")
-    turn.kill(row, _counted(turn, row))
+    transitions.die(turn, row, turn.counted(row), transitions.KILL, counts=False)
     return True
 
 
@@ -206,8 +201,8 @@ def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
     turn.books.seq += 1
     expires = None if row.expires is None else row.expires - row.place + due
     turn.execute(SQL["replace"], (turn.books.seq, due, due, expires, row.seq))
-    _waits(turn, row, due, failed=False)
-    if row.holds:
+    turn.waits(row, turn.counted(row), due)
+    if row.holds and row.lane is not None:
         turn.let_out(row.queue, row.lane)
     return True
 
@@ -215,11 +210,4 @@ def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
 def _move_due(turn: Turn, row: Row, state: int, due: int) -> None:
     """It has run, or is a collector's lane: it keeps its place, only the wait is another."""
     turn.execute(SQL["move_due"], (state, due, row.seq))
-    _waits(turn, row, due, failed=bool(state))
-
-
-def _waits(turn: Turn, row: Row, due: int, *, failed: bool) -> None:
-    """Count a job that waits for another time than before."""
-    queue = turn.queue(row.queue)
-    queue.move(_counted(turn, row), queue.waiting(due, failed))
-    turn.wait_for(row.queue, row.rank, due)
+    turn.waits(row, turn.counted(row), due, failed=bool(state))

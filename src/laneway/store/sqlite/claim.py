@@ -15,7 +15,7 @@ from typing import Any
 
 from laneway.codec import open_body
 from laneway.errors import GarbageError
-from laneway.job import Claim, Job
+from laneway.job import Claim, Unit
 from laneway.outcome import Cancelled
 from laneway.store.contract import Want
 from laneway.store.inspect import Run
@@ -114,7 +114,6 @@ class _Walk:
                 open_body(body)
             except GarbageError as error:
                 garbage = str(error)
-            job = Job(id_, task, queue.name, body, lane, -rank)
             books.token = token = books.token + 1
             if lane is None:
                 claimed.append((worker, token, seq))
@@ -123,7 +122,8 @@ class _Walk:
                 in_lanes.append((worker, token, seq))
             if key is not None:
                 unique.append((seq,))
-            claims.append(Claim(job, token, attempt + 1, enqueued, due, place, lost or "", (), garbage))
+            unit = Unit(id_, lane, attempt + 1, enqueued, due, place, body)
+            claims.append(Claim(token, queue.name, task, (unit,), lost or "", garbage))
         self._write(queue, found)
         if turning is None:
             self._stride = min(4 * self._stride, MOST_PASSED)
@@ -164,11 +164,10 @@ class _Walk:
         """Jobs leave that are too old to start."""
         turn = self._turn
         turn.executemany(SQL["remove"], [(seq,) for seq, *_ in expired])
-        queue.move(before, None, len(expired))
         turn.books.cancelled += len(expired)
-        turn.runs += [
-            Run(id_, task, queue.name, lane, enqueued, 0, turn.now, Cancelled.name) for _, id_, task, lane, enqueued in expired
-        ]
+        for _, id_, task, lane, enqueued in expired:
+            run = Run(id_, task, queue.name, lane, enqueued, 0, turn.now, Cancelled.name)
+            turn.ended(queue.name, None, before, run=run)
         self._passed += len(expired)
 
     def _expire_holder(self, queue: Queue, holder: Old) -> None:
@@ -179,7 +178,8 @@ class _Walk:
         behind = list(takewhile(lambda row: row[-1] is not None and row[-1] < self._turn.now, parked))
         parked.close()
         self._expire(queue, BLOCKED, [row[:-1] for row in behind])
-        self._turn.let_out(queue.name, lane)
+        if lane is not None:
+            self._turn.let_out(queue.name, lane)
 
 
 class _Found:

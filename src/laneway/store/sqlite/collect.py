@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from laneway.job import Claim, Job, LaneClaim, Payload
+from laneway.job import Claim, Payload, Unit
 from laneway.store.contract import Want
 from laneway.store.sqlite.books import READY, RUNNING, Queue
 from laneway.store.sqlite.sql import SQL
@@ -44,8 +44,9 @@ class Collecting:
                 break
             for run in _runs(rows, want.lanes)[: most - len(claims)]:
                 self._room -= len(run)
-                if lanes := self._take(queue, run, want.payloads):
-                    claims.append(_claim(queue.name, run, lanes, self._turn.books.token))
+                if units := self._take(queue, run, want.payloads):
+                    task, lost = run[0][2], run[0][8]  # the same for all of them, see `_runs`
+                    claims.append(Claim(self._turn.books.token, queue.name, task, tuple(units), lost or ""))
             self._turn.executemany(SQL["lane_claim"], self._all)
             self._all.clear()
         return claims
@@ -62,12 +63,12 @@ class Collecting:
         finally:
             connection.text_factory = careful
 
-    def _take(self, queue: Queue, run: list[LaneRow], most: int) -> list[LaneClaim]:
+    def _take(self, queue: Queue, run: list[LaneRow], most: int) -> list[Unit]:
         """Claim the lanes of one run; return what it is given."""
         books, execute = self._turn.books, self._turn.execute
         books.token += 1
-        lanes: list[LaneClaim] = []
-        for seq, id_, _, lane, attempt, enqueued, due, _, _, side in run:
+        units: list[Unit] = []
+        for seq, id_, _, lane, attempt, enqueued, due, place, _, side in run:
             payloads = execute(SQL["payloads_read"], (seq, side, most + 1 if most else -1)).fetchall()
             if not payloads:
                 self._remove(queue, seq)
@@ -79,9 +80,9 @@ class Collecting:
                 self._all.append((self._worker, books.token, seq))
             bodies, scores, arrivals = zip(*payloads, strict=True)
             given, first = list(map(Payload, bodies, scores)), arrivals.index(min(arrivals))
-            lanes.append(LaneClaim(id_, lane, given, attempt + 1, enqueued, due, seq, first))
-        queue.move(READY, RUNNING, len(lanes))
-        return lanes
+            units.append(Unit(id_, lane, attempt + 1, enqueued, due, place, payloads=given, first=first, number=seq))
+        queue.move(READY, RUNNING, len(units))
+        return units
 
     def _take_some(self, seq: int, side: int | None, last: Any) -> None:
         """The oldest of a lane's payloads run, up to the last one; the rest gathers."""
@@ -107,10 +108,3 @@ def _runs(rows: list[LaneRow], most: int) -> list[list[LaneRow]]:
             runs.append([row])
         last = row
     return runs
-
-
-def _claim(queue: str, run: list[LaneRow], lanes: list[LaneClaim], token: int) -> Claim:
-    first, row = lanes[0], next(row for row in run if row[0] == lanes[0].number)
-    job = Job(first.id, row[2], queue, b"", first.lane)
-    attempt = max(lane.attempt for lane in lanes)
-    return Claim(job, token, attempt, first.enqueued, first.due, row[7], row[8] or "", tuple(lanes))

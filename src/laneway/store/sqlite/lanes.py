@@ -1,9 +1,9 @@
-"""A collector's lane: its ways out and its ways back. The table in `laneway.store.contract` is this module's story.
+"""A collector's lane: what becomes of its payloads. The table in `laneway.store.contract` is this module's story.
 
 A lane is one row. Its payloads are on two sides: what gathers, and what runs. A run that is over leaves what gathered; one that
 is to be repeated joins both sides. A lane without payloads is gone.
 
-Enters: rows with a side.  Called by: `settle`, `act`, the store (what goes back).
+Enters: rows with a side.  Called by: `transitions`, `settle`, `act`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,13 @@ from laneway.job import lane_id, payload_id
 from laneway.merge import Arrived
 from laneway.outcome import Cancelled, ErrorInfo
 from laneway.store.failures import KILLED, add_error
-from laneway.store.inspect import PayloadInfo, Run
+from laneway.store.inspect import PayloadInfo
 from laneway.store.sqlite.books import DEAD, READY, RUNNING
 from laneway.store.sqlite.gather import add_payloads, digest
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Row, Turn
 
-__all__ = [
-    "ask",
-    "cancel",
-    "die",
-    "drop_oldest",
-    "end_as_asked",
-    "go_on",
-    "hand_back",
-    "recover",
-    "remember",
-    "replay",
-    "wait_again",
-]
+__all__ = ["ask", "die", "drop_oldest", "go_on", "join_sides", "kill", "replay"]
 
 #: Up to so many payloads of a run join what gathered; a larger run stays where it is, and what gathered joins it.
 SMALL = 1000
@@ -49,17 +37,8 @@ def go_on(turn: Turn, row: Row) -> int:
         return _remove(turn, row, RUNNING)
     gone = turn.execute(SQL["payloads_drop"], (row.seq, _run_side(row))).rowcount
     turn.execute(SQL["lane_goes_on"], (row.seq,))
-    _waits(turn, row, row.next_due)
+    turn.waits(row, RUNNING, row.next_due)
     return gone
-
-
-def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -> None:
-    """A run's payloads wait for the next, with what gathered: later, or, with an error, after a failure."""
-    failed = error is not None
-    attempt = row.attempt + failed
-    errors = row.errors if error is None else add_error(row.errors, error, turn.now, attempt)
-    turn.execute(SQL["lane_waits_again"], (int(failed), due, attempt, 1, None, errors, _join_sides(turn, row), row.seq))
-    _waits(turn, row, due, failed=failed)
 
 
 def die(turn: Turn, row: Row, error: ErrorInfo, named: Sequence[bytes]) -> None:
@@ -74,49 +53,14 @@ def die(turn: Turn, row: Row, error: ErrorInfo, named: Sequence[bytes]) -> None:
     if row.next_due is None and not _payloads(turn, row, side, 1):
         _remove(turn, row, RUNNING)
         return
-    turn.execute(SQL["lane_waits_again"], (0, turn.now, 0, 1, None, None, _join_sides(turn, row), row.seq))
-    _waits(turn, row, turn.now)
+    turn.execute(SQL["lane_waits_again"], (0, turn.now, 0, 1, None, None, join_sides(turn, row), row.seq))
+    turn.waits(row, RUNNING, turn.now)
 
 
-def hand_back(turn: Turn, row: Row) -> None:
-    """A claim was not used: the lane is ready again, as it was, with what gathered."""
-    if row.mark is not None:
-        end_as_asked(turn, row)
-        return
-    side = _join_sides(turn, row)
-    turn.execute(SQL["lane_waits_again"], (0, row.due, row.attempt, row.ran, row.lost, row.errors, side, row.seq))
-    _waits(turn, row, row.due)
-
-
-def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
-    """A run was lost with its worker: the lane is ready again, uncounted, with what gathered."""
-    if row.mark is not None:
-        end_as_asked(turn, row)
-        return
-    errors, side = add_error(row.errors, error, turn.now, row.attempt + 1), _join_sides(turn, row)
-    turn.execute(SQL["lane_waits_again"], (0, row.due, row.attempt, 1, lost or row.lost, errors, side, row.seq))
-    _waits(turn, row, row.due)
-
-
-def cancel(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:
-    """A run's payloads are not to be done any more; what gathered begins to wait."""
-    remember(turn, row, Cancelled.name, started, finished)
-    turn.books.cancelled += go_on(turn, row)
-
-
-def end_as_asked(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:
-    """A run is over that was to be ended: its payloads do not come back."""
-    if row.mark == "cancel":
-        cancel(turn, row, started, finished)
-        return
-    if row.mark == "kill":
-        _bury(turn, row, _payloads(turn, row, _run_side(row)), KILLED, row.attempt)
+def kill(turn: Turn, row: Row) -> None:
+    """A run's payloads are to be dead; what gathered begins to wait."""
+    _bury(turn, row, _payloads(turn, row, _run_side(row)), KILLED, row.attempt)
     go_on(turn, row)
-
-
-def remember(turn: Turn, row: Row, outcome: str, started: int = 0, finished: int = 0) -> None:
-    """Put a lane's run among the recent ones."""
-    turn.runs.append(Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or turn.now, outcome))
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------
@@ -130,10 +74,10 @@ def ask(turn: Turn, row: Row, mark: str) -> None:
     if gathers and mark == "kill":
         _bury(turn, mine, _payloads(turn, row, _side(row)), KILLED, mine.attempt)
     elif gathers and mark == "cancel":
-        remember(turn, mine, Cancelled.name)
+        turn.runs.append(turn.run_of(mine, Cancelled.name))
     gone = 0
     if row.state < 3:
-        gone = _remove(turn, row, _counted(turn, row))
+        gone = _remove(turn, row, turn.counted(row))
     else:
         turn.execute(SQL["mark"], (mark, row.seq))
         if gathers:
@@ -160,7 +104,7 @@ def replay(turn: Turn, dead: Row) -> None:
         turn.execute(SQL["lane_gather"], (turn.now, turn.now if row.next_since is None else row.next_since, row.seq))
     else:
         turn.execute(SQL["lane_move_due"], (0, turn.now, 0, row.seq))
-        queue.move(_counted(turn, row), READY)
+        queue.move(turn.counted(row), READY)
     seq, side = (turn.books.seq, 0) if row is None else (row.seq, _side(row))
     add_payloads(turn, seq, side, [Arrived(dead.score or 0.0, dead.seq, body)])
 
@@ -173,7 +117,7 @@ def drop_oldest(turn: Turn, row: Row) -> PayloadInfo | None:
     oldest = found[0]
     turn.execute(SQL["payload_drop"], (row.seq, row.side, oldest.score, oldest.arrival))
     if len(found) == 1 and row.state < 3:
-        _remove(turn, row, _counted(turn, row))
+        _remove(turn, row, turn.counted(row))
     elif len(found) == 1:
         turn.execute(SQL["lane_gather"], (None, None, row.seq))
     return PayloadInfo(body=oldest.body, score=oldest.score, running=False)
@@ -197,7 +141,7 @@ def _payloads(turn: Turn, row: Row, side: int, most: int = -1) -> list[Arrived]:
     return [Arrived(score, arrival, body) for body, score, arrival in found]
 
 
-def _join_sides(turn: Turn, row: Row) -> int:
+def join_sides(turn: Turn, row: Row) -> int:
     """Put a run's payloads together with what gathered; return the side they are on."""
     if row.next_due is None:
         return _run_side(row)
@@ -225,24 +169,9 @@ def _bury(turn: Turn, row: Row, payloads: Sequence[Arrived], error: ErrorInfo, a
     books.dead += len(payloads)
 
 
-# -- counting ----------------------------------------------------------------------------------------------------
-
-
-def _counted(turn: Turn, row: Row) -> int:
-    """Say as what a lane that waits is counted."""
-    return turn.queue(row.queue).waiting(row.due, failed=bool(row.state))
-
-
-def _waits(turn: Turn, row: Row, due: int, *, failed: bool = False) -> None:
-    """Count a lane that ran and waits again."""
-    queue = turn.queue(row.queue)
-    queue.move(RUNNING, queue.waiting(due, failed))
-    turn.wait_for(row.queue, row.rank, due)
-
-
 def _remove(turn: Turn, row: Row, before: int) -> int:
     """A lane leaves the store, and all its payloads. Returns the number of these."""
     gone = turn.execute(SQL["payloads_drop_all"], (row.seq,)).rowcount
     turn.execute(SQL["remove"], (row.seq,))
-    turn.queue(row.queue).move(before, None)
+    turn.ended(row.queue, None, before)
     return gone

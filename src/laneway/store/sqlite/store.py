@@ -22,7 +22,7 @@ from laneway.job import Job
 from laneway.life import Observer
 from laneway.outcome import ErrorInfo, Settled
 from laneway.store.contract import Capabilities, Exchange, Heard, Schedules, Slot, Want, WorkerInfo
-from laneway.store.sqlite import lanes, schema, statistics
+from laneway.store.sqlite import schema, statistics, transitions
 from laneway.store.sqlite.bell import Bell
 from laneway.store.sqlite.books import DEAD, READY, Books, decode
 from laneway.store.sqlite.claim import claim, next_due
@@ -116,10 +116,7 @@ class SQLiteStore:
         with self.turn() as turn:
             back = [row for row in _running(turn, worker) if row.token not in kept]
             for row in back:
-                if row.side is None:
-                    turn.hand_back(row)
-                else:
-                    lanes.hand_back(turn, row)
+                transitions.hand_back(turn, row)
         if turn.ring:
             self.bell.ring()
         return [row.id for row in back]
@@ -167,10 +164,7 @@ class SQLiteStore:
             rows = _running(turn, worker)
             error = ErrorInfo(kind="worker lost", message=cause)
             for row in rows:
-                if row.side is None:
-                    turn.recover(row, error, lost.get(row.token or 0))
-                else:
-                    lanes.recover(turn, row, error, lost.get(row.token or 0))
+                transitions.recover(turn, row, error, lost.get(row.token or 0))
             turn.books.recovered += len(rows)
             turn.execute(SQL["forget"], (worker,))
         if turn.ring:

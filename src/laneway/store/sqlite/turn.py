@@ -10,8 +10,6 @@ from typing import Any
 from msgspec import Struct
 
 from laneway.locks import this_frame
-from laneway.outcome import ErrorInfo
-from laneway.store.failures import KILLED, add_error
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Queue, decode, encode, ripen
 from laneway.store.sqlite.database import Database
@@ -147,73 +145,31 @@ class Turn:
         row = self.execute(SQL[statement], values).fetchone()
         return Row(*row) if row else None
 
-    # -- ways out and ways back ------------------------------------------------------------------------------
+    # -- the exit --------------------------------------------------------------------------------------------
 
-    def leave(self, row: Row, before: int, outcome: str | None, started: int = 0, finished: int = 0) -> None:
-        """The one door: a job leaves the store, and its lane goes on."""
-        self.queue(row.queue).move(before, None)
-        self.execute(SQL["remove"], (row.seq,))
-        if row.holds:
-            self.let_out(row.queue, row.lane)
-        if outcome is not None:
-            self.books.cancelled += outcome == "cancelled"
-            self.runs.append(Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome))
+    def ended(self, queue: str, held: str | None, before: int, after: int | None = None, run: Run | None = None) -> None:
+        """The one exit: a unit's life has ended. It is counted, its run is remembered, and the lane that it held goes on."""
+        self.queue(queue).move(before, after)
+        if run is not None:
+            self.runs.append(run)
+        if held is not None:
+            self.let_out(queue, held)
 
-    def die(self, row: Row, before: int, error: ErrorInfo, *, counts: bool = True, halt: bool = False) -> None:
-        """A job gives up: it is kept, and its lane goes on, unless that is to halt. This attempt counts, unless it was none."""
-        self.queue(row.queue).move(before, DEAD)
-        attempt, holds = row.attempt + counts, row.holds and halt
-        self.execute(SQL["die"], (self.now, attempt, add_error(row.errors, error, self.now, attempt), int(holds), row.seq))
-        self.books.dead += 1
-        if row.holds and not holds:
-            self.let_out(row.queue, row.lane)
-
-    def kill(self, row: Row, before: int) -> None:
-        """A job dies because somebody wants it to."""
-        self.die(row, before, KILLED, counts=False)
-
-    def let_out(self, queue: str, lane: str | None) -> None:
+    def let_out(self, queue: str, lane: str) -> None:
         """A lane's holder has left: the next by place holds it at once, and is due."""
-        counts = self.queue(queue)
-        if lane is not None and self.execute(SQL["let_out"], (queue, lane)).rowcount:
-            counts.move(BLOCKED, READY)
+        if self.execute(SQL["let_out"], (queue, lane)).rowcount:
+            self.queue(queue).move(BLOCKED, READY)
 
-    def wait_again(self, row: Row, due: int, error: ErrorInfo | None = None) -> None:
-        """A run ended, and the job waits for the next: later, or, with an error, after a failure."""
-        attempt, failed = row.attempt + (error is not None), error is not None
-        errors = row.errors if error is None else add_error(row.errors, error, self.now, attempt)
-        self.execute(SQL["wait_again"], (int(failed), due, attempt, 1, None, None, errors, row.seq))
-        self._waits(row, due, failed=failed)
-
-    def hand_back(self, row: Row) -> None:
-        """A claim was not used: the job is ready again, as it was."""
-        if row.mark is None:
-            self.execute(SQL["wait_again"], (0, row.due, row.attempt, row.ran, row.expires, row.lost, row.errors, row.seq))
-            self._waits(row, row.due, failed=False)
-        else:
-            self._end_as_asked(row)
-
-    def recover(self, row: Row, error: ErrorInfo, lost: str | None) -> None:
-        """A run was lost with its worker: the job is ready again, uncounted.
-
-        Why a claim was lost stays remembered until a run comes to an end, or another claim is lost for another reason.
-        """
-        if row.mark is None:
-            errors = add_error(row.errors, error, self.now, row.attempt + 1)
-            self.execute(SQL["wait_again"], (0, row.due, row.attempt, 1, None, lost or row.lost, errors, row.seq))
-            self._waits(row, row.due, failed=False)
-        else:
-            self._end_as_asked(row)
-
-    def _waits(self, row: Row, due: int, *, failed: bool) -> None:
-        """A running job went back to wait; it keeps its place and its lane."""
+    def waits(self, row: Row, before: int, due: int, *, failed: bool = False) -> None:
+        """Count a unit that waits until then from now on."""
         queue = self.queue(row.queue)
-        queue.move(RUNNING, queue.waiting(due, failed))
+        queue.move(before, queue.waiting(due, failed))
         self.wait_for(row.queue, row.rank, due)
 
-    def _end_as_asked(self, row: Row) -> None:
-        """A run did not end, and the job is not to come back."""
-        if row.mark == "kill":
-            self.kill(row, RUNNING)
-        else:
-            self.leave(row, RUNNING, "cancelled" if row.mark == "cancel" else None)
+    def counted(self, row: Row) -> int:
+        """Say as what a unit is counted."""
+        return {2: BLOCKED, 3: RUNNING, 4: DEAD}.get(row.state) or self.queue(row.queue).waiting(row.due, failed=bool(row.state))
+
+    def run_of(self, row: Row, outcome: str, started: int = 0, finished: int = 0) -> Run:
+        """Return what is remembered of a run, or of what never ran."""
+        return Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome)

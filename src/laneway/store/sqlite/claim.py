@@ -1,8 +1,14 @@
-"""Claiming: the walk over due jobs.
+"""Claiming: the one walk over what is due.
 
 A queue's due jobs are walked by priority, then due, then place. A free job is claimed; one whose lane has another holder is
 parked: it leaves the due index and waits in its lane, so that it stands in nobody's way and is met only once. One that is too
-old to start leaves, cancelled. A body that is no job is claimed as garbage. Lanes of a collector are claimed by `collect`.
+old to start leaves, cancelled. A body that is no job is claimed as garbage.
+
+Lanes of a collector are rows of the same index. Some of them run together: they have one token. All payloads of a lane are its
+run's, and what comes from now on gathers on its other side. If a run is to have only some of them, those go to the other side,
+and the rest is what gathers.
+
+Enters: what a worker wants.  Leaves: `Claim`s.  Called by: the store.
 """
 
 from __future__ import annotations
@@ -15,12 +21,11 @@ from typing import Any
 
 from laneway.codec import open_body
 from laneway.errors import GarbageError
-from laneway.job import Claim, Unit
+from laneway.job import Claim, Payload, Unit
 from laneway.outcome import Cancelled
 from laneway.store.contract import Want
 from laneway.store.inspect import Run
 from laneway.store.sqlite.books import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED, Queue, ranks
-from laneway.store.sqlite.collect import Collecting
 from laneway.store.sqlite.sql import SQL
 from laneway.store.sqlite.turn import Turn
 
@@ -31,24 +36,23 @@ MOST_PASSED = 1000
 #: After a job that changed what the next ones mean, so many are read again: the next one may be of that kind too.
 FEW = 16
 
+#: So many lanes of collectors at most are claimed in one call.
+MOST_LANES = 1000
+
+#: seq, id, task, lane, attempt, enqueued, due, place, lost, side: see lane_walk.sql
+LaneRow = tuple[int, str, str, str, int, int, int, int, str | None, int | None]
 #: seq, id, task, lane, enqueued
 Old = tuple[int, str, str, str | None, int]
 
 
 def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Claim]:
     """Claim up to `limit` jobs, or runs of collectors, step by step."""
-    walk, collecting = _Walk(turn, worker), Collecting(turn, worker)
+    walk = _Walk(turn, worker)
     for want in wants:
-        if len(walk.claims) >= limit:
-            break
         queue = turn.queues.get(want.queue)
         most = min(want.most, limit - len(walk.claims))
-        if queue is None or queue.paused or not queue.counts[READY] or most <= 0:
-            continue
-        if queue.collects:
-            walk.claims += collecting.claim(queue, want, most)
-        else:
-            walk.queue(queue, most)
+        if queue is not None and not queue.paused and queue.counts[READY] and most > 0:
+            walk.queue(queue, want, most)
     return walk.claims
 
 
@@ -73,22 +77,28 @@ class _Walk:
         self._turn = turn
         self._worker = worker
         self._passed = 0
+        self._lanes = 0  # of collectors, claimed or found empty
         self._stride = MOST_PASSED  # how many are read at once at most
 
-    def queue(self, queue: Queue, most: int) -> None:
-        """Claim up to `most` jobs of a queue."""
+    def queue(self, queue: Queue, want: Want, most: int) -> None:
+        """Claim up to `most` jobs or runs of a queue."""
         most += len(self.claims)
+        portion = self._lane_portion if queue.collects else self._portion
         for rank in ranks(self._turn.execute, queue.name):
-            while len(self.claims) < most and self._passed < MOST_PASSED and self._portion(queue, rank, most):
+            while len(self.claims) < most and self._has_time() and portion(queue, rank, want, most):
                 pass
-            if len(self.claims) == most or self._passed == MOST_PASSED or not queue.counts[READY]:
+            if len(self.claims) == most or not self._has_time() or not queue.counts[READY]:
                 break
 
-    def _portion(self, queue: Queue, rank: int, most: int) -> bool:
+    def _has_time(self) -> bool:
+        """Say whether this call may go on: none is to be long."""
+        return self._passed < MOST_PASSED and self._lanes < MOST_LANES
+
+    def _portion(self, queue: Queue, rank: int, _: Want, most: int) -> bool:
         """Walk some of the due jobs of a rank; False at its end."""
         # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
         size = min(most - len(self.claims) + 2 * self._passed, self._stride)
-        rows = self._read(queue.name, rank, size)
+        rows = self._read("walk", queue.name, rank, size)
         found = _Found()
         claimed, in_lanes, unique, parked, expired = found.claimed, found.in_lanes, found.unique, found.parked, found.expired
         taken: set[str] = set()  # lanes taken in this portion
@@ -132,15 +142,51 @@ class _Walk:
         self._stride = FEW
         return True
 
-    def _read(self, queue: str, rank: int, size: int) -> list[Any]:
-        """Read due jobs. Text is decoded by SQLite's own means, which is faster, unless somebody wrote text that is none."""
+    def _lane_portion(self, queue: Queue, rank: int, want: Want, most: int) -> bool:
+        """Walk some of the due lanes of a collector; False at the end."""
+        size = min((most - len(self.claims)) * want.lanes, MOST_LANES - self._lanes)
+        rows = self._read("lane_walk", queue.name, rank, size)
+        found = _Found()
+        for run in _runs(rows, want.lanes)[: most - len(self.claims)]:
+            self._turn.books.token += 1
+            self._lanes += len(run)
+            units = [unit for row in run if (unit := self._take_lane(queue, row, want.payloads, found)) is not None]
+            if units:
+                (_, _, task, *_, lost, _) = run[0]  # the same for all of them
+                self.claims.append(Claim(self._turn.books.token, queue.name, task, tuple(units), lost or ""))
+        self._write(queue, found)
+        return len(rows) == size
+
+    def _take_lane(self, queue: Queue, row: LaneRow, most: int, found: _Found) -> Unit | None:
+        """Claim a lane with its payloads, or the oldest of them; None if it has none, since somebody took them away."""
+        turn, token = self._turn, self._turn.books.token
+        seq, id_, _, lane, attempt, enqueued, due, place, _, side = row
+        payloads = turn.execute(SQL["payloads_read"], (seq, side, most + 1 if most else -1)).fetchall()
+        if not payloads:
+            turn.execute(SQL["remove"], (seq,))
+            turn.ended(queue.name, None, READY)
+            return None
+        if most and len(payloads) > most:
+            payloads.pop()
+            _, score, arrival = payloads[-1]
+            turn.execute(SQL["payloads_take"], (1 - (side or 0), seq, side, score, arrival))
+            turn.execute(SQL["lane_claim_some"], (self._worker, token, turn.now, seq))
+            queue.move(READY, RUNNING)
+        else:
+            found.claimed.append((self._worker, token, seq))
+        bodies, scores, arrivals = zip(*payloads, strict=True)
+        given, first = list(map(Payload, bodies, scores)), arrivals.index(min(arrivals))
+        return Unit(id_, lane, attempt + 1, enqueued, due, place, payloads=given, first=first, number=seq)
+
+    def _read(self, statement: str, queue: str, rank: int, size: int) -> list[Any]:
+        """Read what is due. Text is decoded by SQLite's own means, which is faster, unless somebody wrote text that is none."""
         connection, values = self._turn.connection, (queue, rank, self._turn.now, size)
         careful, connection.text_factory = connection.text_factory, str
         try:
-            return connection.execute(SQL["walk"], values).fetchall()
+            return connection.execute(SQL[statement], values).fetchall()
         except sqlite3.OperationalError:
             connection.text_factory = careful
-            return connection.execute(SQL["walk"], values).fetchall()
+            return connection.execute(SQL[statement], values).fetchall()
         finally:
             connection.text_factory = careful
 
@@ -188,8 +234,22 @@ class _Found:
     __slots__ = ("claimed", "expired", "in_lanes", "parked", "unique")
 
     def __init__(self) -> None:
-        self.claimed: list[tuple[str, int, int]] = []  # worker, token, seq
+        self.claimed: list[tuple[str, int, int]] = []  # jobs without a lane, and lanes of a collector: worker, token, seq
         self.in_lanes: list[tuple[str, int, int]] = []  # the same, of jobs in lanes
         self.unique: list[tuple[int]] = []  # claimed ones that have a key
         self.parked: list[tuple[int]] = []
         self.expired: list[Old] = []
+
+
+def _runs(rows: list[LaneRow], most: int) -> list[list[LaneRow]]:
+    """Put lanes together that may run together: of one task, and none that remembers why it was lost."""
+    runs: list[list[LaneRow]] = []
+    last: LaneRow | None = None
+    for row in rows:
+        task, lost = row[2], row[8]
+        if last is not None and len(runs[-1]) < most and task == last[2] and not lost and not last[8]:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+        last = row
+    return runs

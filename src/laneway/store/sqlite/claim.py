@@ -39,7 +39,7 @@ FEW = 16
 #: So many lanes of collectors at most are claimed in one call.
 MOST_LANES = 1000
 
-#: seq, id, task, lane, attempt, enqueued, due, place, lost, side: see lane_walk.sql
+#: seq, id, task, lane, attempt, enqueued, due, place, lost, side: see `lane_walk` in lanes.sql
 LaneRow = tuple[int, str, str, str, int, int, int, int, str | None, int | None]
 #: seq, id, task, lane, enqueued
 Old = tuple[int, str, str, str | None, int]

@@ -29,7 +29,7 @@ __all__ = ["list_lanes", "list_payloads"]
 #: Of those that wait, so many are looked at to find their lanes.
 LOOKED = 10_000
 
-#: By what lanes are ordered, as columns of lanes.sql, each with its usual direction. Who is due later has no lag.
+#: By what lanes are ordered, as columns of `lanes` in lanes.sql, each with its usual direction. Who is due later has no lag.
 _ORDERS = {
     "lag": ("min(due, :now)", "asc"),
     "size": ("size", "desc"),
@@ -46,7 +46,7 @@ _PayloadPlace = tuple[bool, float, int]
 _lane_places: msgspec.json.Decoder[_LanePlace] = msgspec.json.Decoder(_LanePlace)
 _payload_places: msgspec.json.Decoder[_PayloadPlace] = msgspec.json.Decoder(_PayloadPlace)
 
-#: seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value: see lanes.sql
+#: seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value: see `lanes` in lanes.sql
 _LaneRow = tuple[int, str, str, str, str, int, int, int, int, bytes | None, int, int | str]
 
 

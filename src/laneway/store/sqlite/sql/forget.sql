@@ -1,3 +1,0 @@
--- forget.sql: a worker is gone.
--- takes id
-delete from laneway_worker where id = ?

@@ -1,3 +1,0 @@
--- remove.sql: a job leaves the store.
--- takes seq
-delete from laneway_job where seq = ?

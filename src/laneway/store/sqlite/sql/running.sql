@@ -1,5 +1,0 @@
--- running.sql: what a worker holds, in the order of claiming.
--- takes worker; returns the columns of a row
-select seq, id, queue, task, lane, rank, place, due, state, holds, attempt, enqueued, worker, token, mark, lost, errors,
-       unique_key, expires, ran, side, next_due, next_since, score
-from laneway_job where worker = ? and state = 3 order by token

@@ -27,6 +27,10 @@ settings.load_profile("laneway")
 
 SOAK = bool(os.environ.get("LANEWAY_SOAK"))
 
+# Folders of tests are in memory, where there is plenty: a disk that others keep busy would decide how long they take.
+if (disk := redisbench.quick_disk()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", disk)
+
 
 def often(usual: int, soaking: int) -> int:
     """Return how often something is tried: usually, or with make soak."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["PROGRAM", "Server", "emptied", "server", "stop_all", "version", "why_not"]
+__all__ = ["PROGRAM", "Server", "emptied", "quick_disk", "server", "stop_all", "version", "why_not"]
 
 _all: list[Server] = []
 
@@ -34,7 +34,7 @@ class Server:
     """A server that can be stopped and started again, with what it keeps on disk."""
 
     def __init__(self, *options: str) -> None:
-        self.folder = tempfile.mkdtemp(prefix="laneway-redis-", dir=_quick_disk())
+        self.folder = tempfile.mkdtemp(prefix="laneway-redis-", dir=quick_disk())
         self.port = _free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._options = options
@@ -97,7 +97,7 @@ class Server:
         return {key.decode() for key in self.ask("KEYS", "*")}
 
 
-def _quick_disk() -> str | None:
+def quick_disk() -> str | None:
     """Return a folder in memory, if there is plenty of it.
 
     While a sync is on its way to a busy disk, a server with `everysec` answers before it has written: if it is killed then, what

@@ -1,10 +1,13 @@
 -- act.lua: do something to jobs of a queue by hand.
--- uses  clock recent jobs find lanes
+-- uses   clock queue commands standing step
+-- makes  jobs: record jobs find lanes
+-- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 retry, cancel, delete, kill or reschedule   3 delay   4 at
 --       5 which still fit when their turn comes, a msgpack map of state, task, lane, error, failing   then ids
 -- returns for each 1 if it was changed, 0 if not, -1 if it is not there
 
+local band, bnot = bit.band, bit.bnot
 local action, delay, at = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local which = cmsgpack.unpack(ARGV[5])
 
@@ -40,8 +43,8 @@ local function take_out(job, place)
     if place == 'waiting' then
         call('ZREM', due_key(job.rank), entry(job))
     elseif place == 'parked' then
-        call('ZREM', PARKED .. job.lane, line_entry(job))
-        count('blocked', -1)
+        call('ZREM', PARKED .. job.lane, line_entry(job.seq, job.id))
+        blocked, changed = blocked - 1, true
     elseif place == 'dead' then
         call('ZREM', DEAD, job.id)
         call('ZREM', HALTED, job.id)
@@ -124,12 +127,12 @@ local actions = {
             return 0
         end
         take_out(job, place)
-        leave(job, 'cancelled')
+        remove(job, 'cancelled')
         return 1
     end,
     delete = function(job, place)
         take_out(job, place)
-        leave(job, nil)
+        remove(job, nil)
         return 1
     end,
     kill = function(job, place)
@@ -149,9 +152,8 @@ local function replay(dead)
     local score = struct.unpack('>d', dead.record, dead.body_at)
     local id, body_at = struct.unpack('>I2c0', dead.record, dead.body_at + 8)
     take_out(dead, 'dead')
-    call('HDEL', JOB, dead.id)
-    forget_sides(dead.id)
-    local lane = open_lane(id)
+    leave({dead.id}, 1, 1)
+    local lane = open_lane(id, call('HGET', JOB, id))
     if not lane then
         lane = new_lane(id, dead.lane, dead.task, now)
         write_lane(lane)
@@ -205,7 +207,7 @@ local function act_on_lane(job, place, worker)
         end
         return actions[action](job, place)
     end
-    local lane = open_lane(job.id)
+    local lane = open_lane(job.id, job.record)
     if not lane then
         return 0
     elseif action == 'retry' then
@@ -236,7 +238,7 @@ for n = 6, #ARGV do
         local place, worker = where(job)
         if not fits(job, place) then
             answer = 0
-        elseif books[7] == 'lanes' then
+        elseif books.collects then
             answer = act_on_lane(job, place, worker)
         elseif place == 'running' and (action == 'cancel' or action == 'delete' or action == 'kill') then
             answer = mark(job, worker)
@@ -247,12 +249,12 @@ for n = 6, #ARGV do
         -- What is no job can only be removed.
         answer = 0
         if action == 'delete' and not next(which) then
-            call('HDEL', JOB, id)
             call('ZREM', DEAD, id)
+            leave({id}, 1, 1)
             answer = 1
         end
     end
     answers[#answers + 1] = answer
 end
-finish(ready())
+finish((standing()))
 return answers

@@ -1,14 +1,16 @@
 -- gather.lua: payloads of a collector's queue join their lanes, in order.
--- uses  clock arrived recent jobs lanes
+-- uses   clock queue commands standing step
+-- makes  jobs: record arrived jobs lanes
+-- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 schedule or ''   4 its slot
 --       then nine per payload: its lane's id, lane, task, when ('' at once, else delay@at), score or '', quiet, longest, digest, body
 -- returns 0; -1 if the queue has no number, -2 if the slot has fired, -3 if the queue has jobs
 
-if books[7] ~= 'lanes' and call('HLEN', JOB) > 0 then
+if not books.collects and call('HLEN', JOB) > 0 then
     return -3
 end
-if not books[3] and ARGV[2] == '' then
+if not books.number and ARGV[2] == '' then
     return -1
 end
 if ARGV[3] ~= '' then
@@ -18,10 +20,10 @@ if ARGV[3] ~= '' then
     end
     call('HSET', SLOTS, ARGV[3], ARGV[4])
 end
-if not books[3] then
+if not books.number then
     call('HSET', META, 'number', ARGV[2])
 end
-if books[7] ~= 'lanes' then
+if not books.collects then
     call('HSET', META, 'kind', 'lanes')
 end
 
@@ -64,7 +66,7 @@ for n = 5, #ARGV, 9 do
     local id = ARGV[n]
     local lane = lanes[id]
     if not lane then
-        lane = open_lane(id)
+        lane = open_lane(id, call('HGET', JOB, id))
         if lane then
             lane.runs = not waits(lane)
             lane.before = lane.due
@@ -102,8 +104,8 @@ end
 call('HSET', META, 'score', string.format('%.17g', last_score))
 count('enqueued', (#ARGV - 4) / 9)
 for task, times in pairs(tasks) do
-    arrive(now, task, times)
+    arrive(task, times)
 end
 changed = true
-finish(ready())
+finish((standing()))
 return 0

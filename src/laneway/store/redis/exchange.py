@@ -1,11 +1,12 @@
 """The exchange: outcomes go in and claims come out, in one round trip where that is possible.
 
-One script (`exchange.lua`) settles and claims in a queue, whatever jobs or lanes are there. Every queue that is concerned is asked by
-one call of it, all of them together. A limit over several queues is dealt out in the order of the wants before it is known who has
-how much; only if places are left over and somebody has more is there another round trip.
+One script (`exchange.lua`) settles and claims in a queue, whatever jobs or lanes are there. Every queue that is concerned is
+asked by one call of it, all of them together. A limit over several queues is dealt out in the order of the wants before it is
+known who has how much; only if places are left over and somebody has more is there another round trip.
 
-A busy worker need not know exactly how the other queues stand: with many queues, asking each of them every time would be most of the
-work. So what they said is remembered for a moment (`_Memory`). Whoever gets nothing asks them all, because it goes to sleep then.
+A busy worker need not know exactly how the other queues stand: with many queues, asking each of them every time would be most
+of the work. So what they said is remembered for a moment (`_Memory`). Whoever gets nothing asks them all, because it goes to
+sleep then.
 
 Enters: `Settled`, `Want`.  Leaves: `Exchange`.
 """

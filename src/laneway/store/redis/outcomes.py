@@ -1,7 +1,7 @@
 """Outcomes: what runs meant, grouped by queue and as the exchange script takes it.
 
-Successes are many and alike: their ids and tokens are arguments of their own, and their runs one text. Other ends are a list each. A
-collector's run has an end for each of its lanes. This is done for every job: what can be made for many at once is.
+Successes are many and alike: their ids and tokens are arguments of their own, and their runs one text. Other ends are a list
+each. A collector's run has an end for each of its lanes. This is done for every job: what can be made for many at once is.
 
 Enters: `Settled`.  Leaves: `QueueOutcomes` for each queue.
 """

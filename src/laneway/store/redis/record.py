@@ -19,9 +19,9 @@ Waiting jobs stand in a zset by their due time, and ties go by place. So a job t
 byte 255, sequence number (7 bytes), id; one that was put off, and is before those, as byte 0, place (7), sequence number (7), id.
 Parked ones stand by their place, and in the first way. All numbers are big-endian, and sort as bytes.
 
-A job is plain if it is fresh and no rule applies to it: it has neither lane nor key nor end. Whatever is plain, or has nothing but a
-lane, the scripts claim without a further look. So a new rule needs a bit of its own, in byte 0 or 2, and that is all it takes to
-be looked at.
+A job is plain if it is fresh and no rule applies to it: it has neither lane nor key nor end. Whatever is plain, or has nothing
+but a lane, the scripts claim without a further look. So a new rule needs a bit of its own, in byte 0 or 2, and that is all it
+takes to be looked at.
 
 Enters: `Job`.  Leaves: bytes, and what they say. The scripts read and write the same (`_record.lua`).
 """

@@ -3,13 +3,15 @@
 A header says what a script is made of. Parts are files whose names begin with an underscore::
 
     -- uses   clock queue          these parts stand in front, in this order
-    -- makes  jobs: record jobs    jobs() returns the functions of these parts; they are made when it is first called
+    -- makes  jobs: record jobs    need('jobs') returns the functions of these parts, made when it is first called
     -- opens  jobs                 the script uses them under their own names, and makes them at once
 
-A server makes all functions of a script anew in each call, and for a small exchange that would be most of the work: hence `makes`.
+A server makes all functions of a script anew in each call, and for a small exchange that would be most of the work: hence
+`makes`.
 
 Some names in capitals are replaced. Those of keys (see `keys`) by an expression that makes the key where it is needed, as in
-``base .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python agree about them.
+``KEYS[1] .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python agree about them. A queue's books are fields
+of a hash, which `_queue.lua` reads all at once: ``books[B_NOW]`` is the one called ``now``.
 
 A server is asked for a script by its digest, and is sent the text only if it does not know it (see `wire`).
 """
@@ -34,8 +36,15 @@ __all__ = ["CONSTANTS", "KEEP_RUNS", "Script", "script", "text_of"]
 #: So many finished runs of a queue are kept.
 KEEP_RUNS = 1000
 
+#: What every script of a queue reads first: the highest time it has seen, the last sequence number, its number in the registry,
+#: `lanes` if it is a collector's, the priorities in use, since when and by whom it is paused, the counter of its last token, how
+#: many jobs came and how many succeeded, how many finished runs are kept, how many jobs are parked.
+BOOKS = ("now", "seq", "number", "kind", "ranks", "paused", "by", "token", "enqueued", "processed", "runs", "blocked")
+
 #: What Lua calls by these names.
 CONSTANTS = {
+    "BOOKS": str(BOOKS)[1:-1],
+    **{f"B_{name.upper()}": at for at, name in enumerate(BOOKS, 1)},
     **{f"F_{name}": getattr(record, name) for name in ("LANE", "EXPIRES", "UNIQUE", "RAN", "LOST", "NO_END", "HALTS", "FRESH")},
     "F_PAYLOAD": record.HALTS,  # of a collector's queue, where nothing halts: it is a dead payload
     "PLAIN": record.PLAIN,
@@ -84,16 +93,12 @@ def _put_together(own: str) -> str:
     groups = {name: parts.split() for name, _, parts in (line.partition(":") for line in _header(own, "makes"))}
     straight = "\n".join(map(_part, uses))
     made = {name: "\n".join(map(_part, parts)) for name, parts in groups.items()}
-    opened = [_opening(name, made[name], own) for name in _header(own, "opens")]
-    whole = "\n".join([straight, *made.values(), *opened, own])
-    return "\n".join([
-        "local base = KEYS[1]",
-        *(f"local {name}" for name in made),  # they call each other
-        straight,
-        *(_making(name, text, whole) for name, text in made.items()),
-        *opened,
-        own,
-    ])  # fmt: skip
+    opened = "\n".join(_opening(name, made[name], own) for name in _header(own, "opens"))
+    if not made:
+        return f"{straight}\n{own}"
+    whole = "\n".join([straight, *made.values(), opened, own])
+    making = "\n".join(_making(name, text, whole) for name, text in made.items())
+    return f"local need\n{straight}\nlocal made = {{}}\nfunction need(group)\n{making}\nreturn made[group]\nend\n{opened}\n{own}"
 
 
 def _header(text: str, word: str) -> list[str]:
@@ -105,19 +110,19 @@ def _part(name: str) -> str:
 
 
 def _making(group: str, text: str, whole: str) -> str:
-    """Return the function that makes a group's functions, and returns those that are asked for by its name."""
-    asked = sorted(set(_FUNCTIONS.findall(text)) & set(re.findall(rf"\b{group}\(\)\.(\w+)", whole)))
+    """Return code that makes a group's functions if they are needed and not there, and keeps those that somebody asks for."""
+    asked = sorted(set(_FUNCTIONS.findall(text)) & set(re.findall(rf"\bneed\('{group}'\)\.(\w+)", whole)))
     table = ", ".join(f"{name} = {name}" for name in asked)
-    return f"local {group}_made\nfunction {group}()\nif not {group}_made then\n{text}\n{group}_made = {{{table}}}\nend\nreturn {group}_made\nend"
+    return f"if group == '{group}' and not made.{group} then\n{text}\nmade.{group} = {{{table}}}\nend"
 
 
 def _opening(group: str, text: str, own: str) -> str:
     """Return lines that give a group's functions their own names, as far as a script mentions them."""
     words = set(re.findall(r"\b\w+\b", re.sub(r"--.*", "", own)))
-    return "\n".join(f"local {name} = {group}().{name}" for name in _FUNCTIONS.findall(text) if name in words)
+    return "\n".join(f"local {name} = need('{group}').{name}" for name in _FUNCTIONS.findall(text) if name in words)
 
 
 def _put_in(keys: dict[str, str], text: str) -> str:
     """Replace the names of keys and constants."""
-    values = {name: f"base .. '{end}'" for name, end in keys.items()} | {name: str(value) for name, value in CONSTANTS.items()}
+    values = {name: f"KEYS[1] .. '{end}'" for name, end in keys.items()} | {name: str(value) for name, value in CONSTANTS.items()}
     return re.sub(r"(?<!')\b[A-Z][A-Z_]+\b", lambda found: values.get(found[0], found[0]), text)

@@ -55,14 +55,14 @@ local function take_payloads(lane, most)
         drop_payload(index, bodies, payload)
         add_payload(run_index, run_bodies, unpack(payload))
     end
-    lane.next_due, lane.next_since = now, lane.enqueued
+    lane.next_due, lane.next_since = q.now, lane.enqueued
     write_lane(lane)
     return list
 end
 
 -- A unit of a run is the worker's.
 local function take_unit(batch, id, record, given, first)
-    call('HSET', running, id, format('%d', token + TOKEN_STEP))
+    call('HSET', q.running, id, string.format('%d', q.token + TOKEN_STEP))
     local at = #batch
     batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4] = id, record, given, first
 end
@@ -80,7 +80,7 @@ local function take_lane(batch, lane, most)
     end
     local given, first = {}, 1
     for n, payload in ipairs(list) do
-        given[2 * n - 1], given[2 * n] = payload[4], format('%.17g', payload[2])
+        given[2 * n - 1], given[2 * n] = payload[4], string.format('%.17g', payload[2])
         first = payload[3] < list[first][3] and n or first
     end
     take_unit(batch, lane.id, record, given, first - 1)
@@ -97,18 +97,18 @@ local function take(lanes, most)
             take_lane(batch, lane, most)
         end
     end
-    changed = true
+    q.changed = true
     if #batch == 1 then
         return false
     end
-    claimed, token = claimed + 1, token + TOKEN_STEP
-    batches[claimed] = batch
+    q.claimed, q.token = q.claimed + 1, q.token + TOKEN_STEP
+    batches[q.claimed] = batch
     return true
 end
 
 local function due_lanes(number)
     local list, gone = {}, false
-    for _, stands in ipairs(call('ZRANGEBYSCORE', due_key(100), '-inf', now_text, 'LIMIT', 0, number)) do
+    for _, stands in ipairs(call('ZRANGEBYSCORE', due_key(100), '-inf', q.now_text, 'LIMIT', 0, number)) do
         local id = id_of(stands)
         local record = call('HGET', JOB, id)
         local lane = open_lane(id, record) or record and {id = id, unread = record}
@@ -117,7 +117,7 @@ local function due_lanes(number)
             list[#list + 1] = lane
         else
             call('ZREM', due_key(100), stands)
-            gone, changed = true, true
+            gone, q.changed = true, true
         end
     end
     return list, gone

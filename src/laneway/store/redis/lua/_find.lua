@@ -23,7 +23,7 @@ end
 -- The state as users see it.
 local function state_of(job, place)
     if place == 'waiting' then
-        if job.due <= now then
+        if job.due <= q.now then
             return 'ready'
         end
         return call('ZSCORE', RETRY, job.id) and 'retrying' or 'scheduled'

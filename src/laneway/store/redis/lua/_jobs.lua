@@ -4,15 +4,15 @@
 -- or HALTED if it keeps its lane). Its record stays where it is; only what must be known later is written into it.
 
 local function count(name, by)
-    counts[name] = (counts[name] or 0) + (by or 1)
-    changed = true
+    q.counts[name] = (q.counts[name] or 0) + (by or 1)
+    q.changed = true
 end
 
 -- The next sequence number.
 local function next_seq()
-    seq = math.max(seq + 1, now)
-    changed = true
-    return seq
+    q.seq = math.max((q.seq or tonumber(q.books[B_SEQ]) or 0) + 1, q.now)
+    q.changed = true
+    return q.seq
 end
 
 -- -- records -----------------------------------------------------------------------------------------------------
@@ -67,19 +67,21 @@ end
 local function wait(job)
     local stands = entry(job)
     call('ZADD', due_key(job.rank), job.due, stands)
-    if job.rank ~= 100 and not ranks:find(string.char(job.rank), 1, true) then
-        ranks = ranks .. string.char(job.rank)
-        call('HSET', META, 'ranks', ranks)
+    if job.rank ~= 100 and not q.ranks:find(string.char(job.rank), 1, true) then
+        q.ranks = q.ranks .. string.char(job.rank)
+        call('HSET', META, 'ranks', q.ranks)
     end
-    if job.due > now and not (later[job.rank] and later[job.rank][1] <= job.due) then
-        later[job.rank] = {job.due, stands}
+    if job.due > q.now then
+        q.later = q.later or {}
+        local known = q.later[job.rank]
+        q.later[job.rank] = known and known[1] <= job.due and known or {job.due, stands}
     end
-    changed = true
+    q.changed = true
 end
 
 -- A record that cannot be read waits to be claimed: who claims it lets it die, and tells of it.
 local function wait_unread(id)
-    call('ZADD', due_key(100), now, line_entry(next_seq(), id))
+    call('ZADD', due_key(100), q.now, line_entry(next_seq(), id))
 end
 
 -- The next of a lane waits, as its holder; says whether it can. See hand_on.
@@ -125,7 +127,7 @@ end
 
 local function add_error(job, text)
     local list = read_errors(call('HGET', ERRORS, job.id) or '')
-    list[#list + 1] = '{"at":' .. now_text .. ',' .. text:sub(2)
+    list[#list + 1] = '{"at":' .. q.now_text .. ',' .. text:sub(2)
     local kept = {}
     for n = math.max(#list - 9, 1), #list do
         kept[#kept + 1] = struct.pack('>I4c0', #list[n], list[n])
@@ -136,15 +138,34 @@ end
 -- The beginning of a run's JSON for a job that never ran, or whose run nobody can tell of.
 local function run_of(job)
     local lane = job.lane and cjson.encode(job.lane) or 'null'
-    local queue = cjson.encode(base:match('{(.*):%d+}'))
+    local queue = cjson.encode(KEYS[1]:match('{(.*):%d+}'))
     return '[' .. table.concat({
-        cjson.encode(job.id), cjson.encode(job.task), queue, lane, format('%d', job.enqueued), '0', now_text, '',
+        cjson.encode(job.id), cjson.encode(job.task), queue, lane, string.format('%d', job.enqueued), '0', q.now_text, '',
     }, ',')
 end
 
 local function keep_run(text)
-    run_count = run_count + 1
-    runs[#runs + 1] = text
+    q.run_count = q.run_count + 1
+    q.runs = q.runs and q.runs .. ',' .. text or text
+end
+
+-- Forget the oldest runs, of so many that are kept; returns how many are left.
+local function forget_runs(kept)
+    local gone
+    repeat
+        gone = 0
+        for _, oldest in ipairs(call('LRANGE', RECENT, 0, 99)) do
+            local size = #oldest >= 12 and struct.unpack('>I4', oldest, 9) or 0
+            if kept - size < KEEP_RUNS then
+                break
+            end
+            kept, gone = kept - size, gone + 1
+        end
+        if gone > 0 then
+            call('LTRIM', RECENT, gone, -1)
+        end
+    until gone < 100
+    return kept
 end
 
 local function remember(run, outcome)
@@ -175,13 +196,13 @@ local function die(job, error, counted, halts)
     call('HDEL', LOST, job.id)
     call('HDEL', MARKS, job.id)
     job.attempt = job.attempt + (counted and 1 or 0)
-    job.due = now
+    job.due = q.now
     job.flags = bor(band(job.flags, bnot(F_LOST + F_HALTS)), F_NO_END + (halts and F_HALTS or 0))
     if halts then
         job.flags = bor(job.flags, F_RAN)
     end
     write(job)
-    call('ZADD', halts and HALTED or DEAD, now, job.id)
+    call('ZADD', halts and HALTED or DEAD, q.now, job.id)
     count('dead')
     if held and not halts then
         let_out(job.lane)

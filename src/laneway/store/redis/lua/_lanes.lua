@@ -35,7 +35,7 @@ end
 
 local function new_lane(id, lane, task, due)
     return with_texts({
-        id = id, lane = lane, task = task, flags = F_LANE, rank = 100, rules = 0, attempt = 0, seq = next_seq(), enqueued = now,
+        id = id, lane = lane, task = task, flags = F_LANE, rank = 100, rules = 0, attempt = 0, seq = next_seq(), enqueued = q.now,
         place = due, due = due, next_due = 0, next_since = 0,
     })
 end
@@ -127,14 +127,14 @@ local function bury(lane, list, error, attempt)
             count('merged')
         end
         local dead = known or with_texts({
-            id = id, lane = lane.lane, task = lane.task, rank = 100, rules = 0, seq = next_seq(), enqueued = lane.enqueued, place = now,
+            id = id, lane = lane.lane, task = lane.task, rank = 100, rules = 0, seq = next_seq(), enqueued = lane.enqueued, place = q.now,
         })
         if known and #known.record - known.body_at >= 7 then
             score = math.max(score, (struct.unpack('>d', known.record, known.body_at)))
         end
-        dead.flags, dead.attempt, dead.due = F_LANE + F_NO_END + F_PAYLOAD, attempt, now
+        dead.flags, dead.attempt, dead.due = F_LANE + F_NO_END + F_PAYLOAD, attempt, q.now
         set_body(dead, struct.pack('>d', score) .. struct.pack('>I2c0', #lane.id, lane.id) .. payload[4])
-        call('ZADD', DEAD, now, id)
+        call('ZADD', DEAD, q.now, id)
         if stored then
             call('HSET', ERRORS, id, stored)
         else
@@ -214,7 +214,7 @@ local function lane_dies(lane, error, named)
     call('HDEL', LOST, lane.id)
     call('HDEL', ERRORS, lane.id)
     lane.flags, lane.attempt = bor(band(lane.flags, bnot(F_LOST)), F_RAN), 0
-    lane_waits_again(lane, now)
+    lane_waits_again(lane, q.now)
 end
 
 local function cancel_run(lane, run)

@@ -8,7 +8,7 @@ local function settle_unread(record, item)
         return
     end
     local job = {id = id, flags = F_NO_END, rank = 100, rules = 0, attempt = 0, seq = next_seq()}
-    job.enqueued, job.place, job.due = now, now, now
+    job.enqueued, job.place, job.due = q.now, q.now, q.now
     job.task, job.record, job.texts_at, job.body_at = '', '\0\0' .. record, 1, 3
     die(job, error, true, false)
     count('failed')
@@ -42,12 +42,12 @@ local function settle(unit, item, ways)
         if outcome == 'retrying' then
             unit.attempt = unit.attempt + 1
             add_error(unit, error)
-            call('ZADD', RETRY, now + after, unit.id)
+            call('ZADD', RETRY, q.now + after, unit.id)
             count('failed')
             count('retried')
             remember(run, outcome)
         end
-        ways.again(unit, now + after)
+        ways.again(unit, q.now + after)
     end
 end
 
@@ -56,10 +56,10 @@ local function settle_each(items, open_unit, ways)
     local refused
     for n, item in ipairs(items) do
         local id = item[1]
-        local record = call('HGET', running, id) == item[2] and call('HGET', JOB, id)
+        local record = call('HGET', q.running, id) == item[2] and call('HGET', JOB, id)
         if record then
-            call('HDEL', running, id)
-            changed, settled = true, true
+            call('HDEL', q.running, id)
+            q.changed, q.settled = true, true
             local unit = open_unit(id, record)
             if unit then
                 settle(unit, item, ways)
@@ -100,22 +100,27 @@ local function each_run(joined)
     return list
 end
 
--- Some successes are not the worker's any more, or stand twice. `tokens`: what it held, if that is known.
--- Returns the ids and lanes of the others, their runs, and the numbers of those that are refused; by id too.
-local function sift(number, tokens)
-    local texts, ids, lanes, kept, refused, seen = each_run(ARGV[9]), {}, {}, {}, {}, {}
+-- Some of so many successes are not the worker's any more, or stand twice. `tokens`: what it held, if that is known.
+-- Settles the others; returns the numbers of those that are refused (nil: none), and which are kept, by id.
+local function settle_some(number, tokens)
+    local texts, ids, lanes, refused, seen = each_run(ARGV[9]), {}, {}, nil, {}
     for n = 1, number do
         local id = ARGV[9 + n]
-        local held = tokens and tokens[n] or not tokens and call('HGET', running, id)
+        local held = tokens and tokens[n] or not tokens and call('HGET', q.running, id)
         if held == ARGV[9 + number + n] and not seen[id] then
             local at = #ids + 1
-            seen[id], ids[at], lanes[at], kept[at] = true, id, ARGV[9 + 2 * number + n] or '', texts[n]
+            seen[id], ids[at], lanes[at] = true, id, ARGV[9 + 2 * number + n] or ''
+            keep_run(texts[n])
         else
+            refused = refused or {}
             refused[#refused + 1] = n - 1
         end
     end
-    many('HDEL', running, ids, 1, #ids)
-    return ids, lanes, table.concat(kept, ',\n'), refused, seen
+    many('HDEL', q.running, ids, 1, #ids)
+    if ids[1] then
+        leave(ids, 1, #ids, lanes, 1)
+    end
+    return refused, seen
 end
 
 -- Keep results; `kept`: of which successes, if not of all.
@@ -123,7 +128,7 @@ local function keep_results(packed, kept)
     local results = cmsgpack.unpack(packed)
     for n = 1, #results, 4 do
         if not kept or kept[results[n]] then
-            call('SET', RESULT .. results[n], struct.pack('>I8', now + results[n + 2]) .. results[n + 3], 'PX', results[n + 1])
+            call('SET', RESULT .. results[n], struct.pack('>I8', q.now + results[n + 2]) .. results[n + 3], 'PX', results[n + 1])
         end
     end
 end

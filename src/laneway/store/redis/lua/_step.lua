@@ -1,58 +1,46 @@
--- _step.lua: a step that changes a queue: what it adds to the books, the one way out, and how it ends. Stands behind _queue.lua and
--- _commands.lua.
---
--- A server makes the functions of a script anew in each call, and each costs as much as a small command: so these are few.
-
-local byte, sub, format = string.byte, string.sub, string.format
-local changed = false  -- the books are to be written
-local counts = {}  -- what is counted: name → how many more
-local runs, run_count = {}, 0  -- finished runs, JSON: texts with one or several, and how many these are
-local later = {}  -- who waits since this step and is due later: rank → {due, entry}
-local seq, blocked = books.seq, books.blocked
-local may_hand, handed = false, nil  -- see hand_on
+-- _step.lua: a step that changes a queue: the one way out, and how it ends. Stands behind _queue.lua, _commands.lua and _bell.lua.
 
 -- The lane of a fresh job to which no rule applies but that it has a lane, and its rank; nil: it is another, or cannot be read.
 local function lane_alone(record)
-    local flags, rank, rules, a, b = byte(record, 1, 3)
+    local flags, rank, rules, a, b = record:byte(1, 3)
     if flags ~= PLAIN_IN_LANE or rules ~= 0 or rank > 200 then
         return nil
     end
-    a, b = byte(record, 19, 20)
+    a, b = record:byte(19, 20)
     local task_at = b and 21 + 256 * a + b or #record
-    a, b = byte(record, task_at, task_at + 1)
+    a, b = record:byte(task_at, task_at + 1)
     if b and #record > task_at + 256 * a + b then
-        return sub(record, 21, task_at - 1), rank
+        return record:sub(21, task_at - 1), rank
     end
 end
 
 -- The holders of these lanes have left, `lanes` from `first` to `last`: '' (there is none), or a colon and the lane. The next by
--- place holds its lane at once and waits. Most are fresh, and nothing but their lane matters: those are written together; and if
--- there is but one of them, an exchange may claim it without an index: it is `handed`.
+-- place holds its lane at once and waits. Most are fresh, and nothing but their lane matters: those are written together. If there is
+-- but one of them, an exchange that claims may take it without an index: it is `q.handed`, if that is nil before.
 local function hand_on(lanes, first, last)
-    local holders, free, waits, size, id, record = {}, {}, {}, 0, nil, nil
-    local came
+    local holders, free, waits, came = {}, {}, {}, nil
     for n = first, last do
         if lanes[n] ~= '' then
-            local lane = sub(lanes[n], 2)
+            local lane, id = lanes[n]:sub(2), nil
             repeat
                 local found, alone, rank = call('ZPOPMIN', PARKED .. lane), nil, nil
-                id = found[1] and sub(found[1], 9)
-                if id then
-                    blocked = blocked - 1
-                    record = call('HGET', JOB, id)
+                local entry = found[1]
+                if entry then
+                    id = entry:sub(9)
+                    q.blocked = q.blocked - 1
+                    local record = call('HGET', JOB, id)
                     if record then
                         alone, rank = lane_alone(record)
                     end
                     if alone == lane and rank == 100 then
-                        size = size + 2
-                        waits[size - 1], waits[size] = found[2], found[1]
-                        came = size == 2 and {id = id, record = record}
-                    elseif not jobs().come_forward(id, record) then
+                        waits[#waits + 1] = found[2]
+                        waits[#waits + 1] = entry
+                        came = {id = id, record = record}
+                    elseif not need('jobs').come_forward(id, record) then
                         id = nil
-                        found = nil
                     end
                 end
-            until found
+            until id or not entry
             if id then
                 holders[#holders + 1] = lane
                 holders[#holders + 1] = id
@@ -61,23 +49,19 @@ local function hand_on(lanes, first, last)
             end
         end
     end
-    if holders[1] then
-        many('HSET', LANES, holders, 1, #holders)
-    end
-    if free[1] then
-        many('HDEL', LANES, free, 1, #free)
-    end
-    if came and may_hand and not handed then
-        came.due, came.entry, handed = waits[1], waits[2], came
-    elseif size > 0 then
-        many('ZADD', DUE .. '0', waits, 1, size)
+    many('HSET', LANES, holders, 1, #holders)
+    many('HDEL', LANES, free, 1, #free)
+    if #waits == 2 and q.handed == nil then
+        came.due, came.entry, q.handed = waits[1], waits[2], came
+    else
+        many('ZADD', DUE .. '0', waits, 1, #waits)
     end
 end
 
 -- The one way out: jobs that are in no index leave the store, with what was kept beside their records, and their lanes go on.
 -- `ids` from `first` to `last`; as many `lanes` from `lane_at`, as in hand_on, or none.
 local function leave(ids, first, last, lanes, lane_at)
-    changed = true
+    q.changed = true
     many('HDEL', JOB, ids, first, last)
     if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
         many('HDEL', ERRORS, ids, first, last)
@@ -90,58 +74,43 @@ local function leave(ids, first, last, lanes, lane_at)
     end
 end
 
--- Forget the oldest runs beyond those that are kept, of so many that there are; returns how many are left. Some more are kept than
--- must be, so that few calls have to forget any.
-local function forget_runs(kept)
-    while kept > KEEP_RUNS + 500 do
-        local gone = 0
-        for _, oldest in ipairs(call('LRANGE', RECENT, 0, 99)) do
-            local size = #oldest >= 12 and struct.unpack('>I4', oldest, 9) or 0
-            if kept - size < KEEP_RUNS then
-                break
-            end
-            kept, gone = kept - size, gone + 1
-        end
-        if gone == 0 then
-            break
-        end
-        call('LTRIM', RECENT, gone, -1)
-    end
-    return kept
-end
-
 -- Write the books, and ring if somebody who waits must look again. `left`: how many are ready; `counter`: of the last token, if any
 -- were given.
 local function finish(left, counter)
-    if not changed then
+    if not q.changed then
         return
     end
-    local written = {'now', now_text}
-    for name, by in pairs(counts) do
+    local books, written, at = q.books, {'now', q.now_text}, 2
+    for name, by in pairs(q.counts) do
         if name == 'processed' then
-            written[3], written[4] = name, books.processed + by
+            written[3], written[4], at = name, (tonumber(books[B_PROCESSED]) or 0) + by, 4
         elseif by ~= 0 then
             call('HINCRBY', META, name, by)
         end
     end
-    local at = #written
-    if run_count > 0 then
-        call('RPUSH', RECENT, struct.pack('>I8I4', now, run_count) .. table.concat(runs, ','))
-        written[at + 1], written[at + 2], at = 'runs', forget_runs(books.runs + run_count), at + 2
+    if q.runs then
+        local kept = (tonumber(books[B_RUNS]) or 0) + q.run_count
+        call('RPUSH', RECENT, struct.pack('>I8I4', q.now, q.run_count) .. q.runs)
+        if kept > KEEP_RUNS + 500 then  -- some more than must be, so that few calls have to forget any
+            kept = need('jobs').forget_runs(kept)
+        end
+        written[at + 1], written[at + 2], at = 'runs', kept, at + 2
     end
     if counter then
-        written[at + 1], written[at + 2], at = 'token', format('%d', counter), at + 2
+        written[at + 1], written[at + 2], at = 'token', string.format('%d', counter), at + 2
     end
-    if blocked ~= books.blocked then
-        written[at + 1], written[at + 2], at = 'blocked', blocked, at + 2
+    if q.blocked ~= (tonumber(books[B_BLOCKED]) or 0) then
+        written[at + 1], written[at + 2], at = 'blocked', q.blocked, at + 2
     end
-    if seq ~= books.seq then
-        written[at + 1], written[at + 2] = 'seq', format('%d', seq)
+    if q.seq then
+        written[at + 1], written[at + 2] = 'seq', string.format('%d', q.seq)
     end
     call('HSET', META, unpack(written))
-    local rings = left > 0 and not books.paused
-    for rank, head in pairs(later) do
-        rings = rings or call('ZRANGE', DUE .. (rank - 100), 0, 0)[1] == head[2]
+    local rings = left > 0 and not q.paused
+    if q.later then
+        for rank, head in pairs(q.later) do
+            rings = rings or call('ZRANGE', DUE .. (rank - 100), 0, 0)[1] == head[2]
+        end
     end
     if rings then
         ring()

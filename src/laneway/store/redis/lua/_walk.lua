@@ -35,18 +35,18 @@ local function park(portion, lane, place, entry)
     end
     line[#line + 1] = place
     line[#line + 1] = entry
-    passed, blocked = passed + 1, blocked + 1
+    q.passed, q.blocked = q.passed + 1, q.blocked + 1
 end
 
 -- Says whether the job at a place of the portion is to be claimed; if not, it is parked behind its lane's holder, or too old.
 local function meet(portion, n, id, record)
     local lane = portion.lanes[n]
     if not lane then
-        return jobs().meet_other(portion, id, record)
+        return need('jobs').meet_other(portion, id, record)
     end
     local holder = portion.holders[lane]
     if holder and holder ~= id then
-        park(portion, lane, format('%d', (struct.unpack('>I8', record, 11))), '\255' .. sub(record, 4, 10) .. id)
+        park(portion, lane, string.format('%d', (struct.unpack('>I8', record, 11))), '\255' .. record:sub(4, 10) .. id)
         return false
     elseif not holder then
         take_lane(portion, lane, id)
@@ -62,6 +62,6 @@ local function write_portion(portion)
     end
     many('ZREM', RETRY, portion.retried, 1, #portion.retried)
     if portion.expired then
-        jobs().expire_holder(portion.expired)
+        need('jobs').expire_holder(portion.expired)
     end
 end

@@ -1,5 +1,5 @@
 -- act.lua: do something to jobs of a queue by hand.
--- uses   clock queue commands standing step
+-- uses   clock queue commands bell standing step
 -- makes  jobs: record jobs find lanes
 -- opens  jobs
 -- KEYS  1 the queue's base
@@ -44,7 +44,7 @@ local function take_out(job, place)
         call('ZREM', due_key(job.rank), entry(job))
     elseif place == 'parked' then
         call('ZREM', PARKED .. job.lane, line_entry(job.seq, job.id))
-        blocked, changed = blocked - 1, true
+        q.blocked, q.changed = q.blocked - 1, true
     elseif place == 'dead' then
         call('ZREM', DEAD, job.id)
         call('ZREM', HALTED, job.id)
@@ -56,7 +56,7 @@ end
 
 local function mark(job, worker)
     call('HSET', MARKS, job.id, action .. ' ' .. worker)
-    changed = true
+    q.changed = true
     return 1
 end
 
@@ -65,7 +65,7 @@ local function move_due(job, place, due, failed)
         -- It keeps its place in the line; when it is let out, it is due then.
         job.due = due
         write(job)
-        changed = true
+        q.changed = true
         return
     end
     take_out(job, place)
@@ -84,16 +84,16 @@ local function retry(job, place)
         job.attempt = 0
         -- One that halts its lane goes on where it was: it has started, and keeps its place.
         job.flags = band(job.flags, bnot(F_HALTS + (halted and 0 or F_RAN)))
-        job.due = now
+        job.due = q.now
         if not halted then
-            job.place, job.seq = now, next_seq()
+            job.place, job.seq = q.now, next_seq()
         end
         write(job)
         wait(job)
         return 1
     end
-    if place == 'waiting' and job.due > now and (holds(job) or call('ZSCORE', RETRY, job.id)) then
-        move_due(job, place, now, false)
+    if place == 'waiting' and job.due > q.now and (holds(job) or call('ZSCORE', RETRY, job.id)) then
+        move_due(job, place, q.now, false)
         return 1
     end
     return 0
@@ -103,7 +103,7 @@ local function reschedule(job, place)
     if place ~= 'waiting' and place ~= 'parked' then
         return 0
     end
-    local due = math.max(at, now + delay)
+    local due = math.max(at, q.now + delay)
     if band(job.flags, F_RAN) ~= 0 then
         move_due(job, place, due, call('ZSCORE', RETRY, job.id))
         return 1
@@ -155,22 +155,22 @@ local function replay(dead)
     leave({dead.id}, 1, 1)
     local lane = open_lane(id, call('HGET', JOB, id))
     if not lane then
-        lane = new_lane(id, dead.lane, dead.task, now)
+        lane = new_lane(id, dead.lane, dead.task, q.now)
         write_lane(lane)
         wait(lane)
     elseif waits(lane) then
         take_out(lane, 'waiting')
-        lane.attempt, lane.due = 0, now
+        lane.attempt, lane.due = 0, q.now
         write_lane(lane)
         wait(lane)
     else
-        lane.next_since = lane.next_due > 0 and lane.next_since or now
-        lane.next_due = now
+        lane.next_since = lane.next_due > 0 and lane.next_since or q.now
+        lane.next_due = q.now
         write_lane(lane)
     end
     local hash = dead.id:sub(3):gsub('%x%x', function(two) return string.char(tonumber(two, 16)) end)
     add_payload(WAITS .. lane.lane, BODIES .. lane.lane, hash, score, dead.seq, dead.record:sub(body_at))
-    changed = true
+    q.changed = true
     return 1
 end
 
@@ -211,16 +211,16 @@ local function act_on_lane(job, place, worker)
     if not lane then
         return 0
     elseif action == 'retry' then
-        if place ~= 'waiting' or lane.due <= now then
+        if place ~= 'waiting' or lane.due <= q.now then
             return 0
         end
-        move_due(lane, place, now, false)
+        move_due(lane, place, q.now, false)
         return 1
     elseif action == 'reschedule' then
         if place ~= 'waiting' then
             return 0
         end
-        move_due(lane, place, math.max(at, now + delay), call('ZSCORE', RETRY, lane.id))
+        move_due(lane, place, math.max(at, q.now + delay), call('ZSCORE', RETRY, lane.id))
         return 1
     end
     return ask(lane, place, worker)
@@ -238,7 +238,7 @@ for n = 6, #ARGV do
         local place, worker = where(job)
         if not fits(job, place) then
             answer = 0
-        elseif books.collects then
+        elseif books[B_KIND] == 'lanes' then
             answer = act_on_lane(job, place, worker)
         elseif place == 'running' and (action == 'cancel' or action == 'delete' or action == 'kill') then
             answer = mark(job, worker)

@@ -5,7 +5,7 @@
 -- returns scheduled, ready, retrying, blocked, running, dead, since when it is paused or '', by whom, its kind or '',
 -- microseconds that the first one waits that is due
 
-local all = '\100' .. ranks
+local all = '\100' .. q.ranks
 local ready, waiting, running, first = 0, 0, 0, now
 for n = 1, #all do
     local due = DUE .. (all:byte(n) - 100)
@@ -19,6 +19,6 @@ end
 local retrying = call('ZCARD', RETRY) - call('ZCOUNT', RETRY, '-inf', now)
 local dead = call('ZCARD', DEAD) + call('ZCARD', HALTED)
 return {
-    waiting - ready - retrying, ready, retrying, books.blocked, running, dead,
-    books.paused or '', books.by or '', books.collects and 'lanes' or '', now - first,
+    waiting - ready - retrying, ready, retrying, q.blocked, running, dead,
+    books[B_PAUSED] or '', books[B_BY] or '', books[B_KIND] or '', now - first,
 }

@@ -1,5 +1,5 @@
 -- give_back.lua: return a worker's claims of one queue: by itself, or because it died.
--- uses   clock queue commands standing step
+-- uses   clock queue commands bell standing step
 -- makes  jobs: record jobs lanes
 -- opens  jobs
 -- KEYS  1 the queue's base
@@ -32,11 +32,11 @@ for n, claim in ipairs(back) do
     local id, token = claim[1], claim[2]
     ids[n] = id
     call('HDEL', running, id)
-    changed = true
+    q.changed = true
     local record = call('HGET', JOB, id)
     local job = open(id, record)
     local mark = job and mark_of(id)
-    local lane = books.collects and job and open_lane(id, record)
+    local lane = books[B_KIND] == 'lanes' and job and open_lane(id, record)
     if not job then
         if record then
             wait_unread(id)

@@ -5,4 +5,4 @@
 -- returns how many are ready, whether the queue is paused, microseconds until the next is due (-1: none, or some are ready)
 
 local ready, due_in = standing()
-return {ready, books.paused and 1 or 0, due_in}
+return {ready, books[B_PAUSED] and 1 or 0, due_in}

@@ -1,5 +1,5 @@
 -- look.lua: how some jobs of a queue stand. Writes nothing.
--- uses   clock queue commands standing step
+-- uses   clock queue commands bell standing step
 -- makes  jobs: record jobs find
 -- opens  jobs
 -- KEYS  1 the queue's base
@@ -15,7 +15,7 @@ for n = 2, #ARGV do
     if job then
         local place, worker, token = where(job)
         local payloads = -1
-        if books.collects and job.lane then
+        if books[B_KIND] == 'lanes' and job.lane then
             payloads = place == 'dead' and -2 or call('ZCARD', WAITS .. job.lane) + call('ZCARD', RUNS .. job.lane)
         end
         local keyed = job.key and call('HGET', UNIQUE, job.key) == id

@@ -1,5 +1,5 @@
 -- push.lua: take jobs of one queue, in order. It never looks at their lanes.
--- uses   clock queue commands record arrived
+-- uses   clock queue commands bell record arrived
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 how many sequence numbers the whole push takes
 --       4 which of them these jobs have, a msgpack list, or '' if one after the other   5 schedule or ''   6 its slot
@@ -7,29 +7,29 @@
 -- returns 0 if all are new, else a list: 1 for a new job, else the id of the one that is there in its stead;
 --         -1 if the queue has no number, -2 if the slot has fired, -3 if it is a collector's queue
 
-if books.collects then
+if books[B_KIND] == 'lanes' then
     if call('HLEN', JOB) > 0 then
         return -3
     end
     call('HDEL', META, 'kind')
 end
-if not books.number and ARGV[2] == '' then
+if not books[B_NUMBER] and ARGV[2] == '' then
     return -1
 end
-local first = math.max(books.seq + 1, now)  -- sequence number
+local first = math.max((tonumber(books[B_SEQ]) or 0) + 1, now)  -- sequence number
 
 -- Most pushes bring one job with nothing special about it: half as many steps will do.
 local flags, rank = (ARGV[9] or ''):byte(1, 2)
-if #ARGV == 9 and ARGV[8] == '' and ARGV[5] == '' and books.number and flags + F_FRESH == PLAIN and rank == 100 then
+if #ARGV == 9 and ARGV[8] == '' and ARGV[5] == '' and books[B_NUMBER] and flags + F_FRESH == PLAIN and rank == 100 then
     if call('HSETNX', JOB, ARGV[7], new_record(ARGV[9], first, now)) == 0 then
         return {ARGV[7]}
     end
     local entry = line_entry(first, ARGV[7])
-    call('ZADD', DUE .. '0', now_text, entry)
+    call('ZADD', DUE .. '0', q.now_text, entry)
     if call('ZRANGE', DUE .. '0', 0, 0)[1] == entry then
         ring()
     end
-    call('HSET', META, 'now', now_text, 'seq', first, 'enqueued', books.enqueued + 1)
+    call('HSET', META, 'now', q.now_text, 'seq', first, 'enqueued', (tonumber(books[B_ENQUEUED]) or 0) + 1)
     arrive((read_texts(0, ARGV[9], 3)), 1)
     return 0
 end
@@ -103,9 +103,9 @@ if taken > 0 then
         many('ZADD', DUE .. (rank - 100), due, 1, #due)
         -- Who waits knows when the first is due: it must hear of one that comes before.
         rung = rung or call('ZRANGE', DUE .. (rank - 100), 0, 0)[1] == heads[rank][2]
-        if rank ~= 100 and not ranks:find(string.char(rank), 1, true) then
-            ranks = ranks .. string.char(rank)
-            call('HSET', META, 'ranks', ranks)
+        if rank ~= 100 and not q.ranks:find(string.char(rank), 1, true) then
+            q.ranks = q.ranks .. string.char(rank)
+            call('HSET', META, 'ranks', q.ranks)
         end
     end
     call('HINCRBY', META, 'enqueued', taken)
@@ -114,7 +114,7 @@ if taken > 0 then
     end
 end
 call('HSET', META, 'now', now, 'seq', first + ARGV[3] - 1)
-if not books.number then
+if not books[B_NUMBER] then
     call('HSET', META, 'number', ARGV[2])
 end
 if rung then

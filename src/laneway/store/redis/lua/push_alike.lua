@@ -1,11 +1,11 @@
 -- push_alike.lua: take new jobs that begin alike into a queue that has had some, in order. Whatever is unusual is left to push.lua.
--- uses   clock queue commands record arrived
+-- uses   clock queue commands bell record arrived
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 when: '' at once, else delay@at   3 what their records begin with: flags, rank, and what comes after
 --       the numbers; then all ids, then for each what its record goes on with
 -- returns 0 if they were taken, -4 if nothing was done: the queue is new or a collector's, or one of them is there, or comes twice
 
-if not books.number or books.collects then
+if not books[B_NUMBER] or books[B_KIND] == 'lanes' then
     return -4
 end
 
@@ -28,7 +28,7 @@ local flags, rank = ARGV[3]:byte(1, 2)
 -- They differ in their sequence numbers, of 7 bytes behind the first three, and in how they go on.
 local alike = new_record(ARGV[3], 0, place)
 local before, after = alike:sub(1, 3), alike:sub(11)
-local seq = math.max(books.seq + 1, now)
+local seq = math.max((tonumber(books[B_SEQ]) or 0) + 1, now)
 local due = string.format('%d', place)  -- a number would be written out again for each
 local jobs, waits, pack = {}, {}, struct.pack
 for n = 1, number do
@@ -52,10 +52,10 @@ if new < number then
 end
 local due_key = DUE .. (rank - 100)
 many('ZADD', due_key, waits, 1, #waits)
-if rank ~= 100 and not ranks:find(string.char(rank), 1, true) then
-    call('HSET', META, 'ranks', ranks .. string.char(rank))
+if rank ~= 100 and not q.ranks:find(string.char(rank), 1, true) then
+    call('HSET', META, 'ranks', q.ranks .. string.char(rank))
 end
-call('HSET', META, 'now', now, 'seq', seq + number - 1, 'enqueued', books.enqueued + number)
+call('HSET', META, 'now', now, 'seq', seq + number - 1, 'enqueued', (tonumber(books[B_ENQUEUED]) or 0) + number)
 if #ARGV[3] > 2 then
     arrive((read_texts(flags, ARGV[3], 3)), number)
 else

@@ -1,5 +1,5 @@
 -- reindex.lua: let jobs wait that stand in no index, and lanes go on whose holder is gone.
--- uses   clock queue commands standing step
+-- uses   clock queue commands bell standing step
 -- makes  jobs: record jobs find
 -- opens  jobs
 -- KEYS  1 the queue's base
@@ -14,10 +14,10 @@ local function put_back(id)
     if not job or where(job) ~= 'nowhere' then
         return
     end
-    found, changed = found + 1, true
+    found, q.changed = found + 1, true
     if band(job.flags, F_NO_END) ~= 0 then
         -- It was dead, and stays so until it is replayed.
-        call('ZADD', band(job.flags, F_HALTS) ~= 0 and not books.collects and HALTED or DEAD, job.due, id)
+        call('ZADD', band(job.flags, F_HALTS) ~= 0 and books[B_KIND] ~= 'lanes' and HALTED or DEAD, job.due, id)
     else
         wait(job)
     end

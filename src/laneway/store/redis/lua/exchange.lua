@@ -62,6 +62,7 @@ end
 -- -- what is claimed ---------------------------------------------------------------------------------------------
 
 local handed, none_ready, next_due = q.handed, false, nil
+q.handed = false
 if handed then
     -- It is claimed at once if nothing else is ready; else it waits like all others.
     local head = call('ZRANGE', DUE .. '0', 0, 0, 'WITHSCORES')

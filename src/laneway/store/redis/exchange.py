@@ -30,7 +30,7 @@ from laneway.store.redis.mend import mend
 from laneway.store.redis.outcomes import Grouped, QueueOutcomes, group_by_queue
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
-from laneway.store.redis.tokens import STEP, tokens_from
+from laneway.store.redis.tokens import tokens_from
 from laneway.store.redis.wire import Asked, Command, Wire
 
 __all__ = ["Exchanges"]
@@ -53,8 +53,7 @@ class _Memory:
     def __init__(self, clock: Callable[[], str]) -> None:
         self.stood: dict[str, tuple[int, int, int]] = {}  #: ready, paused, microseconds until the next is due (-1: none)
         self._clock = clock
-        self._asked = 0.0  # when we last began to ask all of them
-        self._soonest = 0.0  # when the first of those is due that had nothing ready
+        self._until = 0.0  # until when all of it is good enough
 
     def _now(self) -> float:
         """Return seconds, as the store's clock goes."""
@@ -63,24 +62,23 @@ class _Memory:
 
     def is_fresh(self) -> bool:
         """Say whether all were asked so lately that a busy worker need not know better."""
-        now = self._now()
-        return now - self._asked < LATELY and now < self._soonest
+        return self._now() < self._until
 
     def begin(self) -> None:
         """All of them are about to be asked."""
         self.stood = {}
-        self._asked, self._soonest = self._now(), float("inf")
+        self._until = self._now() + LATELY
 
     def note(self, queue: str, ready: int, paused: int, due_in: int) -> None:
-        """Remember what a queue said."""
+        """Remember what a queue said. When one that has nothing ready is due, somebody must ask."""
         self.stood[queue] = (ready, paused, due_in)
         if due_in >= 0:
-            self._soonest = min(self._soonest, self._now() + due_in / 1_000_000)
+            self._until = min(self._until, self._now() + due_in / 1_000_000)
 
     def forget(self, queues: Collection[str] | None = None) -> None:
         """Something has changed in these queues, or in any of them."""
         if queues is None:
-            self._soonest = 0.0
+            self._until = 0.0
         else:
             for queue in queues:
                 self.stood.pop(queue, None)
@@ -112,7 +110,16 @@ class Exchanges:
 
 
 class _Call:
-    """One exchange."""
+    """One exchange. It is made for every job of a busy lane: what is not needed yet is not made."""
+
+    _asked: Asked | None = None  # what was sent, and not heard
+    _counting = False  # the registry is asked along how many queues there are
+    _remembers = False  # some queues were not asked, because we remember how they stood
+    _is_more = False  # some that were asked have more
+    _loading: Sequence[str] = ()  # queues that were only asked how they stand
+    _new: Sequence[str] = ()  # queues that were registered meanwhile
+    _spent: frozenset[str] = frozenset()  # queues that have no more for this exchange
+    _refused: Sequence[int] = ()  # by number
 
     def __init__(self, house: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[Want], limit: int) -> None:
         self._house = house
@@ -122,104 +129,109 @@ class _Call:
         self._ids = outcomes.ids
         self._wants = wants
         self._limit = self._places = limit  # how many may still be claimed
+        self._shares: dict[str, list[tuple[int, int]]] = {}  # of each queue that is asked: which want asks for how many
+        self._working: list[str] = []  # queues that were asked to settle or claim
         self._claims: dict[int, list[Claim]] = {}  # by the number of the want
-        self._refused: list[int] = []
-        self._spent: set[str] = set()  # queues that have no more for this exchange
-        self._heard: set[str] = set()  # queues that said how they stand
-        self._new: list[str] = []  # queues that were registered meanwhile
-        self._remembers = False  # some are not asked, because we remember how they stood
-        # What was sent, and not heard:
-        self._asked: Asked | None = None
-        self._shares: dict[str, list[tuple[int, int]]] = {}  # of each queue: which want asks for how many
-        self._working: list[str] = []  # queues that settle or claim
-        self._loading: list[str] = []  # queues that say how they stand, and no more
-        self._counting = False  # the registry is asked how many queues there are
 
     # -- what is sent ----------------------------------------------------------------------------------------
 
     def send(self) -> None:
         """Send the first round: all outcomes, what is likely to be claimable, and the question how the other queues stand."""
         memory, known = self._memory, self._house.queues.numbers
-        busy = bool(self._outcomes or self._limit)
-        self._remembers = busy and memory.is_fresh()
-        if not self._remembers:
+        if (self._outcomes or self._limit) and memory.is_fresh():
+            self._remembers = True
+        else:
             memory.begin()
-        self._deal()
-        others = [name for name in known if name not in memory.stood and name not in self._shares and name not in self._outcomes]
+        if self._limit:
+            self._deal()
+        stood, others = memory.stood, list[str]()
+        if len(stood) < len(known):
+            concerned = {*self._shares, *self._outcomes}
+            others = [name for name in known if name not in stood and name not in concerned]
         self._send(others, count=not self._remembers)
 
     def _send_more(self) -> bool:
         """Send another round if that may bring more: places are left, or nobody knows how some of the queues stand."""
-        others, self._new = self._new, []
         self._shares = {}
-        if self._places > 0:
+        others, self._new = self._new, ()
+        if self._places > 0 and (self._is_more or others):
             self._deal()
-            if self._remembers and not (self._shares or others) and self._places == self._limit:
-                self._remembers = False  # who goes to sleep must know
-                others = [name for name in self._house.queues.numbers if name not in self._heard]
-                self._send(others, count=True)
-                return True
-        if others or self._shares:
+        if self._shares or others:
             self._send([name for name in others if name not in self._shares], count=False)
+            return True
+        if self._remembers and 0 < self._places == self._limit:  # who goes to sleep must know
+            self._remembers = False
+            self._send([name for name in self._house.queues.numbers if name not in self._working], count=True)
             return True
         return False
 
     def _deal(self) -> None:
-        """Deal the places that are left to queues, in the order of the wants: as many as are ready, as far as we know.
-
-        What is left then goes where something is settled: those in the lanes of what has ended may follow it.
-        """
-        ready: dict[str, int] = {}
-        stood, known, spent, places = self._memory.stood, self._house.queues.numbers, self._spent, self._places
+        """Deal the places that are left to queues, in the order of the wants: as many as are ready, as far as we know."""
+        shares, stood, known, places = self._shares, self._memory.stood, self._house.queues.numbers, self._places
+        left: dict[str, int] = {}  # of each queue: how many are ready and not dealt
         for number, want in enumerate(self._wants):
             name = want.queue
-            if places <= 0:
-                return
-            if name in known and name not in spent:
-                there, paused, _ = stood.get(name, UNKNOWN)
-                if not paused:
-                    ready.setdefault(name, there)
-                    places -= self._ask_for(number, want, min(places, ready[name]), ready)
-        for name, outcomes in self._outcomes.items():
-            ready[name] = outcomes.may_follow()
-        for number, want in enumerate(self._wants) if self._outcomes else ():
-            if want.queue in self._outcomes and places > 0:
-                places -= self._ask_for(number, want, min(places, ready[want.queue]), ready)
+            ready = left.get(name)
+            if ready is None:
+                ready, paused, _ = stood.get(name, UNKNOWN)
+                if paused or name in self._spent or name not in known:
+                    ready = 0
+            if ready > 0:
+                asked = min(want.most - len(self._claims.get(number, ())), places, ready)
+                if asked > 0:
+                    shares.setdefault(name, []).append((number, asked))
+                    left[name] = ready - asked
+                    places -= asked
+                    if not places:
+                        return
+        if self._outcomes:
+            self._deal_to_followers(places)
 
-    def _ask_for(self, number: int, want: Want, most: int, ready: dict[str, int]) -> int:
-        """Let a want ask for so many at most; return how many that are."""
-        shares = self._shares.get(want.queue, ())
-        asked = min(most, want.most - len(self._claims.get(number, ())) - sum(share for one, share in shares if one == number))
-        if asked <= 0:
-            return 0
-        ready[want.queue] -= asked
-        self._shares.setdefault(want.queue, []).append((number, asked))
-        return asked
+    def _deal_to_followers(self, places: int) -> None:
+        """Deal places where something is settled: those behind it in its lane may follow, and it may be ready again itself."""
+        left: dict[str, int] = {}
+        for number, want in enumerate(self._wants):
+            name = want.queue
+            outcomes = self._outcomes.get(name)
+            if outcomes is not None and places > 0:
+                shares = self._shares.setdefault(name, [])
+                follow = left.get(name, outcomes.may_follow())
+                dealt = sum([most for one, most in shares if one == number]) if shares else 0
+                asked = min(want.most - dealt, places, follow)
+                if asked > 0:
+                    shares.append((number, asked))
+                    left[name] = follow - asked
+                    places -= asked
 
-    def _send(self, loading: list[str], *, count: bool) -> None:
-        house = self._house
-        self._working = list(dict.fromkeys((*self._outcomes, *self._shares)))
-        self._loading, self._counting = loading, count
+    def _send(self, loading: Sequence[str], *, count: bool) -> None:
+        house, shares = self._house, self._shares
         now = house.clock()
-        commands: list[Command] = [self._command(name, now) for name in self._working]
-        commands += [("EVALSHA", house.load, "1", queue_base(name), now) for name in loading]
+        commands: list[Command] = []
+        self._working = working = list(self._outcomes)
+        working += [name for name in shares if name not in self._outcomes]
+        for name in working:
+            commands.append(self._command(name, shares.get(name, ()), now))  # noqa: PERF401 - for one it is faster
+        for name in loading:
+            commands.append(("EVALSHA", house.load, "1", queue_base(name), now))  # noqa: PERF401 - the same
         if count:
             commands.append(house.queues.asks)
+        self._loading, self._counting = loading, count
         self._asked = house.wire.send_all(commands) if commands else None
 
-    def _command(self, queue: str, now: str) -> Command:
-        house, outcomes, shares = self._house, self._outcomes.get(queue), self._shares.get(queue, ())
-        told = NOTHING if outcomes is None else outcomes.arguments()
-        most = sum(asked for _, asked in shares)
-        head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest))
-        return (*head, self._steps(shares), *told)
+    def _command(self, queue: str, shares: Sequence[tuple[int, int]], now: str) -> Command:
+        house, outcomes, most, steps = self._house, self._outcomes.get(queue), 0, b""
+        for number, asked in shares:
+            most += asked
+            want = self._wants[number]
+            if want.lanes != 1 or want.payloads:
+                steps = self._steps(shares)
+        head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest), steps)
+        return head + (NOTHING if outcomes is None else outcomes.arguments())
 
-    def _steps(self, shares: Collection[tuple[int, int]]) -> bytes:
-        """Return how a collector's lanes are to be claimed: runs, lanes of each, payloads of each, …; nothing: one by one."""
-        wants = [(asked, self._wants[number]) for number, asked in shares]
-        if all(want.lanes == 1 and not want.payloads for _, want in wants):
-            return b""
-        return _to_msgpack([part for asked, want in wants for part in (asked, want.lanes, want.payloads)])
+    def _steps(self, shares: Sequence[tuple[int, int]]) -> bytes:
+        """Return how a collector's lanes are to be claimed: runs, lanes of each, payloads of each, …"""
+        asked = [(most, self._wants[number]) for number, most in shares]
+        return _to_msgpack([n for most, want in asked for n in (most, want.lanes, want.payloads)])
 
     # -- what comes back -------------------------------------------------------------------------------------
 
@@ -232,14 +244,14 @@ class _Call:
 
     def _hear(self) -> None:
         answers = [] if self._asked is None else self._asked.hear(patient=True)
-        settled, self._outcomes = self._outcomes, {}
+        settled, self._outcomes, self._is_more = self._outcomes, {}, False
         number = answers.pop() if self._counting else None
         for name, answer in zip((*self._working, *self._loading), answers, strict=True):
-            self._heard.add(name)
             if isinstance(answer, StoreError):
                 self._meet_trouble(name, answer, needed=name in settled)
             else:
-                self._memory.note(name, *answer[:3])
+                self._memory.note(name, answer[0], answer[1], answer[2])
+                self._is_more = self._is_more or answer[0] > 0
                 if len(answer) > 3:
                     self._take(name, settled.get(name), answer)
         if isinstance(number, StoreError):
@@ -261,7 +273,7 @@ class _Call:
         """
         if not isinstance(error, StoreCorrupt):
             raise error
-        self._spent.add(queue)
+        self._spent |= {queue}
         self._memory.forget((queue,))
         mended = self._house.mend(queue)
         if needed:
@@ -274,35 +286,39 @@ class _Call:
 
     def _take(self, queue: str, outcomes: QueueOutcomes | None, answer: list[Any]) -> None:
         """Take what a queue has claimed and refused."""
-        _, _, _, token, ids, records, *rare = answer
+        token, ids, records = answer[3], answer[4], answer[5]
         words: dict[bytes, bytes] = {}
         runs: list[Any] = []
-        if rare:
-            dead, refused, refused_others, flat, runs = rare
+        if len(answer) > 6:
+            _, refused, refused_others, flat, runs = answer[6:]
             words = dict(zip(flat[::2], flat[1::2], strict=True))
-            if dead >= 0:
-                self._house.dead[queue] = dead
+            if answer[6] >= 0:
+                self._house.dead[queue] = answer[6]
             if outcomes is not None:
-                self._refused += [outcomes.done_at[n] for n in refused]
-                self._refused += [outcomes.others_at[n] for n in refused_others]
+                named = [outcomes.done_at[n] for n in refused] + [outcomes.others_at[n] for n in refused_others]
+                self._refused = [*self._refused, *named]
         tokens = tokens_from(token)
         claims = claims_of_lanes(queue, runs, tokens) if runs else claims_of_jobs(queue, ids, records, tokens, words)
         if claims:
-            self._house.highest = max(self._house.highest, token + len(claims) * STEP)
             self._places -= len(claims)
-        at = 0
+            self._house.highest = max(self._house.highest, claims[-1].token)
+        at = 0  # so many went to the wants that asked for them
         for number, asked in self._shares.get(queue, ()):
             self._claims.setdefault(number, []).extend(claims[at : at + asked])
             at += asked
         if len(claims) < at:
-            self._spent.add(queue)
+            self._spent |= {queue}
 
     def _answer(self) -> Exchange:
-        refused = [self._ids[n] for n in sorted(self._refused)]
-        claims = [claim for number in sorted(self._claims) for claim in self._claims[number]]
+        refused = [self._ids[n] for n in sorted(self._refused)] if self._refused else []
+        parts = [self._claims[number] for number in sorted(self._claims)]
+        claims = parts[0] if len(parts) == 1 else [claim for part in parts for claim in part]
         stood = self._memory.stood.copy()  # other threads exchange too
         loads = {name: ready for name, (ready, paused, _) in stood.items() if not paused}
-        if any(loads.get(want.queue) for want in self._wants):
-            return Exchange(refused, claims, True, None, loads)
-        waits = [stood[want.queue][2] for want in self._wants if want.queue in loads]
-        return Exchange(refused, claims, False, min([due for due in waits if due >= 0], default=None), loads)
+        waits: list[int] = []
+        for want in self._wants:
+            if loads.get(want.queue):
+                return Exchange(refused, claims, True, None, loads)
+            if want.queue in loads and (due := stood[want.queue][2]) >= 0:
+                waits.append(due)
+        return Exchange(refused, claims, False, min(waits, default=None), loads)

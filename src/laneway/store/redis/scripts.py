@@ -3,14 +3,15 @@
 A header says what a script is made of. Parts are files whose names begin with an underscore::
 
     -- uses   clock queue          these parts stand in front, in this order
-    -- makes  jobs: record jobs    need('jobs') returns the functions of these parts, made when it is first called
+    -- makes  jobs: record jobs    need('jobs') returns the functions of these parts, made when it is first called;
+                                   without such a line, need('bell') those of the part of that name
     -- opens  jobs                 the script uses them under their own names, and makes them at once
 
 A server makes all functions of a script anew in each call, and for a small exchange that would be most of the work: hence
 `makes`.
 
 Some names in capitals are replaced. Those of keys (see `keys`) by an expression that makes the key where it is needed, as in
-``KEYS[1] .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python agree about them. A queue's books are fields
+``KEYS[1] .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python agree about them. A queue's `BOOKS` are fields
 of a hash, which `_queue.lua` reads all at once: ``books[B_NOW]`` is the one called ``now``.
 
 A server is asked for a script by its digest, and is sent the text only if it does not know it (see `wire`).
@@ -36,15 +37,14 @@ __all__ = ["CONSTANTS", "KEEP_RUNS", "Script", "script", "text_of"]
 #: So many finished runs of a queue are kept.
 KEEP_RUNS = 1000
 
-#: What every script of a queue reads first: the highest time it has seen, the last sequence number, its number in the registry,
-#: `lanes` if it is a collector's, the priorities in use, since when and by whom it is paused, the counter of its last token, how
-#: many jobs came and how many succeeded, how many finished runs are kept, how many jobs are parked.
+#: What a queue keeps of itself: the highest time it has seen, the last sequence number, its number in the registry, `lanes` if it is
+#: a collector's, the priorities in use, since when and by whom it is paused, the counter of its last token, how many jobs came and
+#: how many succeeded, how many finished runs are kept, how many jobs are parked.
 BOOKS = ("now", "seq", "number", "kind", "ranks", "paused", "by", "token", "enqueued", "processed", "runs", "blocked")
 
 #: What Lua calls by these names.
 CONSTANTS = {
-    "BOOKS": str(BOOKS)[1:-1],
-    **{f"B_{name.upper()}": at for at, name in enumerate(BOOKS, 1)},
+
     **{f"F_{name}": getattr(record, name) for name in ("LANE", "EXPIRES", "UNIQUE", "RAN", "LOST", "NO_END", "HALTS", "FRESH")},
     "F_PAYLOAD": record.HALTS,  # of a collector's queue, where nothing halts: it is a dead payload
     "PLAIN": record.PLAIN,
@@ -92,13 +92,15 @@ def _put_together(own: str) -> str:
     uses = [part for listed in _header(own, "uses") for part in listed.split()]
     groups = {name: parts.split() for name, _, parts in (line.partition(":") for line in _header(own, "makes"))}
     straight = "\n".join(map(_part, uses))
+    groups |= {name: [name] for name in re.findall(r"\bneed\('(\w+)'\)", straight + own) if name not in groups}
     made = {name: "\n".join(map(_part, parts)) for name, parts in groups.items()}
     opened = "\n".join(_opening(name, made[name], own) for name in _header(own, "opens"))
     if not made:
         return f"{straight}\n{own}"
     whole = "\n".join([straight, *made.values(), opened, own])
     making = "\n".join(_making(name, text, whole) for name, text in made.items())
-    return f"local need\n{straight}\nlocal made = {{}}\nfunction need(group)\n{making}\nreturn made[group]\nend\n{opened}\n{own}"
+    need = f"function need(group)\nmade = made or {{}}\n{making}\nreturn made[group]\nend"
+    return f"local need, made\n{straight}\n{need}\n{opened}\n{own}"
 
 
 def _header(text: str, word: str) -> list[str]:
@@ -123,6 +125,10 @@ def _opening(group: str, text: str, own: str) -> str:
 
 
 def _put_in(keys: dict[str, str], text: str) -> str:
-    """Replace the names of keys and constants."""
-    values = {name: f"KEYS[1] .. '{end}'" for name, end in keys.items()} | {name: str(value) for name, value in CONSTANTS.items()}
+    """Replace the names of keys, books and constants."""
+    books = [name for name in BOOKS if re.search(rf"\bB_{name.upper()}\b", text)]
+    values = {name: f"KEYS[1] .. '{end}'" for name, end in keys.items()}
+    values |= {name: str(value) for name, value in CONSTANTS.items()}
+    values |= {f"B_{name.upper()}": str(at) for at, name in enumerate(books, 1)}
+    values["BOOKS"] = ", ".join(f"'{name}'" for name in books)
     return re.sub(r"(?<!')\b[A-Z][A-Z_]+\b", lambda found: values.get(found[0], found[0]), text)

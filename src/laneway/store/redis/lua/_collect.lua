@@ -62,7 +62,7 @@ end
 
 -- A unit of a run is the worker's.
 local function take_unit(batch, id, record, given, first)
-    call('HSET', q.running, id, string.format('%d', q.token + TOKEN_STEP))
+    call('HSET', RUNNING .. ARGV[2], id, string.format('%d', q.token + TOKEN_STEP))
     local at = #batch
     batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4] = id, record, given, first
 end

@@ -4,13 +4,14 @@
 -- or HALTED if it keeps its lane). Its record stays where it is; only what must be known later is written into it.
 
 local function count(name, by)
+    q.counts = q.counts or {}
     q.counts[name] = (q.counts[name] or 0) + (by or 1)
     q.changed = true
 end
 
 -- The next sequence number.
 local function next_seq()
-    q.seq = math.max((q.seq or tonumber(q.books[B_SEQ]) or 0) + 1, q.now)
+    q.seq = math.max((q.seq or tonumber(call('HGET', META, 'seq')) or 0) + 1, q.now)
     q.changed = true
     return q.seq
 end
@@ -84,7 +85,7 @@ local function wait_unread(id)
     call('ZADD', due_key(100), q.now, line_entry(next_seq(), id))
 end
 
--- The next of a lane waits, as its holder; says whether it can. See hand_on.
+-- The next of a lane waits, as its holder; says whether it can. See leave.
 local function come_forward(id, record)
     local job = open(id, record)
     if job then
@@ -100,7 +101,7 @@ local function holds(job)
 end
 
 local function let_out(lane)
-    hand_on({':' .. lane}, 1, 1)
+    leave(nil, 1, 1, {':' .. lane}, 1)
 end
 
 local function forget_key(job)
@@ -145,7 +146,7 @@ local function run_of(job)
 end
 
 local function keep_run(text)
-    q.run_count = q.run_count + 1
+    q.run_count = (q.run_count or 0) + 1
     q.runs = q.runs and q.runs .. ',' .. text or text
 end
 

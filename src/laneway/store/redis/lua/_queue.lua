@@ -4,19 +4,17 @@ local books = call('HMGET', META, BOOKS)
 if (tonumber(books[B_NOW]) or 0) > now then
     now = tonumber(books[B_NOW])  -- the store's now never goes back
 end
--- What a step knows and changes. It is one value, because what functions share is made anew for each of them.
+-- What a step knows and changes. It is one value, because what functions share is made anew for each of them, and it begins small. What
+-- is rare comes to it: `counts` (what is counted: name → how many more), `runs` and `run_count` (finished runs, JSON with commas
+-- between, and how many they are), `seq` (the last sequence number, if one was given), `later` (who waits since this step and is due
+-- later: rank → {due, entry}).
 local q = {
     books = books,
     now = now,
     now_text = string.format('%d', now),  -- a number is written out anew for each command
     ranks = books[B_RANKS] or '',  -- the priorities in use besides 0, a byte each: priority + 100
-    paused = books[B_PAUSED],
-    changed = false,  -- the books are to be written
-    counts = {},  -- what is counted: name → how many more
     blocked = tonumber(books[B_BLOCKED]) or 0,  -- how many jobs are parked
-    runs = false,  -- finished runs, JSON with commas between
-    run_count = 0,
-    seq = false,  -- the last sequence number, if one was given
-    later = false,  -- who waits since this step and is due later: rank → {due, entry}
-    handed = false,  -- see hand_on; nil: somebody may be
+    changed = false,  -- the books are to be written
+    hands = false,  -- see leave
+    handed = false,
 }

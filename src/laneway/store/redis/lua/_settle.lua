@@ -56,9 +56,9 @@ local function settle_each(items, open_unit, ways)
     local refused
     for n, item in ipairs(items) do
         local id = item[1]
-        local record = call('HGET', q.running, id) == item[2] and call('HGET', JOB, id)
+        local record = call('HGET', RUNNING .. ARGV[2], id) == item[2] and call('HGET', JOB, id)
         if record then
-            call('HDEL', q.running, id)
+            call('HDEL', RUNNING .. ARGV[2], id)
             q.changed, q.settled = true, true
             local unit = open_unit(id, record)
             if unit then
@@ -100,27 +100,28 @@ local function each_run(joined)
     return list
 end
 
--- Some of so many successes are not the worker's any more, or stand twice. `tokens`: what it held, if that is known.
--- Settles the others; returns the numbers of those that are refused (nil: none), and which are kept, by id.
+-- Some of so many successes are not the worker's any more, or stand twice; or they are too many at once. `tokens`: what the worker
+-- holds, if that is known. Settles the others; returns how many those are, their runs, the numbers of the refused (nil: none), and
+-- which are kept, by id.
 local function settle_some(number, tokens)
-    local texts, ids, lanes, refused, seen = each_run(ARGV[9]), {}, {}, nil, {}
+    local texts, ids, lanes, kept, refused, seen = each_run(ARGV[9]), {}, {}, {}, nil, {}
     for n = 1, number do
         local id = ARGV[9 + n]
-        local held = tokens and tokens[n] or not tokens and call('HGET', q.running, id)
+        local held = tokens and tokens[n] or not tokens and call('HGET', RUNNING .. ARGV[2], id)
         if held == ARGV[9 + number + n] and not seen[id] then
             local at = #ids + 1
-            seen[id], ids[at], lanes[at] = true, id, ARGV[9 + 2 * number + n] or ''
-            keep_run(texts[n])
+            seen[id], ids[at], lanes[at], kept[at] = true, id, ARGV[9 + 2 * number + n] or '', texts[n]
         else
             refused = refused or {}
             refused[#refused + 1] = n - 1
         end
     end
-    many('HDEL', q.running, ids, 1, #ids)
-    if ids[1] then
-        leave(ids, 1, #ids, lanes, 1)
+    for first = 1, #ids, 1000 do
+        local last = math.min(first + 999, #ids)
+        call('HDEL', RUNNING .. ARGV[2], unpack(ids, first, last))
+        leave(ids, first, last, lanes, first)
     end
-    return refused, seen
+    return #ids, ids[1] and table.concat(kept, ',\n'), refused, seen
 end
 
 -- Keep results; `kept`: of which successes, if not of all.

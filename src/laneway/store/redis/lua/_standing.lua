@@ -11,5 +11,5 @@ local function standing()
             first = head
         end
     end
-    return ready, ready == 0 and not q.paused and first and first - q.now or -1
+    return ready, ready == 0 and not q.books[B_PAUSED] and first and first - q.now or -1
 end

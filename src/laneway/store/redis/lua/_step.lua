@@ -1,4 +1,5 @@
--- _step.lua: a step that changes a queue: the one way out, and how it ends. Stands behind _queue.lua, _commands.lua and _bell.lua.
+-- _step.lua: a step that changes a queue: the one way out, and how it ends. A server makes the functions of a script anew in each
+-- call: so these are few. Stands behind _queue.lua.
 
 -- The lane of a fresh job to which no rule applies but that it has a lane, and its rank; nil: it is another, or cannot be read.
 local function lane_alone(record)
@@ -14,12 +15,28 @@ local function lane_alone(record)
     end
 end
 
--- The holders of these lanes have left, `lanes` from `first` to `last`: '' (there is none), or a colon and the lane. The next by
--- place holds its lane at once and waits. Most are fresh, and nothing but their lane matters: those are written together. If there is
--- but one of them, an exchange that claims may take it without an index: it is `q.handed`, if that is nil before.
-local function hand_on(lanes, first, last)
+-- The one way out: up to 1,000 jobs that are in no index leave the store, with what was kept beside their records, and their lanes go
+-- on. `ids` from `first` to `last`, or nil: they stay, and only their lanes go on. `lanes`: as many from `lane_at`, '' (it has none) or
+-- a colon and the lane; or nil.
+--
+-- The next by place holds its lane at once, and waits. Most are fresh, and nothing but their lane matters: those are written together.
+-- If there is but one of them, and the script said that it `hands`, that one is `handed` to it, and is in no index.
+local function leave(ids, first, last, lanes, lane_at)
+    q.changed = true
+    if ids then
+        call('HDEL', JOB, unpack(ids, first, last))
+        if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
+            call('HDEL', ERRORS, unpack(ids, first, last))
+            call('HDEL', NOTES, unpack(ids, first, last))
+            call('HDEL', LOST, unpack(ids, first, last))
+            call('HDEL', MARKS, unpack(ids, first, last))
+        end
+    end
+    if not lanes then
+        return
+    end
     local holders, free, waits, came = {}, {}, {}, nil
-    for n = first, last do
+    for n = lane_at, lane_at + last - first do
         if lanes[n] ~= '' then
             local lane, id = lanes[n]:sub(2), nil
             repeat
@@ -35,7 +52,7 @@ local function hand_on(lanes, first, last)
                     if alone == lane and rank == 100 then
                         waits[#waits + 1] = found[2]
                         waits[#waits + 1] = entry
-                        came = {id = id, record = record}
+                        came = record
                     elseif not need('jobs').come_forward(id, record) then
                         id = nil
                     end
@@ -49,48 +66,41 @@ local function hand_on(lanes, first, last)
             end
         end
     end
-    many('HSET', LANES, holders, 1, #holders)
-    many('HDEL', LANES, free, 1, #free)
-    if #waits == 2 and q.handed == nil then
-        came.due, came.entry, q.handed = waits[1], waits[2], came
-    else
-        many('ZADD', DUE .. '0', waits, 1, #waits)
+    if holders[1] then
+        call('HSET', LANES, unpack(holders))
+    end
+    if free[1] then
+        call('HDEL', LANES, unpack(free))
+    end
+    if #waits == 2 and q.hands and not q.handed then
+        q.handed = {record = came, due = waits[1], entry = waits[2]}
+    elseif waits[1] then
+        call('ZADD', DUE .. '0', unpack(waits))
     end
 end
 
--- The one way out: jobs that are in no index leave the store, with what was kept beside their records, and their lanes go on.
--- `ids` from `first` to `last`; as many `lanes` from `lane_at`, as in hand_on, or none.
-local function leave(ids, first, last, lanes, lane_at)
-    q.changed = true
-    many('HDEL', JOB, ids, first, last)
-    if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
-        many('HDEL', ERRORS, ids, first, last)
-        many('HDEL', NOTES, ids, first, last)
-        many('HDEL', LOST, ids, first, last)
-        many('HDEL', MARKS, ids, first, last)
-    end
-    if lanes then
-        hand_on(lanes, lane_at, lane_at + last - first)
-    end
-end
-
--- Write the books, and ring if somebody who waits must look again. `left`: how many are ready; `counter`: of the last token, if any
--- were given.
-local function finish(left, counter)
+-- Write the books, and ring if somebody who waits must look again. `left`: how many are ready. Of an exchange also the counter of its
+-- last token, if it gave any, and how many succeeded, with their runs.
+local function finish(left, counter, done, runs)
     if not q.changed then
         return
     end
     local books, written, at = q.books, {'now', q.now_text}, 2
-    for name, by in pairs(q.counts) do
-        if name == 'processed' then
-            written[3], written[4], at = name, (tonumber(books[B_PROCESSED]) or 0) + by, 4
-        elseif by ~= 0 then
-            call('HINCRBY', META, name, by)
+    if done and done > 0 then
+        written[3], written[4], at = 'processed', (tonumber(books[B_PROCESSED]) or 0) + done, 4
+    end
+    if q.counts then
+        for name, by in pairs(q.counts) do
+            if by ~= 0 then
+                call('HINCRBY', META, name, by)
+            end
         end
     end
-    if q.runs then
-        local kept = (tonumber(books[B_RUNS]) or 0) + q.run_count
-        call('RPUSH', RECENT, struct.pack('>I8I4', q.now, q.run_count) .. q.runs)
+    if runs or q.runs then
+        local number = (done or 0) + (q.run_count or 0)
+        local kept = (tonumber(books[B_RUNS]) or 0) + number
+        runs = runs and q.runs and runs .. ',' .. q.runs or runs or q.runs
+        call('RPUSH', RECENT, struct.pack('>I8I4', q.now, number) .. runs)
         if kept > KEEP_RUNS + 500 then  -- some more than must be, so that few calls have to forget any
             kept = need('jobs').forget_runs(kept)
         end
@@ -106,13 +116,13 @@ local function finish(left, counter)
         written[at + 1], written[at + 2] = 'seq', string.format('%d', q.seq)
     end
     call('HSET', META, unpack(written))
-    local rings = left > 0 and not q.paused
+    local rings = left > 0 and not books[B_PAUSED]
     if q.later then
         for rank, head in pairs(q.later) do
             rings = rings or call('ZRANGE', DUE .. (rank - 100), 0, 0)[1] == head[2]
         end
     end
-    if rings then
-        ring()
+    if rings and call('EXISTS', BELL) == 0 then
+        need('bell').ring()
     end
 end

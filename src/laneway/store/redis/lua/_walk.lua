@@ -17,6 +17,7 @@ local function look_ahead(records, from)
             holders[names[n]] = found[n]
         end
     end
+    q.passed = q.passed or 0  -- how many due jobs were passed over: parked, or too old
     return {lanes = lanes, holders = holders, taken = {}, parked = {}, retried = {}}
 end
 
@@ -56,11 +57,15 @@ end
 
 -- Write what was found out about a portion, which has left the index.
 local function write_portion(portion)
-    many('HSET', LANES, portion.taken, 1, #portion.taken)
-    for lane, line in pairs(portion.parked) do
-        many('ZADD', PARKED .. lane, line, 1, #line)
+    if portion.taken[1] then
+        call('HSET', LANES, unpack(portion.taken))
     end
-    many('ZREM', RETRY, portion.retried, 1, #portion.retried)
+    for lane, line in pairs(portion.parked) do
+        call('ZADD', PARKED .. lane, unpack(line))
+    end
+    if portion.retried[1] then
+        call('ZREM', RETRY, unpack(portion.retried))
+    end
     if portion.expired then
         need('jobs').expire_holder(portion.expired)
     end

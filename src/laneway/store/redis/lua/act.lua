@@ -1,5 +1,5 @@
 -- act.lua: do something to jobs of a queue by hand.
--- uses   clock queue commands bell standing step
+-- uses   clock queue standing step
 -- makes  jobs: record jobs find lanes
 -- opens  jobs
 -- KEYS  1 the queue's base

@@ -1,5 +1,5 @@
 -- exchange.lua: write what runs meant, then claim what may run, of one queue. Here alone jobs and lanes of a collector are claimed.
--- uses   clock queue commands bell standing step claims
+-- uses   clock queue standing step claims
 -- makes  jobs: record jobs settle meet
 -- makes  walk: walk
 -- makes  collector: record jobs lanes settle collect
@@ -18,13 +18,11 @@
 -- Most exchanges bring successes, and claims of plain jobs: what these need is written out here, and no group of functions is made.
 
 local byte, sub, format = string.byte, string.sub, string.format
-local most, successes, running, collects = tonumber(ARGV[3]), tonumber(ARGV[8]), q.running, books[B_KIND] == 'lanes'
-local claims = most > 0 and not q.paused
-local first_token, claimed, ids, records, runs = token + TOKEN_STEP, 0, {}, {}, nil
-local refused, refused_others, kept
-if claims and q.ranks == '' then
-    q.handed = nil
-end
+local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[8]), books[B_KIND] == 'lanes', books[B_PAUSED]
+local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused, false
+local first_token, claimed, ids, records, batches = token + TOKEN_STEP, 0, nil, nil, nil
+local done, runs, refused, refused_others, kept = 0, nil, nil, nil, nil
+q.hands = claims and q.ranks == ''
 
 -- -- what has ended ----------------------------------------------------------------------------------------------
 
@@ -43,14 +41,12 @@ elseif successes > 0 then
     end
     -- If fewer go than the worker holds, one stands twice.
     if holds_all and call('HDEL', running, unpack(ARGV, 10, last)) == successes then
-        q.runs, q.run_count = ARGV[9], successes
+        done, runs = successes, ARGV[9]
         leave(ARGV, 10, last, #ARGV > last + successes and ARGV, last + successes + 1)
     else
-        refused, kept = need('jobs').settle_some(successes, tokens)
+        done, runs, refused, kept = need('jobs').settle_some(successes, tokens)
     end
-    if q.run_count > 0 then
-        q.settled, q.counts.processed = true, q.run_count
-    end
+    settled = done > 0
     if ARGV[7] ~= '' then
         need('jobs').keep_results(ARGV[7], kept)
     end
@@ -58,11 +54,12 @@ end
 if ARGV[6] ~= '' and not collects then
     refused_others = need('jobs').settle_others(ARGV[6])
 end
+settled = settled or q.settled
 
 -- -- what is claimed ---------------------------------------------------------------------------------------------
 
 local handed, none_ready, next_due = q.handed, false, nil
-q.handed = false
+q.hands = false
 if handed then
     -- It is claimed at once if nothing else is ready; else it waits like all others.
     local head = call('ZRANGE', DUE .. '0', 0, 0, 'WITHSCORES')
@@ -76,18 +73,18 @@ end
 if collects then
     if claims then
         q.token, q.claimed = token, 0
-        runs = need('collector').claim_lanes(most)
+        batches = need('collector').claim_lanes(most)
         token, claimed = q.token, q.claimed
     end
 elseif claims then
     for _, due_key in ipairs(q.ranks == '' and {DUE .. '0'} or need('jobs').due_keys()) do
-        local more = true
-        while more and claimed < most and q.passed < MOST_PASSED do
+        local more, passed = true, q.passed or 0
+        while more and claimed < most and passed < MOST_PASSED do
             local met, found, size, portion
             if handed then
-                met, found, size = {handed.id}, {handed.record}, 2
+                met, found, size = {sub(handed.entry, 9)}, {handed.record}, 2
             else
-                size = math.min(most - claimed + 2 * q.passed, 1000)  -- where many are passed over, portions grow
+                size = math.min(most - claimed + 2 * passed, 1000)  -- where many are passed over, portions grow
                 met = call('ZRANGEBYSCORE', due_key, '-inf', q.now_text, 'LIMIT', 0, size)
                 if not met[1] then
                     break
@@ -126,7 +123,7 @@ elseif claims then
             if taken > 0 then
                 -- A small hash is a list inside, which is searched from its beginning and copied to grow. A value that is too long for
                 -- that makes it a table, and it stays one: a worker that has many at once gets a table to begin with.
-                local wide = taken >= 10 and claimed == 0 and not q.settled
+                local wide = taken >= 10 and claimed == 0 and not settled
                 if wide then
                     call('HSET', running, '', string.rep(' ', 65))
                 end
@@ -137,6 +134,7 @@ elseif claims then
                 if claimed == 0 and taken == length then
                     ids, records = met, found
                 else
+                    ids, records = ids or {}, records or {}
                     for n = 1, taken do
                         ids[claimed + n], records[claimed + n] = met[n], found[n]
                     end
@@ -145,11 +143,12 @@ elseif claims then
             end
             if portion then
                 need('walk').write_portion(portion)
+                passed = q.passed
             end
             more = length == size or portion and portion.expired
             handed = nil
         end
-        if claimed == most or q.passed >= MOST_PASSED then
+        if claimed == most or passed >= MOST_PASSED then
             break
         end
     end
@@ -158,7 +157,7 @@ elseif claims then
     end
 end
 if claimed > 0 then
-    if not q.settled then
+    if not settled then
         call('SADD', HOLDERS, ARGV[2])
     end
 elseif q.changed and call('EXISTS', running) == 0 then
@@ -168,16 +167,18 @@ end
 -- -- how it stands -----------------------------------------------------------------------------------------------
 
 if refused or refused_others then
-    q.changed, q.counts.refused = true, (refused and #refused or 0) + (refused_others and #refused_others or 0)
+    q.changed = true
+    call('HINCRBY', META, 'refused', (refused and #refused or 0) + (refused_others and #refused_others or 0))
 end
 local left, due_in = 0, next_due and next_due - now or -1
 if not none_ready then
     left, due_in = standing()
 end
-finish(left, claimed > 0 and (token - number) / TOKEN_STEP)
-local answer = {left, q.paused and 1 or 0, due_in, first_token, ids, records}
-if refused or refused_others or q.counts.dead or q.words or runs then
-    answer[7] = q.counts.dead and call('ZCARD', DEAD) + call('ZCARD', HALTED) or -1
-    answer[8], answer[9], answer[10], answer[11] = refused or {}, refused_others or {}, q.words or {}, runs or {}
+finish(left, claimed > 0 and (token - number) / TOKEN_STEP, done, runs)
+local died = q.counts and q.counts.dead
+local answer = {left, paused and 1 or 0, due_in, first_token, ids or {}, records or {}}
+if refused or refused_others or died or q.words or batches then
+    answer[7] = died and call('ZCARD', DEAD) + call('ZCARD', HALTED) or -1
+    answer[8], answer[9], answer[10], answer[11] = refused or {}, refused_others or {}, q.words or {}, batches or {}
 end
 return answer

@@ -1,5 +1,5 @@
 -- gather.lua: payloads of a collector's queue join their lanes, in order.
--- uses   clock queue commands bell standing step
+-- uses   clock queue standing step
 -- makes  jobs: record arrived jobs lanes
 -- opens  jobs
 -- KEYS  1 the queue's base

@@ -1,5 +1,5 @@
 -- give_back.lua: return a worker's claims of one queue: by itself, or because it died.
--- uses   clock queue commands bell standing step
+-- uses   clock queue standing step
 -- makes  jobs: record jobs lanes
 -- opens  jobs
 -- KEYS  1 the queue's base

@@ -1,5 +1,5 @@
 -- look.lua: how some jobs of a queue stand. Writes nothing.
--- uses   clock queue commands bell standing step
+-- uses   clock queue standing step
 -- makes  jobs: record jobs find
 -- opens  jobs
 -- KEYS  1 the queue's base

@@ -1,5 +1,5 @@
 -- reindex.lua: let jobs wait that stand in no index, and lanes go on whose holder is gone.
--- uses   clock queue commands bell standing step
+-- uses   clock queue standing step
 -- makes  jobs: record jobs find
 -- opens  jobs
 -- KEYS  1 the queue's base

@@ -1,5 +1,5 @@
 -- trim.lua: forget the oldest dead jobs of a queue, but no halted ones.
--- uses   clock queue commands bell standing step
+-- uses   clock queue standing step
 -- makes  jobs: record jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 who died so many microseconds ago or earlier   3 how many more   4 at most so many

@@ -5,27 +5,31 @@ Enters: ids, records and payloads, as the script answers.  Leaves: `Claim`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from laneway.codec import open_body
 from laneway.errors import GarbageError
 from laneway.job import Claim, Job, LaneClaim, Payload
 from laneway.store.redis.record import LOST, is_plain, read, read_plain
+from laneway.store.redis.tokens import tokens_from
 
 __all__ = ["claims_of_jobs", "claims_of_lanes"]
 
 
 def claims_of_jobs(
-    queue: str, ids: Sequence[bytes], records: Sequence[bytes], tokens: Iterator[int], words: Mapping[bytes, bytes]
+    queue: str, ids: Sequence[bytes], records: Sequence[bytes], token: int, words: Mapping[bytes, bytes] = MappingProxyType({})
 ) -> list[Claim]:
-    """Return the claims of jobs. `words`: why the claims before these were lost, by id."""
-    return [_of_job(queue, id_, record, next(tokens), words) for id_, record in zip(ids, records, strict=True)]
+    """Return the claims of jobs; the first has this token. `words`: why the claims before these were lost, by id."""
+    return [
+        _of_job(queue, id_, record, token, words) for id_, record, token in zip(ids, records, tokens_from(token), strict=False)
+    ]
 
 
-def claims_of_lanes(queue: str, runs: Sequence[list[Any]], tokens: Iterator[int]) -> list[Claim]:
-    """Return the claims of a collector's runs: of each its word, and what there is to its lanes."""
-    return [_of_lanes(queue, next(tokens), word, rows) for word, *rows in runs]
+def claims_of_lanes(queue: str, runs: Sequence[list[Any]], token: int) -> list[Claim]:
+    """Return the claims of a collector's runs: of each its word, and what there is to its lanes. The first has this token."""
+    return [_of_lanes(queue, token, word, rows) for token, (word, *rows) in zip(tokens_from(token), runs, strict=False)]
 
 
 def _of_job(queue: str, id_: bytes, raw: bytes, token: int, words: Mapping[bytes, bytes]) -> Claim:

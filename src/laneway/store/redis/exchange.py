@@ -30,7 +30,6 @@ from laneway.store.redis.mend import mend
 from laneway.store.redis.outcomes import Grouped, QueueOutcomes, group_by_queue
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
-from laneway.store.redis.tokens import tokens_from
 from laneway.store.redis.wire import Asked, Command, Wire
 
 __all__ = ["Exchanges"]
@@ -116,7 +115,7 @@ class _Call:
     _counting = False  # the registry is asked along how many queues there are
     _remembers = False  # some queues were not asked, because we remember how they stood
     _is_more = False  # some that were asked have more
-    _loading: Sequence[str] = ()  # queues that were only asked how they stand
+    _names: Sequence[str] = ()  # queues that were asked
     _new: Sequence[str] = ()  # queues that were registered meanwhile
     _spent: frozenset[str] = frozenset()  # queues that have no more for this exchange
     _refused: Sequence[int] = ()  # by number
@@ -130,107 +129,109 @@ class _Call:
         self._wants = wants
         self._limit = self._places = limit  # how many may still be claimed
         self._shares: dict[str, list[tuple[int, int]]] = {}  # of each queue that is asked: which want asks for how many
-        self._working: list[str] = []  # queues that were asked to settle or claim
         self._claims: dict[int, list[Claim]] = {}  # by the number of the want
 
     # -- what is sent ----------------------------------------------------------------------------------------
 
     def send(self) -> None:
         """Send the first round: all outcomes, what is likely to be claimable, and the question how the other queues stand."""
-        memory, known = self._memory, self._house.queues.numbers
-        if (self._outcomes or self._limit) and memory.is_fresh():
-            self._remembers = True
-        else:
+        memory, known, others = self._memory, self._house.queues.numbers, list[str]()
+        self._remembers = bool(self._outcomes or self._limit) and memory.is_fresh()
+        if not self._remembers:
             memory.begin()
         if self._limit:
             self._deal()
-        stood, others = memory.stood, list[str]()
-        if len(stood) < len(known):
-            concerned = {*self._shares, *self._outcomes}
-            others = [name for name in known if name not in stood and name not in concerned]
+        if len(memory.stood) < len(known):
+            concerned = {*self._shares, *self._outcomes, *memory.stood}
+            others = [name for name in known if name not in concerned]
         self._send(others, count=not self._remembers)
 
     def _send_more(self) -> bool:
         """Send another round if that may bring more: places are left, or nobody knows how some of the queues stand."""
-        self._shares = {}
-        others, self._new = self._new, ()
-        if self._places > 0 and (self._is_more or others):
+        others, self._new, self._shares = self._new, (), {}
+        if self._is_more or others:
             self._deal()
-        if self._shares or others:
-            self._send([name for name in others if name not in self._shares], count=False)
-            return True
-        if self._remembers and 0 < self._places == self._limit:  # who goes to sleep must know
+            if self._shares or others:
+                self._send([name for name in others if name not in self._shares], count=False)
+                return True
+        if self._remembers and self._places == self._limit:  # who goes to sleep must know
             self._remembers = False
-            self._send([name for name in self._house.queues.numbers if name not in self._working], count=True)
+            self._send([name for name in self._house.queues.numbers if name not in self._names], count=True)
             return True
         return False
 
     def _deal(self) -> None:
         """Deal the places that are left to queues, in the order of the wants: as many as are ready, as far as we know."""
-        shares, stood, known, places = self._shares, self._memory.stood, self._house.queues.numbers, self._places
+        stood, known, places = self._memory.stood, self._house.queues.numbers, self._places
         left: dict[str, int] = {}  # of each queue: how many are ready and not dealt
         for number, want in enumerate(self._wants):
             name = want.queue
-            ready = left.get(name)
-            if ready is None:
+            if name in left:
+                ready = left[name]
+            else:
                 ready, paused, _ = stood.get(name, UNKNOWN)
                 if paused or name in self._spent or name not in known:
                     ready = 0
-            if ready > 0:
+            if ready:
                 asked = min(want.most - len(self._claims.get(number, ())), places, ready)
-                if asked > 0:
-                    shares.setdefault(name, []).append((number, asked))
-                    left[name] = ready - asked
-                    places -= asked
-                    if not places:
-                        return
+                left[name] = ready - self._ask_for(number, name, asked)
+                places -= ready - left[name]
+                if not places:
+                    return
         if self._outcomes:
             self._deal_to_followers(places)
 
     def _deal_to_followers(self, places: int) -> None:
         """Deal places where something is settled: those behind it in its lane may follow, and it may be ready again itself."""
-        left: dict[str, int] = {}
         for number, want in enumerate(self._wants):
             name = want.queue
             outcomes = self._outcomes.get(name)
-            if outcomes is not None and places > 0:
-                shares = self._shares.setdefault(name, [])
-                follow = left.get(name, outcomes.may_follow())
-                dealt = sum([most for one, most in shares if one == number]) if shares else 0
-                asked = min(want.most - dealt, places, follow)
-                if asked > 0:
-                    shares.append((number, asked))
-                    left[name] = follow - asked
-                    places -= asked
+            if outcomes is not None and outcomes.followers:
+                dealt = sum([asked for one, asked in self._shares[name] if one == number]) if name in self._shares else 0
+                asked = self._ask_for(number, name, min(want.most - dealt, places, outcomes.followers))
+                outcomes.followers -= asked
+                places -= asked
+
+    def _ask_for(self, number: int, queue: str, most: int) -> int:
+        """Let a want ask a queue for so many; return how many that are."""
+        if most <= 0:
+            return 0
+        if queue in self._shares:
+            self._shares[queue].append((number, most))
+        else:
+            self._shares[queue] = [(number, most)]
+        return most
 
     def _send(self, loading: Sequence[str], *, count: bool) -> None:
-        house, shares = self._house, self._shares
+        """Send a round: outcomes and shares, the question how some queues stand, and the one how many queues there are."""
+        house, outcomes, shares = self._house, self._outcomes, self._shares
         now = house.clock()
-        commands: list[Command] = []
-        self._working = working = list(self._outcomes)
-        working += [name for name in shares if name not in self._outcomes]
-        for name in working:
-            commands.append(self._command(name, shares.get(name, ()), now))  # noqa: PERF401 - for one it is faster
-        for name in loading:
-            commands.append(("EVALSHA", house.load, "1", queue_base(name), now))  # noqa: PERF401 - the same
+        self._names = names = [*outcomes]
+        if shares.keys() != outcomes.keys():
+            names += [name for name in shares if name not in outcomes]
+        commands = [self._command(name, now) for name in names]
+        if loading:
+            names += loading
+            commands += [("EVALSHA", house.load, "1", queue_base(name), now) for name in loading]
         if count:
             commands.append(house.queues.asks)
-        self._loading, self._counting = loading, count
+        self._counting = count
         self._asked = house.wire.send_all(commands) if commands else None
 
-    def _command(self, queue: str, shares: Sequence[tuple[int, int]], now: str) -> Command:
-        house, outcomes, most, steps = self._house, self._outcomes.get(queue), 0, b""
-        for number, asked in shares:
+    def _command(self, queue: str, now: str) -> Command:
+        house, most, steps = self._house, 0, b""
+        for number, asked in self._shares.get(queue, ()):
             most += asked
             want = self._wants[number]
             if want.lanes != 1 or want.payloads:
-                steps = self._steps(shares)
+                steps = self._steps(queue)
+        told = self._outcomes[queue].arguments() if queue in self._outcomes else NOTHING
         head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest), steps)
-        return head + (NOTHING if outcomes is None else outcomes.arguments())
+        return head + told
 
-    def _steps(self, shares: Sequence[tuple[int, int]]) -> bytes:
+    def _steps(self, queue: str) -> bytes:
         """Return how a collector's lanes are to be claimed: runs, lanes of each, payloads of each, …"""
-        asked = [(most, self._wants[number]) for number, most in shares]
+        asked = [(most, self._wants[number]) for number, most in self._shares[queue]]
         return _to_msgpack([n for most, want in asked for n in (most, want.lanes, want.payloads)])
 
     # -- what comes back -------------------------------------------------------------------------------------
@@ -238,33 +239,35 @@ class _Call:
     def hear(self) -> Exchange:
         """Hear the answers, and ask again where that is needed."""
         self._hear()
-        while self._send_more():
+        while (self._places > 0 or self._new) and self._send_more():
             self._hear()
         return self._answer()
 
     def _hear(self) -> None:
-        answers = [] if self._asked is None else self._asked.hear(patient=True)
+        answers = self._asked.hear(patient=True) if self._asked is not None else []
         settled, self._outcomes, self._is_more = self._outcomes, {}, False
         number = answers.pop() if self._counting else None
-        for name, answer in zip((*self._working, *self._loading), answers, strict=True):
+        for name, answer in zip(self._names, answers, strict=True):
             if isinstance(answer, StoreError):
                 self._meet_trouble(name, answer, needed=name in settled)
-            else:
-                self._memory.note(name, answer[0], answer[1], answer[2])
-                self._is_more = self._is_more or answer[0] > 0
-                if len(answer) > 3:
-                    self._take(name, settled.get(name), answer)
+                continue
+            self._memory.note(name, answer[0], answer[1], answer[2])
+            if answer[0]:
+                self._is_more = True
+            if len(answer) > 3:
+                self._take(name, settled.get(name), answer)
+        if number is not None:
+            self._hear_number(number)
+
+    def _hear_number(self, number: int | StoreError) -> None:
+        """Hear how many queues there are: others may have come, or the store was emptied."""
         if isinstance(number, StoreError):
             raise number
-        if number is not None and number != len(self._house.queues.numbers):
-            self._read_queues()
-
-    def _read_queues(self) -> None:
-        """Others have come, or the store was emptied."""
-        before = set(self._house.queues.numbers)
-        names = self._house.queues.read()
-        self._new = [name for name in names if name not in before]
-        self._memory.forget(before.difference(names))
+        if number != len(self._house.queues.numbers):
+            before = set(self._house.queues.numbers)
+            names = self._house.queues.read()
+            self._new = [name for name in names if name not in before]
+            self._memory.forget(before.difference(names))
 
     def _meet_trouble(self, queue: str, error: StoreError, *, needed: bool) -> None:
         """A queue cannot be used. Garbage in one does not keep the others from working.
@@ -286,39 +289,46 @@ class _Call:
 
     def _take(self, queue: str, outcomes: QueueOutcomes | None, answer: list[Any]) -> None:
         """Take what a queue has claimed and refused."""
-        token, ids, records = answer[3], answer[4], answer[5]
-        words: dict[bytes, bytes] = {}
-        runs: list[Any] = []
-        if len(answer) > 6:
-            _, refused, refused_others, flat, runs = answer[6:]
-            words = dict(zip(flat[::2], flat[1::2], strict=True))
-            if answer[6] >= 0:
-                self._house.dead[queue] = answer[6]
-            if outcomes is not None:
-                named = [outcomes.done_at[n] for n in refused] + [outcomes.others_at[n] for n in refused_others]
-                self._refused = [*self._refused, *named]
-        tokens = tokens_from(token)
-        claims = claims_of_lanes(queue, runs, tokens) if runs else claims_of_jobs(queue, ids, records, tokens, words)
+        if len(answer) == 6:
+            claims = claims_of_jobs(queue, answer[4], answer[5], answer[3])
+        else:
+            claims = self._take_all(queue, outcomes, *answer[3:])
         if claims:
             self._places -= len(claims)
             self._house.highest = max(self._house.highest, claims[-1].token)
         at = 0  # so many went to the wants that asked for them
         for number, asked in self._shares.get(queue, ()):
-            self._claims.setdefault(number, []).extend(claims[at : at + asked])
+            self._claims[number] = [*self._claims.get(number, ()), *claims[at : at + asked]]
             at += asked
         if len(claims) < at:
             self._spent |= {queue}
 
+    def _take_all(
+        self, queue: str, outcomes: QueueOutcomes | None, token: int, ids: list[bytes], records: list[bytes], dead: int,
+        refused: list[int], refused_others: list[int], words: list[bytes], runs: list[Any],
+    ) -> list[Claim]:  # fmt: skip
+        """Take an answer that says more than most: see `exchange.lua`."""
+        if dead >= 0:
+            self._house.dead[queue] = dead
+        if outcomes is not None:
+            named = [outcomes.done_at[n] for n in refused] + [outcomes.others_at[n] for n in refused_others]
+            self._refused = [*self._refused, *named]
+        if runs:
+            return claims_of_lanes(queue, runs, token)
+        return claims_of_jobs(queue, ids, records, token, dict(zip(words[::2], words[1::2], strict=True)))
+
     def _answer(self) -> Exchange:
         refused = [self._ids[n] for n in sorted(self._refused)] if self._refused else []
-        parts = [self._claims[number] for number in sorted(self._claims)]
+        parts = [self._claims[number] for number in sorted(self._claims)] if self._claims else [[]]
         claims = parts[0] if len(parts) == 1 else [claim for part in parts for claim in part]
         stood = self._memory.stood.copy()  # other threads exchange too
         loads = {name: ready for name, (ready, paused, _) in stood.items() if not paused}
         waits: list[int] = []
         for want in self._wants:
-            if loads.get(want.queue):
-                return Exchange(refused, claims, True, None, loads)
-            if want.queue in loads and (due := stood[want.queue][2]) >= 0:
-                waits.append(due)
-        return Exchange(refused, claims, False, min(waits, default=None), loads)
+            name = want.queue
+            if name in loads:
+                if loads[name]:
+                    return Exchange(refused, claims, True, None, loads)
+                if stood[name][2] >= 0:
+                    waits.append(stood[name][2])
+        return Exchange(refused, claims, False, min(waits) if waits else None, loads)

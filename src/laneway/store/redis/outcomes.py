@@ -37,12 +37,13 @@ class QueueOutcomes(Struct):
     results: list[Any] = field(default_factory=list[Any])  #: flat: id, milliseconds, microseconds, value
     done_at: list[int] = field(default_factory=list[int])  #: which of all that is settled the successes are
     others_at: list[int] = field(default_factory=list[int])  #: and the others
+    #: So many may become ready in this queue because these have ended: the next in their lanes, and themselves again.
+    followers: int = 0
 
     def arguments(self) -> tuple[str | bytes, ...]:
         """Return all of it as the script takes it."""
-        ids, lanes = self.ids, self.lanes
-        number = len(ids)
-        named = () if lanes.count(None) == number else ["" if lane is None else ":" + lane for lane in lanes]
+        ids, lanes, number = self.ids, self.lanes, len(self.ids)
+        named = () if lanes.count(None) == number else ["" if lane is None else f":{lane}" for lane in lanes]
         return (
             _to_msgpack(self.others) if self.others else b"",
             _to_msgpack(self.results) if self.results else b"",
@@ -50,10 +51,6 @@ class QueueOutcomes(Struct):
             _to_lines(self.runs).replace(b"\n", b",\n")[:-2] if number else b"",
             *ids, *self.tokens, *named,
         )  # fmt: skip
-
-    def may_follow(self) -> int:
-        """Return how many may be ready in this queue because these have ended: the next in their lanes, and themselves again."""
-        return len(self.lanes) - self.lanes.count(None) + len(self.others)
 
 
 class Grouped(Struct, frozen=True):
@@ -96,6 +93,8 @@ def _add(outcomes: QueueOutcomes, ids: list[str], item: Settled, outcome: Outcom
         outcomes.ids.append(id_)
         outcomes.tokens.append(str(claim.token))
         outcomes.lanes.append(name)
+        if name is not None:
+            outcomes.followers += 1
         outcomes.done_at.append(len(ids))
         if outcome.result is not None and outcome.keep > 0:
             outcomes.results += (id_, -(-outcome.keep // 1000), outcome.keep, outcome.result.decode())
@@ -103,6 +102,7 @@ def _add(outcomes: QueueOutcomes, ids: list[str], item: Settled, outcome: Outcom
         run = Run(id_, job.task, job.queue, name, enqueued, item.started, item.finished, "")
         outcomes.others.append(_other(id_, claim, outcome, run, lane))
         outcomes.others_at.append(len(ids))
+        outcomes.followers += 1
     ids.append(id_)
 
 

@@ -37,14 +37,13 @@ __all__ = ["CONSTANTS", "KEEP_RUNS", "Script", "script", "text_of"]
 #: So many finished runs of a queue are kept.
 KEEP_RUNS = 1000
 
-#: What a queue keeps of itself: the highest time it has seen, the last sequence number, its number in the registry, `lanes` if it is
-#: a collector's, the priorities in use, since when and by whom it is paused, the counter of its last token, how many jobs came and
-#: how many succeeded, how many finished runs are kept, how many jobs are parked.
+#: What a queue keeps of itself: the highest time it has seen, the last sequence number, its number in the registry, `lanes` if it
+#: is a collector's, the priorities in use, since when and by whom it is paused, the counter of its last token, how many jobs came
+#: and how many succeeded, how many finished runs are kept, how many jobs are parked.
 BOOKS = ("now", "seq", "number", "kind", "ranks", "paused", "by", "token", "enqueued", "processed", "runs", "blocked")
 
 #: What Lua calls by these names.
 CONSTANTS = {
-
     **{f"F_{name}": getattr(record, name) for name in ("LANE", "EXPIRES", "UNIQUE", "RAN", "LOST", "NO_END", "HALTS", "FRESH")},
     "F_PAYLOAD": record.HALTS,  # of a collector's queue, where nothing halts: it is a dead payload
     "PLAIN": record.PLAIN,

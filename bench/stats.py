@@ -111,8 +111,8 @@ def _without_scripts(url: str, where: Path) -> App:
     shutil.copytree(Path(scripts.__file__).with_name("lua"), folder)
     part = folder / "_arrived.lua"
     text = part.read_text(encoding="utf-8")
-    head = text[: text.index("local function task_of")]
-    part.write_text(f"{head}local function task_of() return 1 end\nlocal function arrive() end\n", encoding="utf-8")
+    head = text[: text.index("local function arrive")]
+    part.write_text(f"{head}local function arrive() end\n", encoding="utf-8")
     scripts.script.cache_clear()
     with mock.patch.object(scripts, "_FOLDER", folder):
         app = App(url)

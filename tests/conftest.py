@@ -51,12 +51,13 @@ class Clock:
 
 
 class Bench:
-    """A store on the test bench: its two sides and its clock."""
+    """A store on the test bench: its two sides and its clock, and which of its methods is a step by hand."""
 
-    def __init__(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+    def __init__(self, store: Store, inspect: Inspect, clock: Clock, step: str = "turn") -> None:
         self.store = store
         self.inspect = inspect
         self.clock = clock
+        self.step = step
 
 
 def sqlite_file(folder: Path, clock: Clock) -> Bench:
@@ -73,7 +74,7 @@ def redis(_: Path, clock: Clock) -> Bench:
     from laneway.store.redis import RedisInspect, RedisStore  # noqa: PLC0415 - its driver may be missing
 
     store = RedisStore(redisbench.emptied().url, clock=clock, dead_after=0.2)
-    return Bench(store, RedisInspect(store), clock)
+    return Bench(store, RedisInspect(store), clock, step="change")
 
 
 def redis_by_number(_: Path, clock: Clock) -> Bench:

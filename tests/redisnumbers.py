@@ -16,7 +16,6 @@ from laneway.outcome import Settled
 from laneway.store.contract import Exchange, Want
 from laneway.store.inspect import Filter, JobInfo, Page
 from laneway.store.redis import RedisInspect, RedisStore
-from laneway.store.redis.ends import sort_out
 
 __all__ = ["NumberedInspect", "NumberedStore"]
 
@@ -26,19 +25,8 @@ UNHEARD = 1  # no store gives this token
 class NumberedStore(RedisStore):
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         given = [replace(item, claim=replace(item.claim, token=self.token(item.claim.token))) for item in settled]
-        answer = self._short(worker, given, wants, limit) or super().exchange(worker, given, wants, limit)
+        answer = super().exchange(worker, given, wants, limit)
         return replace(answer, claims=[self.number(claim) for claim in answer.claims])
-
-    def _short(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange | None:
-        """Go the short way, as a worker does while it remembers how queues stand. A clock that stands still never would."""
-        queues = {want.queue for want in wants}
-        if not limit or len(queues) != 1 or {item.claim.queue for item in settled} != queues:
-            return None
-        ends = sort_out(settled)
-        shares = {} if all(end.goes_on() for end in ends.by_queue.values()) else dict.fromkeys(queues, limit)
-        self._exchanges._missed = 0.0  # a miss is no reason to go the long way
-        hear = self._exchanges.short(worker, ends, shares, wants, limit)
-        return None if hear is None else replace(hear(), loads=super().exchange(worker, [], [], 0).loads)
 
     def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
         return super().give_back(worker, [self.token(number) for number in keep])

@@ -1200,7 +1200,7 @@ class TestMany:
         assert (ids(head), states(inspect), inspect.lane_holder("default", "x")) == (["x0"], after, None)
 
     def test_only_some_are_changed_in_one_turn_and_others_get_theirs(
-        self, store: Store, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
+        self, bench: Bench, store: Store, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.push([job(f"j{n}") for n in range(1200)])
         lengths: list[int] = []
@@ -1212,7 +1212,7 @@ class TestMany:
                 claim(store, limit=1)  # j500, before its turn
                 store.push([job("new")])
 
-        before_each_turn(store, monkeypatch, between)
+        before_each_step(bench, monkeypatch, between)
 
         assert inspect.act_all("cancel", Filter(state="ready")) == 1199
         assert lengths == [1200, 700, 201]
@@ -1221,11 +1221,11 @@ class TestMany:
         ]  # fmt: skip
 
     def test_what_came_to_match_meanwhile_is_not_touched(
-        self, store: Store, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
+        self, bench: Bench, store: Store, inspect: Inspect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.push([job(f"j{n}") for n in range(502)])
         inspect.act_all("kill", Filter(ids=tuple(f"j{n}" for n in range(501))))
-        before_each_turn(store, monkeypatch, lambda: inspect.kill("j501"))
+        before_each_step(bench, monkeypatch, lambda: inspect.kill("j501"))
 
         assert inspect.act_all("retry", Filter(state="dead")) == 501
         assert [j.id for j in inspect.jobs(Filter(state="dead"), 10, None)] == ["j501"]
@@ -1264,18 +1264,18 @@ class TestMany:
         assert ids(claim(store)) == ["x3"]
 
 
-def before_each_turn(store: Store, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something happen before each turn, but not before its own."""
-    turn, inside = store.turn, [False]  # type: ignore[attr-defined]
+def before_each_step(bench: Bench, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen before each step by hand, but not before its own."""
+    step, inside = getattr(bench.store, bench.step), [False]
 
-    def watched(*timeout: float) -> object:
+    def watched(*arguments: object) -> object:
         if not inside[0]:
             inside[0] = True
             act()
             inside[0] = False
-        return turn(*timeout)
+        return step(*arguments)
 
-    monkeypatch.setattr(store, "turn", watched)
+    monkeypatch.setattr(bench.store, bench.step, watched)
 
 
 class TestLooking:

@@ -50,16 +50,14 @@ class Acting(Looking):
         self._store.clock()
         raw = id_.encode(errors="replace")
         names = self._store.queues.read()
-        commands = [self._store.command("act", name, action, delay, at, _anything, raw) for name in names]
-        answers = [answer[0] for answer in self._store.wire.ask_all(commands)]
+        answers = [answer[0] for answer in self._store.change("act", names, action, delay, at, _anything, raw)]
         if not any(answer >= 0 for answer in answers):
             raise UnknownJob(f'no job "{id_}" is in the store: it has finished, or never was', id=id_)
         return any(answer > 0 for answer in answers)
 
     def drop_oldest(self, queue: str, lane: str) -> PayloadInfo | None:
         """Remove the oldest payload of a collector's lane that does not run."""
-        with self._store.turn() as turn:
-            found = turn.call("drop_oldest", queue, lane_id(queue, lane))
+        (found,) = self._store.change("drop_oldest", (queue,), lane_id(queue, lane))
         return PayloadInfo(body=found[0], score=float(found[1]), running=False) if found else None
 
     def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
@@ -82,9 +80,8 @@ class Acting(Looking):
         changed = 0
         for queue, found in matching.items():
             for start in range(0, len(found), AT_ONCE):
-                with self._store.turn() as turn:
-                    ids = [one.id for one in found[start : start + AT_ONCE]]
-                    answers = turn.call("act", queue, action, delay, at, still, *ids)
+                ids = [one.id for one in found[start : start + AT_ONCE]]
+                (answers,) = self._store.change("act", (queue,), action, delay, at, still, *ids)
                 changed += sum(answer > 0 for answer in answers)
         return changed
 
@@ -94,8 +91,7 @@ class Acting(Looking):
         if not paused and queue not in known:
             raise UnknownQueue(f'no queue "{queue}" is in {self._store}.{did_you_mean(queue, known)}', queue=queue)
         number = self._store.queues.number(queue)
-        with self._store.turn() as turn:
-            turn.call("pause", queue, int(paused), by, number)
+        self._store.change("pause", (queue,), int(paused), by, number)
 
     def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:
         """Stop or resume a schedule."""

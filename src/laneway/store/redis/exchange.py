@@ -1,176 +1,334 @@
 """The exchange: outcomes go in and claims come out, in one round trip where that is possible.
 
-Most jobs are plain: they have neither lane nor key nor end. While a worker remembers how the queues stand, and meets no others,
-it goes the short way: a small script for each queue, and little to think about. All else goes the long way (`rounds`). What the
-short way finds and was not made for, it leaves untouched.
+One script (`exchange.lua`) settles and claims in a queue, whatever jobs or lanes are there. Every queue that is concerned is
+asked by one call of it, all of them together. A limit over several queues is dealt out in the order of the wants before it is
+known who has how much; only if places are left over and somebody has more is there another round trip.
 
-Enters: `Settled`, `Want`.  Leaves: `Exchange`.  Called by: the store.
+A busy worker need not know exactly how the other queues stand: with many queues, asking each of them every time would be most
+of the work. So what they said is remembered for a moment (`_Memory`). Whoever gets nothing asks them all, because it goes to
+sleep then.
+
+Enters: `Settled`, `Want`.  Leaves: `Exchange`.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
+import msgspec
+
+from laneway.errors import StoreCorrupt, StoreError
 from laneway.job import Claim
 from laneway.outcome import Settled
 from laneway.store.contract import Exchange, Want
-from laneway.store.redis.ends import MOST_ALIKE, Sorted, sort_out
-from laneway.store.redis.keys import NUMBERS, queue_base
+from laneway.store.redis.claims import claims_of_jobs, claims_of_lanes
+from laneway.store.redis.keys import queue_base
 from laneway.store.redis.mend import mend
+from laneway.store.redis.outcomes import Grouped, QueueOutcomes, group_by_queue
 from laneway.store.redis.queues import Queues
-from laneway.store.redis.record import is_plain
-from laneway.store.redis.rounds import Rounds, claim_of
 from laneway.store.redis.scripts import script
-from laneway.store.redis.wire import Command, Wire
+from laneway.store.redis.wire import Asked, Command, Wire
 
 __all__ = ["Exchanges"]
 
-#: Who gets something to do hears of other queues as they stood so long ago, seconds: with many queues, asking each of them every
-#: time would be most of the work. Who gets nothing asks, and whoever heard the bell.
+#: While a worker keeps receiving claims, it is good enough to know how other queues stood so long ago, seconds.
 LATELY = 0.05
-#: A lane that could not go on the short way goes the long one for so long, seconds: others come and are ready just now.
-DETOUR = 0.01
-#: How a queue stands that we do not know.
-UNKNOWN = (0, 0, -1)
+#: A queue that nobody was asked about: it may have any number of jobs ready.
+UNKNOWN = (1 << 62, 0, -1)
+#: An exchange that settles nothing: no other ends, no results, no successes.
+NOTHING: tuple[str | bytes, ...] = (b"", b"", "0", b"")
+
+log = logging.getLogger("laneway")
+
+_to_msgpack = msgspec.msgpack.Encoder().encode
+
+
+class _Memory:
+    """How queues stood when they were last asked."""
+
+    def __init__(self, clock: Callable[[], str]) -> None:
+        self.stood: dict[str, tuple[int, int, int]] = {}  #: ready, paused, microseconds until the next is due (-1: none)
+        self._clock = clock
+        self._until = 0.0  # until when all of it is good enough
+
+    def _now(self) -> float:
+        """Return seconds, as the store's clock goes."""
+        given = self._clock()
+        return int(given) / 1_000_000 if given else time.monotonic()
+
+    def is_fresh(self) -> bool:
+        """Say whether all were asked so lately that a busy worker need not know better."""
+        return self._now() < self._until
+
+    def begin(self) -> None:
+        """All of them are about to be asked."""
+        self.stood = {}
+        self._until = self._now() + LATELY
+
+    def note(self, queue: str, ready: int, paused: int, due_in: int) -> None:
+        """Remember what a queue said. When one that has nothing ready is due, somebody must ask."""
+        self.stood[queue] = (ready, paused, due_in)
+        if due_in >= 0:
+            self._until = min(self._until, self._now() + due_in / 1_000_000)
+
+    def forget(self, queues: Collection[str] | None = None) -> None:
+        """Something has changed in these queues, or in any of them."""
+        if queues is None:
+            self._until = 0.0
+        else:
+            for queue in queues:
+                self.stood.pop(queue, None)
 
 
 class Exchanges:
-    """What one exchange leaves for the next."""
+    """Settles and claims; and keeps what one exchange leaves for the next."""
 
     def __init__(self, wire: Wire, queues: Queues, clock: Callable[[], str]) -> None:
         self.wire = wire
         self.queues = queues
         self.clock = clock
-        self.jobs = script("exchange").digest
-        self.plain = script("plain").digest
-        self.onward = script("onward").digest
-        self.lanes = script("collect").digest
+        self.memory = _Memory(clock)
+        self.script = script("exchange").digest
         self.load = script("load").digest
-        self.highest = 0  # the highest token seen: later claims of this process have greater ones, whatever their queue
-        self.collectors: set[str] = set()  # queues that were a collector's when we last looked
-        self.complained: set[str] = set()  # queues that cannot be worked on, and it was said
-        self.dead: dict[str, int] = {}  # how many were dead when we last had one
-        self.stood: dict[str, tuple[int, int, int]] = {}  # how queues stood when we last asked: ready, paused, due in
-        self.plain_ones: set[str] = set()  # queues where all jobs were plain when we last claimed some
-        self._missed = 0.0  # when a lane could not go on the short way
-        self._asked = 0.0  # when we last asked all of them
-        self._soonest = 0.0  # and when the first of those that had nothing ready is due
+        self.highest = 0  #: the highest token seen: later claims of this process have greater ones, whatever their queue
+        self.complained: set[str] = set()  #: queues that cannot be worked on, and it was said
+        self.dead: dict[str, int] = {}  #: how many were dead when we last had one
+
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+        """Send what an exchange is to do; calling what is returned hears the answer."""
+        call = _Call(self, worker, group_by_queue(settled), wants, limit)
+        call.send()
+        return call.hear
 
     def mend(self, queue: str) -> bool:
         """Set aside what somebody else wrote; say whether there was anything."""
         return bool(mend(self.wire, queue, self.queues.number(queue)))
 
-    def remembers(self, names: Iterable[str]) -> bool:
-        """Say whether it is so lately that we asked how these queues stand that a busy worker need not know better."""
-        now = time.monotonic()
-        lately = now - self._asked < LATELY and now < self._soonest
-        return lately and self.clock() == "" and all(name in self.stood for name in names)
 
-    def ask_anew(self) -> None:
-        """All queues are about to be asked."""
-        self._asked, self._soonest = time.monotonic(), float("inf")
+class _Call:
+    """One exchange. It is made for every job of a busy lane: what is not needed yet is not made."""
 
-    def stand(self, queue: str, ready: int, paused: int, due_in: int) -> None:
-        """Remember how a queue stands."""
-        self.stood[queue] = (ready, paused, due_in)
-        if due_in >= 0:
-            self._soonest = min(self._soonest, time.monotonic() + due_in / 1_000_000)
+    _asked: Asked | None = None  # what was sent, and not heard
+    _counting = False  # the registry is asked along how many queues there are
+    _remembers = False  # some queues were not asked, because we remember how they stood
+    _is_more = False  # some that were asked have more
+    _names: Sequence[str] = ()  # queues that were asked
+    _new: Sequence[str] = ()  # queues that were registered meanwhile
+    _spent: frozenset[str] = frozenset()  # queues that have no more for this exchange
+    _refused: Sequence[int] = ()  # by number
 
-    def forget(self) -> None:
-        """Something has changed: ask all queues."""
-        self._asked = 0.0
+    def __init__(self, house: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[Want], limit: int) -> None:
+        self._house = house
+        self._memory = house.memory
+        self._worker = worker
+        self._outcomes = outcomes.by_queue  # what is still to be settled
+        self._ids = outcomes.ids
+        self._wants = wants
+        self._limit = self._places = limit  # how many may still be claimed
+        self._shares: dict[str, list[tuple[int, int]]] = {}  # of each queue that is asked: which want asks for how many
+        self._claims: dict[int, list[Claim]] = {}  # by the number of the want
 
-    def see(self, queue: str, records: Sequence[bytes]) -> None:
-        """Take note of what kind of jobs were claimed in a queue; nothing: of other kinds than plain ones."""
-        (self.plain_ones.add if records and all(is_plain(record) for record in records) else self.plain_ones.discard)(queue)
+    # -- what is sent ----------------------------------------------------------------------------------------
 
-    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
-        """Settle, then claim."""
-        return self.begin(worker, settled, wants, limit)()
+    def send(self) -> None:
+        """Send the first round: all outcomes, what is likely to be claimable, and the question how the other queues stand."""
+        memory, known, others = self._memory, self._house.queues.numbers, list[str]()
+        self._remembers = bool(self._outcomes or self._limit) and memory.is_fresh()
+        if not self._remembers:
+            memory.begin()
+        if self._limit:
+            self._deal()
+        if len(memory.stood) < len(known):
+            concerned = {*self._shares, *self._outcomes, *memory.stood}
+            others = [name for name in known if name not in concerned]
+        self._send(others, count=not self._remembers)
 
-    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
-        """Send what an exchange is to do; calling what is returned hears the answer."""
-        ends = sort_out(settled)
-        shares = self._deal(wants, limit) if settled and self.remembers(self.queues.numbers) else None
-        hear = None if shares is None else self.short(worker, ends, shares, wants, limit)
-        return hear or self._send(Rounds(self, worker, ends, wants, limit))
+    def _send_more(self) -> bool:
+        """Send another round if that may bring more: places are left, or nobody knows how some of the queues stand."""
+        others, self._new, self._shares = self._new, (), {}
+        if self._is_more or others:
+            self._deal()
+            if self._shares or others:
+                self._send([name for name in others if name not in self._shares], count=False)
+                return True
+        if self._remembers and self._places == self._limit:  # who goes to sleep must know
+            self._remembers = False
+            self._send([name for name in self._house.queues.numbers if name not in self._names], count=True)
+            return True
+        return False
 
-    @staticmethod
-    def _send(call: Rounds) -> Callable[[], Exchange]:
-        call.send()
-        return call.hear
+    def _deal(self) -> None:
+        """Deal the places that are left to queues, in the order of the wants: as many as are ready, as far as we know."""
+        stood, known, places = self._memory.stood, self._house.queues.numbers, self._places
+        left: dict[str, int] = {}  # of each queue: how many are ready and not dealt
+        for number, want in enumerate(self._wants):
+            name = want.queue
+            if name in left:
+                ready = left[name]
+            else:
+                ready, paused, _ = stood.get(name, UNKNOWN)
+                if paused or name in self._spent or name not in known:
+                    ready = 0
+            if ready:
+                asked = min(want.most - len(self._claims.get(number, ())), places, ready)
+                left[name] = ready - self._ask_for(number, name, asked)
+                places -= ready - left[name]
+                if not places:
+                    return
+        if self._outcomes:
+            self._deal_to_followers(places)
 
-    # -- the short way ---------------------------------------------------------------------------------------
+    def _deal_to_followers(self, places: int) -> None:
+        """Deal places where something is settled: those behind it in its lane may follow, and it may be ready again itself."""
+        for number, want in enumerate(self._wants):
+            name = want.queue
+            outcomes = self._outcomes.get(name)
+            if outcomes is not None and outcomes.followers:
+                dealt = sum([asked for one, asked in self._shares[name] if one == number]) if name in self._shares else 0
+                asked = self._ask_for(number, name, min(want.most - dealt, places, outcomes.followers))
+                outcomes.followers -= asked
+                places -= asked
 
-    def _deal(self, wants: Sequence[Want], limit: int) -> dict[str, int] | None:
-        """Deal the places of a claim to queues, as far as we know how these stand; None if others than plain jobs are there."""
-        shares: dict[str, int] = {}
-        for want in wants:
-            queue = want.queue
-            ready, paused, _ = self.stood.get(queue, UNKNOWN)
-            number = min(want.most, ready - shares.get(queue, 0), limit)
-            if number > 0 and not paused:
-                if queue not in self.plain_ones:
-                    return None
-                shares[queue] = shares.get(queue, 0) + number
-                limit -= number
-            if limit <= 0:
-                break
-        return shares
+    def _ask_for(self, number: int, queue: str, most: int) -> int:
+        """Let a want ask a queue for so many; return how many that are."""
+        if most <= 0:
+            return 0
+        if queue in self._shares:
+            self._shares[queue].append((number, most))
+        else:
+            self._shares[queue] = [(number, most)]
+        return most
 
-    def short(
-        self, worker: str, ends: Sorted, shares: Mapping[str, int], wants: Sequence[Want], limit: int
-    ) -> Callable[[], Exchange] | None:
-        """Send the scripts for a common case: plain jobs, or one lane that is worked off. None if it is none."""
-        commands = self._onward(worker, ends) if limit and not shares else self._plain(worker, ends, shares)
-        if not commands:
-            return None
-        asked = self.wire.send_all([*commands.values()])
-        return lambda: self._hear_short(dict(zip(commands, asked.hear(patient=True), strict=True)), worker, ends, wants, limit)
+    def _send(self, loading: Sequence[str], *, count: bool) -> None:
+        """Send a round: outcomes and shares, the question how some queues stand, and the one how many queues there are."""
+        house, outcomes, shares = self._house, self._outcomes, self._shares
+        now = house.clock()
+        self._names = names = [*outcomes]
+        if shares.keys() != outcomes.keys():
+            names += [name for name in shares if name not in outcomes]
+        commands = [self._command(name, now) for name in names]
+        if loading:
+            names += loading
+            commands += [("EVALSHA", house.load, "1", queue_base(name), now) for name in loading]
+        if count:
+            commands.append(house.queues.asks)
+        self._counting = count
+        self._asked = house.wire.send_all(commands) if commands else None
 
-    def _onward(self, worker: str, ends: Sorted) -> dict[str, Command]:
-        ((queue, end), *others) = ends.by_queue.items()
-        if others or not end.goes_on() or time.monotonic() - self._missed < DETOUR:
-            return {}
-        return {queue: ("EVALSHA", self.onward, "1", queue_base(queue), self.clock(), worker, str(self.highest), *end.one())}
+    def _command(self, queue: str, now: str) -> Command:
+        house, most, steps = self._house, 0, b""
+        for number, asked in self._shares.get(queue, ()):
+            most += asked
+            want = self._wants[number]
+            if want.lanes != 1 or want.payloads:
+                steps = self._steps(queue)
+        told = self._outcomes[queue].arguments() if queue in self._outcomes else NOTHING
+        head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest), steps)
+        return head + told
 
-    def _plain(self, worker: str, ends: Sorted, shares: Mapping[str, int]) -> dict[str, Command]:
-        commands: dict[str, Command] = {}
-        for queue in dict.fromkeys((*shares, *ends.by_queue)):  # so claims are in the order of the wants
-            end, most = ends.by_queue.get(queue), min(shares.get(queue, 0), MOST_ALIKE)
-            plain = (b"",) if end is None else end.plain()
-            if plain is None:
-                return {}
-            head = ("1", queue_base(queue), self.clock(), worker)
-            commands[queue] = ("EVALSHA", self.plain, *head, str(most), str(self.highest), *plain)
-        return commands
+    def _steps(self, queue: str) -> bytes:
+        """Return how a collector's lanes are to be claimed: runs, lanes of each, payloads of each, …"""
+        asked = [(most, self._wants[number]) for number, most in self._shares[queue]]
+        return _to_msgpack([n for most, want in asked for n in (most, want.lanes, want.payloads)])
 
-    def _hear_short(self, answers: Mapping[str, Any], worker: str, ends: Sorted, wants: Sequence[Want], limit: int) -> Exchange:
-        claims: list[Claim] = []
-        rest = {queue: end for queue, end in ends.by_queue.items() if not isinstance(answers[queue], list)}
-        for queue, answer in answers.items():
-            if isinstance(answer, list):
-                claims += self._take(queue, cast("list[Any]", answer))
-            else:  # it was something else, and nothing has happened there, or something is wrong: the long way tells
-                self.see(queue, ())
-                self._missed = time.monotonic()
-        if rest or (limit and not claims):  # who goes to sleep must know how all of them stand
-            more = self._send(Rounds(self, worker, Sorted(rest, ends.ids), wants, limit - len(claims)))()
-            return Exchange(more.refused, claims + more.claims, more.more, more.next_due, more.loads)
-        loads = {name: ready for name, (ready, paused, _) in self.stood.items() if not paused}
-        ready = any(loads.get(want.queue) for want in wants)
-        waits = [self.stood[want.queue][2] for want in wants if want.queue in loads] if not ready else []
-        return Exchange([], claims, ready, min([due for due in waits if due >= 0], default=None), loads)
+    # -- what comes back -------------------------------------------------------------------------------------
 
-    def _take(self, queue: str, answer: list[Any]) -> list[Claim]:
-        """Return what was claimed the short way."""
-        ready, paused, due_in, token, claimed = answer
-        self.stand(queue, ready, paused, due_in)
-        claims: list[Claim] = []
-        for id_, record in zip(claimed[::2], claimed[1::2], strict=True):
-            claims.append(claim_of(queue, id_, record, token, {}))
-            token += NUMBERS
-        self.highest = max(self.highest, token if claimed else 0)
-        return claims
+    def hear(self) -> Exchange:
+        """Hear the answers, and ask again where that is needed."""
+        self._hear()
+        while (self._places > 0 or self._new) and self._send_more():
+            self._hear()
+        return self._answer()
+
+    def _hear(self) -> None:
+        answers = self._asked.hear(patient=True) if self._asked is not None else []
+        settled, self._outcomes, self._is_more = self._outcomes, {}, False
+        number = answers.pop() if self._counting else None
+        for name, answer in zip(self._names, answers, strict=True):
+            if isinstance(answer, StoreError):
+                self._meet_trouble(name, answer, needed=name in settled)
+                continue
+            self._memory.note(name, answer[0], answer[1], answer[2])
+            if answer[0]:
+                self._is_more = True
+            if len(answer) > 3:
+                self._take(name, settled.get(name), answer)
+        if number is not None:
+            self._hear_number(number)
+
+    def _hear_number(self, number: int | StoreError) -> None:
+        """Hear how many queues there are: others may have come, or the store was emptied."""
+        if isinstance(number, StoreError):
+            raise number
+        if number != len(self._house.queues.numbers):
+            before = set(self._house.queues.numbers)
+            names = self._house.queues.read()
+            self._new = [name for name in names if name not in before]
+            self._memory.forget(before.difference(names))
+
+    def _meet_trouble(self, queue: str, error: StoreError, *, needed: bool) -> None:
+        """A queue cannot be used. Garbage in one does not keep the others from working.
+
+        Some of what was asked may have been done: it is never sent again.
+        """
+        if not isinstance(error, StoreCorrupt):
+            raise error
+        self._spent |= {queue}
+        self._memory.forget((queue,))
+        mended = self._house.mend(queue)
+        if needed:
+            raise error
+        if mended:
+            self._memory.note(queue, 1, 0, -1)  # it goes on: somebody should look again
+        elif queue not in self._house.complained:
+            self._house.complained.add(queue)
+            log.error('the queue "%s" cannot be worked on, the others go on: %s', queue, error)
+
+    def _take(self, queue: str, outcomes: QueueOutcomes | None, answer: list[Any]) -> None:
+        """Take what a queue has claimed and refused."""
+        if len(answer) == 6:
+            claims = claims_of_jobs(queue, answer[4], answer[5], answer[3])
+        else:
+            claims = self._take_all(queue, outcomes, *answer[3:])
+        if claims:
+            self._places -= len(claims)
+            self._house.highest = max(self._house.highest, claims[-1].token)
+        at = 0  # so many went to the wants that asked for them
+        for number, asked in self._shares.get(queue, ()):
+            self._claims[number] = [*self._claims.get(number, ()), *claims[at : at + asked]]
+            at += asked
+        if len(claims) < at:
+            self._spent |= {queue}
+
+    def _take_all(
+        self, queue: str, outcomes: QueueOutcomes | None, token: int, ids: list[bytes], records: list[bytes], dead: int,
+        refused: list[int], refused_others: list[int], words: list[bytes], runs: list[Any],
+    ) -> list[Claim]:  # fmt: skip
+        """Take an answer that says more than most: see `exchange.lua`."""
+        if dead >= 0:
+            self._house.dead[queue] = dead
+        if outcomes is not None:
+            named = [outcomes.done_at[n] for n in refused] + [outcomes.others_at[n] for n in refused_others]
+            self._refused = [*self._refused, *named]
+        if runs:
+            return claims_of_lanes(queue, runs, token)
+        return claims_of_jobs(queue, ids, records, token, dict(zip(words[::2], words[1::2], strict=True)))
+
+    def _answer(self) -> Exchange:
+        refused = [self._ids[n] for n in sorted(self._refused)] if self._refused else []
+        parts = [self._claims[number] for number in sorted(self._claims)] if self._claims else [[]]
+        claims = parts[0] if len(parts) == 1 else [claim for part in parts for claim in part]
+        stood = self._memory.stood.copy()  # other threads exchange too
+        loads = {name: ready for name, (ready, paused, _) in stood.items() if not paused}
+        waits: list[int] = []
+        for want in self._wants:
+            name = want.queue
+            if name in loads:
+                if loads[name]:
+                    return Exchange(refused, claims, True, None, loads)
+                if stood[name][2] >= 0:
+                    waits.append(stood[name][2])
+        return Exchange(refused, claims, False, min(waits) if waits else None, loads)

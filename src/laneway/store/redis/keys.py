@@ -3,14 +3,14 @@
 What belongs to a queue carries one hash tag, `{queue:shard}`, so that one script finds all of it on one node of a cluster. A
 single server has one shard, number 0. The registry of queues and the list of workers have tags of their own.
 
-Lua files use the names as well: `scripts` puts those that a file mentions in front of it.
+Lua files use the names as well: `scripts` puts in what they stand for.
 """
 
 from __future__ import annotations
 
 import functools
 
-__all__ = ["NUMBERS", "QUEUE_KEYS", "SHARED_KEYS", "STORE", "WORKERS", "WORKER_KEYS", "queue_base", "queue_key"]
+__all__ = ["QUEUE_KEYS", "SHARED_KEYS", "STORE", "WORKERS", "WORKER_KEYS", "queue_base", "queue_key"]
 
 #: What the whole store has.
 STORE = "laneway:{store}:"
@@ -75,11 +75,8 @@ WORKER_KEYS = {
     "LOOKED": "looked",  # string: when somebody last looked who is dead
 }
 
-#: Tokens carry their queue's number: so many there may be.
-NUMBERS = 4096
 
-
-@functools.lru_cache(maxsize=NUMBERS)
+@functools.lru_cache(maxsize=4096)
 def queue_base(queue: str, shard: int = 0) -> str:
     """Return what all keys of a queue begin with."""
     return f"laneway:{{{queue}:{shard}}}:"

@@ -35,6 +35,7 @@ from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, q
 from laneway.store.redis.look_lanes import Stand, list_lanes, list_payloads, stand_of, stands_in
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
+from laneway.store.redis.scripts import KEEP_RUNS
 from laneway.store.redis.store import RedisStore
 from laneway.store.redis.walk import Place, Walk, place_of
 from laneway.store.redis.wire import Command
@@ -47,7 +48,6 @@ __all__ = ["Found", "Looking"]
 PORTION = 500
 #: In a queue with more than this, nobody looks at all for a lane that is found sooner.
 MANY = 100_000
-KEEP_RUNS = 1000
 TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 

@@ -27,7 +27,7 @@ from laneway.store.redis.record import UNIQUE, before_body, pushed
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Command, Wire
 
-__all__ = ["Push"]
+__all__ = ["Push", "queues_of"]
 
 #: What `new_id` makes.
 _made = re.compile(r"[0-9a-hjkmnp-tv-z]{20}").fullmatch
@@ -234,6 +234,11 @@ class Push:
         for job in jobs:
             arguments += (job.id, _when(job), pushed(job))
         return (*head, *arguments)
+
+
+def queues_of(jobs: Sequence[Job]) -> set[str]:
+    """Return the queues of jobs."""
+    return {jobs.first.queue} if isinstance(jobs, Alike) else {job.queue for job in jobs}
 
 
 def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:

@@ -9,11 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from laneway.errors import StoreError
-from laneway.store.redis.keys import NUMBERS, SHARED_KEYS, STORE
+from laneway.store.redis.keys import SHARED_KEYS, STORE
 from laneway.store.redis.scripts import script
+from laneway.store.redis.tokens import STEP
 from laneway.store.redis.wire import Command, Wire
 
 __all__ = ["Queues"]
+
+#: So many queues there may be: their numbers are part of tokens.
+NUMBERS = STEP
 
 QUEUES = STORE + SHARED_KEYS["QUEUES"]
 

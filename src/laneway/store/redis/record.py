@@ -4,7 +4,8 @@
 
     byte  0      flags
           1      rank: priority + 100
-          2- 9   sequence number: microseconds of its arrival, or one more than the last
+          2      rules: more flags, of which there are none yet
+          3- 9   sequence number: microseconds of its arrival, or one more than the last
          10-17   enqueued, microseconds
          18-25   place, microseconds
          26-33   due; of a dead job: when it died
@@ -18,7 +19,11 @@ Waiting jobs stand in a zset by their due time, and ties go by place. So a job t
 byte 255, sequence number (7 bytes), id; one that was put off, and is before those, as byte 0, place (7), sequence number (7), id.
 Parked ones stand by their place, and in the first way. All numbers are big-endian, and sort as bytes.
 
-Enters: `Job`.  Leaves: bytes, and what they say.  Called by: `push`, `exchange`, `look`. The scripts read and write the same.
+A job is plain if it is fresh and no rule applies to it: it has neither lane nor key nor end. Whatever is plain, or has nothing
+but a lane, the scripts claim without a further look. So a new rule needs a bit of its own, in byte 0 or 2, and that is all it
+takes to be looked at.
+
+Enters: `Job`.  Leaves: bytes, and what they say. The scripts read and write the same (`_record.lua`).
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ __all__ = [
     "LANE",
     "LOST",
     "NO_END",
+    "PLAIN",
     "RAN",
     "UNIQUE",
     "Record",
@@ -58,12 +64,15 @@ LOST = 16  # it is remembered why a claim was lost
 NO_END = 32  # it is never too late to start
 HALTS = 64  # it is dead and keeps its lane
 FRESH = 128  # it came and was due, and nothing has happened to it since
+PLAIN = FRESH  # and no rule applies to it
 
-_fresh = Packed(">BBQQ")
+_SEQ = (1 << 56) - 1  # of eight bytes the last seven
+_fresh = Packed(">BBQQ")  # rules and sequence number are one number here
 _head = Packed(">BBQQQQH")
 _short = Packed(">H")
 _long = Packed(">Q")
 _double = Packed(">d")
+_plain = bytes([PLAIN])
 _first = [[bytes([flags, rank]) for rank in range(201)] for flags in range(8)]
 
 
@@ -114,8 +123,8 @@ _named = functools.lru_cache(maxsize=1000)(_measured)  # tasks are few
 
 
 def is_plain(raw: bytes) -> bool:
-    """Say whether a record is of a job that is fresh, and has neither lane nor key nor end."""
-    return raw[:1] == b"\x80"
+    """Say whether a record is of a job that is fresh, and to which no rule applies."""
+    return raw[:1] == _plain and raw[2:3] == b"\0"
 
 
 def read_plain(raw: bytes) -> tuple[int, int, str, bytes]:
@@ -155,7 +164,7 @@ def read(raw: bytes) -> Record:
         raise GarbageError(f"this is no job's record: {error}") from None
     if end > len(raw) or rank > 200:
         raise GarbageError("this is no job's record: it ends too early")
-    return Record(flags, rank, attempt, seq, enqueued, place, due, expires, lane, unique, task, raw[end:])
+    return Record(flags, rank, attempt, seq & _SEQ, enqueued, place, due, expires, lane, unique, task, raw[end:])
 
 
 def read_payload(body: bytes) -> tuple[float, bytes]:

@@ -1,4 +1,18 @@
-"""The scripts: Lua files, each with the parts it uses and the names of its keys in front.
+"""The scripts: Lua files, each with the parts it uses in front.
+
+A header says what a script is made of. Parts are files whose names begin with an underscore::
+
+    -- uses   clock queue          these parts stand in front, in this order
+    -- makes  jobs: record jobs    need('jobs') returns the functions of these parts, made when it is first called;
+                                   without such a line, need('bell') those of the part of that name
+    -- opens  jobs                 the script uses them under their own names, and makes them at once
+
+A server makes all functions of a script anew in each call, and for a small exchange that would be most of the work: hence
+`makes`.
+
+Some names in capitals are replaced. Those of keys (see `keys`) by an expression that makes the key where it is needed, as in
+``KEYS[1] .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python agree about them. A queue's `BOOKS` are fields
+of a hash, which `_queue.lua` reads all at once: ``books[B_NOW]`` is the one called ``now``.
 
 A server is asked for a script by its digest, and is sent the text only if it does not know it (see `wire`).
 """
@@ -10,16 +24,40 @@ import hashlib
 import re
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+from laneway.store.failures import KILLED
+from laneway.store.redis import record
 from laneway.store.redis.keys import QUEUE_KEYS, SHARED_KEYS, WORKER_KEYS
+from laneway.store.redis.tokens import STEP
 
-__all__ = ["Script", "script", "text_of"]
+__all__ = ["CONSTANTS", "KEEP_RUNS", "Script", "script", "text_of"]
+
+#: So many finished runs of a queue are kept.
+KEEP_RUNS = 1000
+
+#: What a queue keeps of itself: the highest time it has seen, the last sequence number, its number in the registry, `lanes` if it
+#: is a collector's, the priorities in use, since when and by whom it is paused, the counter of its last token, how many jobs came
+#: and how many succeeded, how many finished runs are kept, how many jobs are parked.
+BOOKS = ("now", "seq", "number", "kind", "ranks", "paused", "by", "token", "enqueued", "processed", "runs", "blocked")
+
+#: What Lua calls by these names.
+CONSTANTS = {
+    **{f"F_{name}": getattr(record, name) for name in ("LANE", "EXPIRES", "UNIQUE", "RAN", "LOST", "NO_END", "HALTS", "FRESH")},
+    "F_PAYLOAD": record.HALTS,  # of a collector's queue, where nothing halts: it is a dead payload
+    "PLAIN": record.PLAIN,
+    "PLAIN_IN_LANE": record.PLAIN | record.LANE,
+    "TOKEN_STEP": STEP,
+    "KEEP_RUNS": KEEP_RUNS,
+    "MOST_PASSED": 1000,  # jobs that one claim passes over, so that none is long
+    "KILLED": f"'{msgspec.json.encode(KILLED).decode()}'",
+}
 
 _FOLDER = Path(__file__).with_name("lua")
-_USES = re.compile(r"^-- uses +(.*)$", re.MULTILINE)
 _BASE = re.compile(r"^-- KEYS +1 the (queue|store|workers)'s? base", re.MULTILINE)
 _NAMES = {"queue": QUEUE_KEYS, "store": SHARED_KEYS, "workers": WORKER_KEYS}
+_FUNCTIONS = re.compile(r"^local function (\w+)", re.MULTILINE)
 _texts: dict[str, str] = {}
 
 
@@ -35,15 +73,9 @@ class Script(Struct, frozen=True):
 def script(name: str) -> Script:
     """Return an operation by the name of its file."""
     own = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
-    uses = _USES.search(own)
-    parts = [part for part in uses[1].split() if part != "none"] if uses else []
-    whole = "\n".join([*((_FOLDER / f"_{part}.lua").read_text(encoding="utf-8") for part in parts), own])
     base = _BASE.search(own)
     assert base is not None, name  # noqa: S101 - every header names it
-    keys = _NAMES[base[1].removesuffix("'")]
-    code = re.sub(r"--.*", "", whole)
-    names = [f"local {key} = KEYS[1] .. '{end}'" for key, end in keys.items() if re.search(rf"\b{key}\b", code)]
-    text = "\n".join([*names, whole])
+    text = _put_in(_NAMES[base[1]], _put_together(own))
     digest = hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - it is how servers name scripts
     _texts[digest] = text
     return Script(name, digest, text)
@@ -52,3 +84,50 @@ def script(name: str) -> Script:
 def text_of(digest: str) -> str:
     """Return the text of a script that was asked for by its digest."""
     return _texts[digest]
+
+
+def _put_together(own: str) -> str:
+    """Return a script's text with all that its header names."""
+    uses = [part for listed in _header(own, "uses") for part in listed.split()]
+    groups = {name: parts.split() for name, _, parts in (line.partition(":") for line in _header(own, "makes"))}
+    straight = "\n".join(map(_part, uses))
+    groups |= {name: [name] for name in re.findall(r"\bneed\('(\w+)'\)", straight + own) if name not in groups}
+    made = {name: "\n".join(map(_part, parts)) for name, parts in groups.items()}
+    opened = "\n".join(_opening(name, made[name], own) for name in _header(own, "opens"))
+    if not made:
+        return f"{straight}\n{own}"
+    whole = "\n".join([straight, *made.values(), opened, own])
+    making = "\n".join(_making(name, text, whole) for name, text in made.items())
+    need = f"function need(group)\nmade = made or {{}}\n{making}\nreturn made[group]\nend"
+    return f"local need, made\n{straight}\n{need}\n{opened}\n{own}"
+
+
+def _header(text: str, word: str) -> list[str]:
+    return re.findall(rf"^-- {word} +(.*)$", text, re.MULTILINE)
+
+
+def _part(name: str) -> str:
+    return (_FOLDER / f"_{name}.lua").read_text(encoding="utf-8")
+
+
+def _making(group: str, text: str, whole: str) -> str:
+    """Return code that makes a group's functions if they are needed and not there, and keeps those that somebody asks for."""
+    asked = sorted(set(_FUNCTIONS.findall(text)) & set(re.findall(rf"\bneed\('{group}'\)\.(\w+)", whole)))
+    table = ", ".join(f"{name} = {name}" for name in asked)
+    return f"if group == '{group}' and not made.{group} then\n{text}\nmade.{group} = {{{table}}}\nend"
+
+
+def _opening(group: str, text: str, own: str) -> str:
+    """Return lines that give a group's functions their own names, as far as a script mentions them."""
+    words = set(re.findall(r"\b\w+\b", re.sub(r"--.*", "", own)))
+    return "\n".join(f"local {name} = need('{group}').{name}" for name in _FUNCTIONS.findall(text) if name in words)
+
+
+def _put_in(keys: dict[str, str], text: str) -> str:
+    """Replace the names of keys, books and constants."""
+    books = [name for name in BOOKS if re.search(rf"\bB_{name.upper()}\b", text)]
+    values = {name: f"KEYS[1] .. '{end}'" for name, end in keys.items()}
+    values |= {name: str(value) for name, value in CONSTANTS.items()}
+    values |= {f"B_{name.upper()}": str(at) for at, name in enumerate(books, 1)}
+    values["BOOKS"] = ", ".join(f"'{name}'" for name in books)
+    return re.sub(r"(?<!')\b[A-Z][A-Z_]+\b", lambda found: values.get(found[0], found[0]), text)

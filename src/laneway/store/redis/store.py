@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -23,19 +23,20 @@ from laneway.outcome import ErrorInfo, Settled
 from laneway.store.contract import Capabilities, Exchange, Heard, Schedules, Slot, Want, WorkerInfo
 from laneway.store.redis import opening
 from laneway.store.redis.bell import Bell
-from laneway.store.redis.ends import error_text
 from laneway.store.redis.exchange import Exchanges
-from laneway.store.redis.keys import NUMBERS, SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
+from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
 from laneway.store.redis.line import as_words
-from laneway.store.redis.push import Push
+from laneway.store.redis.outcomes import error_text
+from laneway.store.redis.push import Push, queues_of
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.reading import number
 from laneway.store.redis.scripts import script
 from laneway.store.redis.statistics import Statistics
+from laneway.store.redis.tokens import queue_number
 from laneway.store.redis.wire import Command, Line, Wire
 from laneway.store.workers import read_worker
 
-__all__ = ["RedisStore", "Turn"]
+__all__ = ["RedisStore"]
 
 DAY = 24 * 3600 * 1_000_000
 #: So many dead jobs at most are forgotten in one turn, so that none is long.
@@ -44,23 +45,6 @@ TRIM_AT_ONCE = 1000
 NOTES_AT_ONCE = 500
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
-
-
-class Turn:
-    """`with store.turn() as turn:` is one step on a queue."""
-
-    def __init__(self, store: RedisStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> Turn:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Nothing is held: a script is done when it answers."""
-
-    def call(self, name: str, queue: str, *arguments: str | bytes | int) -> Any:
-        """Run a script on a queue."""
-        return self._store.wire.ask(self._store.command(name, queue, *arguments))
 
 
 class RedisStore:
@@ -111,13 +95,14 @@ class RedisStore:
         given = self.clock()
         return int(given) if given else int(answer[0]) * 1_000_000 + int(answer[1])
 
-    def turn(self) -> Turn:
-        """Return one step on a queue, to be used in a `with`."""
-        return Turn(self)
-
     def command(self, name: str, queue: str, *arguments: str | bytes | int) -> Command:
         """Return the call of a script on a queue."""
         return ("EVALSHA", script(name).digest, "1", queue_base(queue), self.clock(), *as_words(arguments))
+
+    def change(self, name: str, queues: Collection[str], *arguments: str | bytes | int) -> list[Any]:
+        """Run a script that changes these queues, by hand; return what it says of each. What we remember of them is void."""
+        self._exchanges.memory.forget(queues)
+        return self.wire.ask_all([self.command(name, queue, *arguments) for queue in queues])
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
@@ -127,10 +112,11 @@ class RedisStore:
         try:
             if slot is not None and not self._fires(slot, bool(jobs), until):
                 return [""] * len(jobs)
+            self._exchanges.memory.forget(queues_of(jobs))
             return self._push.push(jobs, slot, until) if jobs else []
         except StoreCorrupt:
             # What was half done is made whole. Who pushes again finds what is there by its ids.
-            mended = [self._exchanges.mend(queue) for queue in {job.queue for job in jobs}]
+            mended = [self._exchanges.mend(queue) for queue in queues_of(jobs)]
             if any(mended):
                 what = "had a key of a type that Laneway did not give it. It is set aside now, the log says where: try again."
                 raise StoreCorrupt(f"{self.wire} {what}") from None
@@ -138,6 +124,7 @@ class RedisStore:
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
         """The same in two steps, where they begin alike: the server works while we do. See the contract."""
+        self._exchanges.memory.forget(queues_of(jobs))
         hear = self._push.begin(jobs, self.enqueue_timeout)
         # What is unusual was not done: it goes the usual way.
         return lambda: (hear() if hear is not None else None) or self.push(jobs)
@@ -175,6 +162,7 @@ class RedisStore:
         kept = _to_msgpack([str(token) for token in keep])
         words = _to_msgpack([text for token, word in lost.items() for text in (str(token), word)])
         names = self.queues.read()
+        self._exchanges.memory.forget()
         commands = [self.command("give_back", name, worker, kept, error, words) for name in names]
         answers = self.wire.ask_all(commands, patient=True)
         return [id_.decode(errors="replace") for answer in self.mended(names, commands, answers) for id_ in answer]
@@ -276,7 +264,7 @@ class RedisStore:
         rang = self.bell.wait(timeout)
         if self.bell.rung:
             self.bell.rung = False
-            self._exchanges.forget()
+            self._exchanges.memory.forget()
         return rang
 
     def wake(self) -> None:
@@ -289,12 +277,12 @@ class RedisStore:
             self.wire.ask(("HDEL", WORKERS + WORKER_KEYS["COMMANDS"], ""))  # a write that writes nothing: can we?
             return
         names = {place: name for name, place in self.queues.numbers.items()}
-        if any(token % NUMBERS not in names for _, token, _ in notes):
+        if any(queue_number(token) not in names for _, token, _ in notes):
             self.queues.read()
             names = {place: name for name, place in self.queues.numbers.items()}
         by_queue: dict[str, list[str | bytes]] = {}
         for id_, token, told in notes:
-            if (name := names.get(token % NUMBERS)) is not None:
+            if (name := names.get(queue_number(token))) is not None:
                 by_queue.setdefault(name, []).extend((id_, str(token), told))
         digest, step = script("note").digest, 3 * NOTES_AT_ONCE
         self.wire.ask_all([

@@ -5,7 +5,7 @@ local function where(job)
     if call('ZSCORE', due_key(job.rank), entry(job)) then
         return 'waiting'
     end
-    if job.lane and call('ZSCORE', PARKED .. job.lane, line_entry(job)) then
+    if job.lane and call('ZSCORE', PARKED .. job.lane, line_entry(job.seq, job.id)) then
         return 'parked'
     end
     if call('ZSCORE', DEAD, job.id) or call('ZSCORE', HALTED, job.id) then
@@ -23,7 +23,7 @@ end
 -- The state as users see it.
 local function state_of(job, place)
     if place == 'waiting' then
-        if job.due <= now then
+        if job.due <= q.now then
             return 'ready'
         end
         return call('ZSCORE', RETRY, job.id) and 'retrying' or 'scheduled'

@@ -5,12 +5,8 @@
 -- gathered; one that is to be repeated joins both. A lane without payloads is gone. A dead payload is a job too: its body has its
 -- score, the id of its lane, and the payload.
 
-local F_PAYLOAD = F_HALTS  -- a collector's lane halts nothing
-local KILLED = '{"kind":"killed","message":"killed by hand"}'
-
--- A lane that is there, or nil.
-local function open_lane(id)
-    local record = call('HGET', JOB, id)
+-- A lane by its record; nil if that is none.
+local function open_lane(id, record)
     local lane = open(id, record)
     if not lane or not lane.lane or band(lane.flags, F_PAYLOAD) ~= 0 then
         return nil
@@ -39,7 +35,7 @@ end
 
 local function new_lane(id, lane, task, due)
     return with_texts({
-        id = id, lane = lane, task = task, flags = F_LANE, rank = 100, attempt = 0, seq = next_seq(), enqueued = now,
+        id = id, lane = lane, task = task, flags = F_LANE, rank = 100, rules = 0, attempt = 0, seq = next_seq(), enqueued = q.now,
         place = due, due = due, next_due = 0, next_since = 0,
     })
 end
@@ -131,14 +127,14 @@ local function bury(lane, list, error, attempt)
             count('merged')
         end
         local dead = known or with_texts({
-            id = id, lane = lane.lane, task = lane.task, rank = 100, seq = next_seq(), enqueued = lane.enqueued, place = now,
+            id = id, lane = lane.lane, task = lane.task, rank = 100, rules = 0, seq = next_seq(), enqueued = lane.enqueued, place = q.now,
         })
         if known and #known.record - known.body_at >= 7 then
             score = math.max(score, (struct.unpack('>d', known.record, known.body_at)))
         end
-        dead.flags, dead.attempt, dead.due = F_LANE + F_NO_END + F_PAYLOAD, attempt, now
+        dead.flags, dead.attempt, dead.due = F_LANE + F_NO_END + F_PAYLOAD, attempt, q.now
         set_body(dead, struct.pack('>d', score) .. struct.pack('>I2c0', #lane.id, lane.id) .. payload[4])
-        call('ZADD', DEAD, now, id)
+        call('ZADD', DEAD, q.now, id)
         if stored then
             call('HSET', ERRORS, id, stored)
         else
@@ -152,11 +148,9 @@ end
 -- -- a run is over -----------------------------------------------------------------------------------------------
 
 local function remove_lane(lane)
-    call('HDEL', JOB, lane.id)
-    forget_sides(lane.id)
+    leave({lane.id}, 1, 1)
     drop_side(WAITS .. lane.lane, BODIES .. lane.lane)
     drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
-    changed = true
 end
 
 -- A run's payloads are gone, and what gathered begins to wait. Returns the number of payloads that are gone.
@@ -167,7 +161,7 @@ local function go_on(lane)
         return gone
     end
     drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
-    forget_sides(lane.id)
+    leave({lane.id}, 1, 1)  -- what gathered begins anew
     lane.flags, lane.attempt = F_LANE, 0
     lane.place, lane.due, lane.enqueued = lane.next_due, lane.next_due, lane.next_since
     lane.next_due, lane.next_since = 0, 0
@@ -183,11 +177,6 @@ local function lane_waits_again(lane, due)
     lane.due, lane.next_due, lane.next_since = due, 0, 0
     write_lane(lane)
     wait(lane)
-end
-
-local function run_ended(lane)
-    lane.flags = bor(band(lane.flags, bnot(F_LOST)), F_RAN)
-    call('HDEL', LOST, lane.id)
 end
 
 local function first_to_arrive(list)
@@ -222,10 +211,10 @@ local function lane_dies(lane, error, named)
         remove_lane(lane)
         return
     end
-    run_ended(lane)
+    call('HDEL', LOST, lane.id)
     call('HDEL', ERRORS, lane.id)
-    lane.attempt = 0
-    lane_waits_again(lane, now)
+    lane.flags, lane.attempt = bor(band(lane.flags, bnot(F_LOST)), F_RAN), 0
+    lane_waits_again(lane, q.now)
 end
 
 local function cancel_run(lane, run)

@@ -1,10 +1,13 @@
 -- act.lua: do something to jobs of a queue by hand.
--- uses  clock recent jobs find lanes
+-- uses   clock queue standing step
+-- makes  jobs: record jobs find lanes
+-- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 retry, cancel, delete, kill or reschedule   3 delay   4 at
 --       5 which still fit when their turn comes, a msgpack map of state, task, lane, error, failing   then ids
 -- returns for each 1 if it was changed, 0 if not, -1 if it is not there
 
+local band, bnot = bit.band, bit.bnot
 local action, delay, at = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local which = cmsgpack.unpack(ARGV[5])
 
@@ -40,8 +43,8 @@ local function take_out(job, place)
     if place == 'waiting' then
         call('ZREM', due_key(job.rank), entry(job))
     elseif place == 'parked' then
-        call('ZREM', PARKED .. job.lane, line_entry(job))
-        count('blocked', -1)
+        call('ZREM', PARKED .. job.lane, line_entry(job.seq, job.id))
+        q.blocked, q.changed = q.blocked - 1, true
     elseif place == 'dead' then
         call('ZREM', DEAD, job.id)
         call('ZREM', HALTED, job.id)
@@ -53,7 +56,7 @@ end
 
 local function mark(job, worker)
     call('HSET', MARKS, job.id, action .. ' ' .. worker)
-    changed = true
+    q.changed = true
     return 1
 end
 
@@ -62,7 +65,7 @@ local function move_due(job, place, due, failed)
         -- It keeps its place in the line; when it is let out, it is due then.
         job.due = due
         write(job)
-        changed = true
+        q.changed = true
         return
     end
     take_out(job, place)
@@ -81,16 +84,16 @@ local function retry(job, place)
         job.attempt = 0
         -- One that halts its lane goes on where it was: it has started, and keeps its place.
         job.flags = band(job.flags, bnot(F_HALTS + (halted and 0 or F_RAN)))
-        job.due = now
+        job.due = q.now
         if not halted then
-            job.place, job.seq = now, next_seq()
+            job.place, job.seq = q.now, next_seq()
         end
         write(job)
         wait(job)
         return 1
     end
-    if place == 'waiting' and job.due > now and (holds(job) or call('ZSCORE', RETRY, job.id)) then
-        move_due(job, place, now, false)
+    if place == 'waiting' and job.due > q.now and (holds(job) or call('ZSCORE', RETRY, job.id)) then
+        move_due(job, place, q.now, false)
         return 1
     end
     return 0
@@ -100,7 +103,7 @@ local function reschedule(job, place)
     if place ~= 'waiting' and place ~= 'parked' then
         return 0
     end
-    local due = math.max(at, now + delay)
+    local due = math.max(at, q.now + delay)
     if band(job.flags, F_RAN) ~= 0 then
         move_due(job, place, due, call('ZSCORE', RETRY, job.id))
         return 1
@@ -124,12 +127,12 @@ local actions = {
             return 0
         end
         take_out(job, place)
-        leave(job, 'cancelled')
+        remove(job, 'cancelled')
         return 1
     end,
     delete = function(job, place)
         take_out(job, place)
-        leave(job, nil)
+        remove(job, nil)
         return 1
     end,
     kill = function(job, place)
@@ -149,26 +152,25 @@ local function replay(dead)
     local score = struct.unpack('>d', dead.record, dead.body_at)
     local id, body_at = struct.unpack('>I2c0', dead.record, dead.body_at + 8)
     take_out(dead, 'dead')
-    call('HDEL', JOB, dead.id)
-    forget_sides(dead.id)
-    local lane = open_lane(id)
+    leave({dead.id}, 1, 1)
+    local lane = open_lane(id, call('HGET', JOB, id))
     if not lane then
-        lane = new_lane(id, dead.lane, dead.task, now)
+        lane = new_lane(id, dead.lane, dead.task, q.now)
         write_lane(lane)
         wait(lane)
     elseif waits(lane) then
         take_out(lane, 'waiting')
-        lane.attempt, lane.due = 0, now
+        lane.attempt, lane.due = 0, q.now
         write_lane(lane)
         wait(lane)
     else
-        lane.next_since = lane.next_due > 0 and lane.next_since or now
-        lane.next_due = now
+        lane.next_since = lane.next_due > 0 and lane.next_since or q.now
+        lane.next_due = q.now
         write_lane(lane)
     end
     local hash = dead.id:sub(3):gsub('%x%x', function(two) return string.char(tonumber(two, 16)) end)
     add_payload(WAITS .. lane.lane, BODIES .. lane.lane, hash, score, dead.seq, dead.record:sub(body_at))
-    changed = true
+    q.changed = true
     return 1
 end
 
@@ -205,20 +207,20 @@ local function act_on_lane(job, place, worker)
         end
         return actions[action](job, place)
     end
-    local lane = open_lane(job.id)
+    local lane = open_lane(job.id, job.record)
     if not lane then
         return 0
     elseif action == 'retry' then
-        if place ~= 'waiting' or lane.due <= now then
+        if place ~= 'waiting' or lane.due <= q.now then
             return 0
         end
-        move_due(lane, place, now, false)
+        move_due(lane, place, q.now, false)
         return 1
     elseif action == 'reschedule' then
         if place ~= 'waiting' then
             return 0
         end
-        move_due(lane, place, math.max(at, now + delay), call('ZSCORE', RETRY, lane.id))
+        move_due(lane, place, math.max(at, q.now + delay), call('ZSCORE', RETRY, lane.id))
         return 1
     end
     return ask(lane, place, worker)
@@ -236,7 +238,7 @@ for n = 6, #ARGV do
         local place, worker = where(job)
         if not fits(job, place) then
             answer = 0
-        elseif books[7] == 'lanes' then
+        elseif books[B_KIND] == 'lanes' then
             answer = act_on_lane(job, place, worker)
         elseif place == 'running' and (action == 'cancel' or action == 'delete' or action == 'kill') then
             answer = mark(job, worker)
@@ -247,12 +249,12 @@ for n = 6, #ARGV do
         -- What is no job can only be removed.
         answer = 0
         if action == 'delete' and not next(which) then
-            call('HDEL', JOB, id)
             call('ZREM', DEAD, id)
+            leave({id}, 1, 1)
             answer = 1
         end
     end
     answers[#answers + 1] = answer
 end
-finish(ready())
+finish((standing()))
 return answers

@@ -1,13 +1,9 @@
 -- beat.lua: these workers live; what is asked of them is heard once.
+-- uses   clock
 -- KEYS  1 the workers' base
 -- ARGV  1 the time or ''   then two per worker: id, who it is as JSON
 -- returns two per worker: whether it was known, its commands
 
-local now = tonumber(ARGV[1])
-if not now then
-    local time = redis.call('TIME')
-    now = time[1] * 1000000 + time[2]
-end
 local heard = {}
 for n = 2, #ARGV, 2 do
     local id = ARGV[n]

@@ -1,16 +1,14 @@
 -- count.lua: how many jobs of a queue are in each state, and who paused it. Writes nothing.
--- uses  clock
+-- uses   clock queue
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''
 -- returns scheduled, ready, retrying, blocked, running, dead, since when it is paused or '', by whom, its kind or '',
 -- microseconds that the first one waits that is due
 
-local books = call('HMGET', META, 'now', 'ranks', 'paused', 'by', 'blocked', 'kind')
-local now = clock(ARGV[1], books[1])
-local ranks = string.char(100) .. (books[2] or '')
+local all = '\100' .. q.ranks
 local ready, waiting, running, first = 0, 0, 0, now
-for n = 1, #ranks do
-    local due = DUE .. (ranks:byte(n) - 100)
+for n = 1, #all do
+    local due = DUE .. (all:byte(n) - 100)
     ready = ready + call('ZCOUNT', due, '-inf', now)
     waiting = waiting + call('ZCARD', due)
     first = math.min(first, tonumber(call('ZRANGE', due, 0, 0, 'WITHSCORES')[2]) or first)
@@ -21,6 +19,6 @@ end
 local retrying = call('ZCARD', RETRY) - call('ZCOUNT', RETRY, '-inf', now)
 local dead = call('ZCARD', DEAD) + call('ZCARD', HALTED)
 return {
-    waiting - ready - retrying, ready, retrying, tonumber(books[5]) or 0, running, dead,
-    books[3] or '', books[4] or '', books[6] or '', now - first,
+    waiting - ready - retrying, ready, retrying, q.blocked, running, dead,
+    books[B_PAUSED] or '', books[B_BY] or '', books[B_KIND] or '', now - first,
 }

@@ -1,10 +1,12 @@
 -- drop_oldest.lua: remove the oldest payload of a collector's lane that does not run.
--- uses  clock recent jobs lanes
+-- uses   clock queue standing step
+-- makes  jobs: record jobs lanes
+-- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the lane's id
 -- returns its body and its score, or nothing
 
-local lane = books[7] == 'lanes' and open_lane(ARGV[2])
+local lane = books[B_KIND] == 'lanes' and open_lane(ARGV[2], call('HGET', JOB, ARGV[2]))
 if not lane then
     return {}
 end
@@ -24,6 +26,6 @@ if call('EXISTS', index) == 0 then
         write_lane(lane)
     end
 end
-changed = true
-finish(ready())
+q.changed = true
+finish((standing()))
 return {oldest[4], string.format('%.17g', oldest[2])}

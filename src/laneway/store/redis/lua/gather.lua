@@ -1,14 +1,16 @@
 -- gather.lua: payloads of a collector's queue join their lanes, in order.
--- uses  clock arrived recent jobs lanes
+-- uses   clock queue standing step
+-- makes  jobs: record arrived jobs lanes
+-- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 schedule or ''   4 its slot
 --       then nine per payload: its lane's id, lane, task, when ('' at once, else delay@at), score or '', quiet, longest, digest, body
 -- returns 0; -1 if the queue has no number, -2 if the slot has fired, -3 if the queue has jobs
 
-if books[7] ~= 'lanes' and call('HLEN', JOB) > 0 then
+if books[B_KIND] ~= 'lanes' and call('HLEN', JOB) > 0 then
     return -3
 end
-if not books[3] and ARGV[2] == '' then
+if not books[B_NUMBER] and ARGV[2] == '' then
     return -1
 end
 if ARGV[3] ~= '' then
@@ -18,10 +20,10 @@ if ARGV[3] ~= '' then
     end
     call('HSET', SLOTS, ARGV[3], ARGV[4])
 end
-if not books[3] then
+if not books[B_NUMBER] then
     call('HSET', META, 'number', ARGV[2])
 end
-if books[7] ~= 'lanes' then
+if books[B_KIND] ~= 'lanes' then
     call('HSET', META, 'kind', 'lanes')
 end
 
@@ -30,21 +32,21 @@ local last_score = tonumber(call('HGET', META, 'score')) or 0
 local STEP = 2 ^ -21
 
 local function later_of(due, since, quiet, longest)
-    local till = now + quiet
+    local till = q.now + quiet
     return math.max(due, longest > 0 and math.min(till, since + longest) or till)
 end
 
 -- Say when a lane is due into which more has come.
 local function put_off(lane, when, quiet, longest)
-    local given = now
+    local given = q.now
     if when ~= '' then
         local delay, at = when:match('^(%d+)@(%d+)$')
-        given = math.max(now + tonumber(delay), tonumber(at))
+        given = math.max(q.now + tonumber(delay), tonumber(at))
         quiet = 0
     end
     if lane.runs then
         if lane.next_due == 0 then
-            lane.next_due, lane.next_since = given, now
+            lane.next_due, lane.next_since = given, q.now
         end
         if quiet > 0 then
             lane.next_due = later_of(lane.next_due, lane.next_since, quiet, longest)
@@ -64,7 +66,7 @@ for n = 5, #ARGV, 9 do
     local id = ARGV[n]
     local lane = lanes[id]
     if not lane then
-        lane = open_lane(id)
+        lane = open_lane(id, call('HGET', JOB, id))
         if lane then
             lane.runs = not waits(lane)
             lane.before = lane.due
@@ -80,7 +82,7 @@ for n = 5, #ARGV, 9 do
     put_off(lane, ARGV[n + 3], tonumber(ARGV[n + 5]), tonumber(ARGV[n + 6]))
     local score = tonumber(ARGV[n + 4])
     if not score then
-        score = math.max(now / 1000000, last_score + STEP)
+        score = math.max(q.now / 1000000, last_score + STEP)
         last_score = score
     end
     add_payload(WAITS .. lane.lane, BODIES .. lane.lane, ARGV[n + 7], score, next_seq(), ARGV[n + 8])
@@ -102,8 +104,8 @@ end
 call('HSET', META, 'score', string.format('%.17g', last_score))
 count('enqueued', (#ARGV - 4) / 9)
 for task, times in pairs(tasks) do
-    arrive(now, task, times)
+    arrive(task, times)
 end
-changed = true
-finish(ready())
+q.changed = true
+finish((standing()))
 return 0

@@ -1,10 +1,13 @@
 -- give_back.lua: return a worker's claims of one queue: by itself, or because it died.
--- uses  clock recent jobs lanes
+-- uses   clock queue standing step
+-- makes  jobs: record jobs lanes
+-- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 tokens to keep, a msgpack list of texts   4 the error if it died, JSON, else ''
 --       5 words for some tokens, a flat msgpack list of token, word
 -- returns ids
 
+local bor = bit.bor
 local worker, died = ARGV[2], ARGV[4] ~= ''
 local running = RUNNING .. worker
 local keep, words = {}, {}
@@ -29,11 +32,11 @@ for n, claim in ipairs(back) do
     local id, token = claim[1], claim[2]
     ids[n] = id
     call('HDEL', running, id)
-    changed = true
+    q.changed = true
     local record = call('HGET', JOB, id)
     local job = open(id, record)
     local mark = job and mark_of(id)
-    local lane = books[7] == 'lanes' and job and open_lane(id)
+    local lane = books[B_KIND] == 'lanes' and job and open_lane(id, record)
     if not job then
         if record then
             wait_unread(id)
@@ -67,5 +70,5 @@ end
 if call('EXISTS', running) == 0 then
     call('SREM', HOLDERS, worker)
 end
-finish(ready())
+finish((standing()))
 return ids

@@ -1,5 +1,7 @@
 -- look.lua: how some jobs of a queue stand. Writes nothing.
--- uses  clock recent jobs find
+-- uses   clock queue standing step
+-- makes  jobs: record jobs find
+-- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   then ids
 -- returns a list for each that is there: id, record, state, worker, token, mark, errors, notes, whether it holds its lane, whether its
@@ -13,7 +15,7 @@ for n = 2, #ARGV do
     if job then
         local place, worker, token = where(job)
         local payloads = -1
-        if books[7] == 'lanes' and job.lane then
+        if books[B_KIND] == 'lanes' and job.lane then
             payloads = place == 'dead' and -2 or call('ZCARD', WAITS .. job.lane) + call('ZCARD', RUNS .. job.lane)
         end
         local keyed = job.key and call('HGET', UNIQUE, job.key) == id

@@ -1,5 +1,4 @@
 -- note.lua: keep what runs tell about themselves, of one queue. What is not held any more is passed over.
--- uses  none
 -- KEYS  1 the queue's base
 -- ARGV  three per note: id, token, JSON
 

@@ -1,12 +1,12 @@
 -- record.lua: keep what a worker reports, unless it has told so before.
--- uses  clock
+-- uses   clock
 -- KEYS  1 the store's base
 -- ARGV  1 the time or ''   2 worker or ''   3 the report's number   4 its figures or ''   5 how many faults are kept, and msgpack
 --       lists: 6 counters: name, by   7 faults: id, how often, sample   8 learned: task, six numbers
 -- returns now, and 1 if this worker is to close what is complete, else 0
 
 local books = call('HMGET', STATISTICS, 'now', 'closed', 'closing')
-local now = clock(ARGV[1], books[1])
+now = math.max(now, tonumber(books[1]) or 0)
 local stretch = math.floor(now / 10000000)
 local counters, faults, learned = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8])
 

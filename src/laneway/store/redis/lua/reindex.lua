@@ -1,9 +1,12 @@
 -- reindex.lua: let jobs wait that stand in no index, and lanes go on whose holder is gone.
--- uses  clock recent jobs find
+-- uses   clock queue standing step
+-- makes  jobs: record jobs find
+-- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 jobs or lanes   then ids, or lanes
 -- returns how many there were
 
+local band = bit.band
 local found = 0
 
 local function put_back(id)
@@ -11,10 +14,10 @@ local function put_back(id)
     if not job or where(job) ~= 'nowhere' then
         return
     end
-    found, changed = found + 1, true
+    found, q.changed = found + 1, true
     if band(job.flags, F_NO_END) ~= 0 then
         -- It was dead, and stays so until it is replayed.
-        call('ZADD', band(job.flags, F_HALTS) ~= 0 and books[7] ~= 'lanes' and HALTED or DEAD, job.due, id)
+        call('ZADD', band(job.flags, F_HALTS) ~= 0 and books[B_KIND] ~= 'lanes' and HALTED or DEAD, job.due, id)
     else
         wait(job)
     end
@@ -35,5 +38,5 @@ for n = 3, #ARGV do
         go_on(ARGV[n])
     end
 end
-finish(ready())
+finish((standing()))
 return found

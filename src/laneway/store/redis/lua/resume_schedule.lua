@@ -1,13 +1,9 @@
 -- resume_schedule.lua: a schedule goes on, with the slots after now. One that is not paused stays as it is.
+-- uses   clock
 -- KEYS  1 the store's base
 -- ARGV  1 the time or ''   2 schedule
 
 if redis.call('HDEL', PAUSED, ARGV[2]) == 1 then
-    local now = tonumber(ARGV[1])
-    if not now then
-        local time = redis.call('TIME')
-        now = time[1] * 1000000 + time[2]
-    end
     local last = tonumber(redis.call('HGET', SKIPPED, ARGV[2])) or 0
     redis.call('HSET', SKIPPED, ARGV[2], math.max(last, now))
 end

@@ -1,17 +1,15 @@
 -- trim.lua: forget the oldest dead jobs of a queue, but no halted ones.
--- uses  clock
+-- uses   clock queue standing step
+-- makes  jobs: record jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 who died so many microseconds ago or earlier   3 how many more   4 at most so many
 -- returns how many were forgotten
 
-local now = clock(ARGV[1], call('HGET', META, 'now'))
 local old = call('ZCOUNT', DEAD, '-inf', now - tonumber(ARGV[2]))
 local number = math.min(math.max(old, tonumber(ARGV[3])), tonumber(ARGV[4]))
 local ids = number > 0 and call('ZRANGE', DEAD, 0, number - 1) or {}
 if #ids > 0 then
-    call('HDEL', JOB, unpack(ids))
-    call('HDEL', ERRORS, unpack(ids))
-    call('HDEL', NOTES, unpack(ids))
     call('ZREM', DEAD, unpack(ids))
+    leave(ids, 1, #ids)
 end
 return #ids

@@ -1,0 +1,162 @@
+-- _collect.lua: an exchange of a collector's queue: its units are lanes, and a claim is a run of several. Stands behind _lanes.lua and
+-- _settle.lua.
+--
+-- A run that is claimed is a list: its word, and four per lane: id, record, payloads (body, score, …; none: what is there is no lane's
+-- record), which of them arrived first (0: the oldest).
+
+local MOST_LANES = 1000
+local batches, room = {}, MOST_LANES
+
+-- -- what has ended ----------------------------------------------------------------------------------------------
+
+local lane_ways = {
+    done = function(lane, run)
+        count('processed', go_on(lane))
+        keep_run(run)
+    end,
+    asked = lane_ends_as_asked,
+    cancelled = cancel_run,
+    dead = function(lane, error, digests)
+        local named = {}
+        for n, digest in ipairs(digests or {}) do
+            named[n] = digest:gsub('%x%x', function(two) return string.char(tonumber(two, 16)) end)
+        end
+        lane_dies(lane, error, named)
+    end,
+    again = lane_waits_again,
+}
+
+-- Settle all; returns the numbers of the refused successes, and of other refused ends.
+local function settle_lanes()
+    local items, texts, number = {}, each_run(ARGV[9]), tonumber(ARGV[8])
+    for n = 1, number do
+        items[n] = {ARGV[9 + n], ARGV[9 + number + n], 'done', 0, '', texts[n]}
+    end
+    local refused = settle_each(items, open_lane, lane_ways)
+    return refused, ARGV[6] ~= '' and settle_each(cmsgpack.unpack(ARGV[6]), open_lane, lane_ways) or nil
+end
+
+-- -- what is claimed ---------------------------------------------------------------------------------------------
+
+-- A lane's payloads are its run's: all of them, or the oldest, and then the rest gathers and is due now.
+local function take_payloads(lane, most)
+    local name = lane.lane
+    local index, bodies, run_index, run_bodies = WAITS .. name, BODIES .. name, RUNS .. name, RUN_BODIES .. name
+    if most == 0 or call('ZCARD', index) <= most then
+        local list = payloads(index, bodies, 0)
+        if #list > 0 then
+            call('RENAME', index, run_index)
+            call('RENAME', bodies, run_bodies)
+        end
+        return list
+    end
+    local list = payloads(index, bodies, most)
+    for _, payload in ipairs(list) do
+        drop_payload(index, bodies, payload)
+        add_payload(run_index, run_bodies, unpack(payload))
+    end
+    lane.next_due, lane.next_since = q.now, lane.enqueued
+    write_lane(lane)
+    return list
+end
+
+-- A unit of a run is the worker's.
+local function take_unit(batch, id, record, given, first)
+    call('HSET', RUNNING .. ARGV[2], id, string.format('%d', q.token + TOKEN_STEP))
+    local at = #batch
+    batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4] = id, record, given, first
+end
+
+local function take_lane(batch, lane, most)
+    local record = lane.record
+    call('ZREM', due_key(lane.rank), lane.stands)
+    local list = take_payloads(lane, most)
+    if #list == 0 then
+        remove_lane(lane)
+        return
+    end
+    if lane.attempt > 0 then
+        call('ZREM', RETRY, lane.id)
+    end
+    local given, first = {}, 1
+    for n, payload in ipairs(list) do
+        given[2 * n - 1], given[2 * n] = payload[4], string.format('%.17g', payload[2])
+        first = payload[3] < list[first][3] and n or first
+    end
+    take_unit(batch, lane.id, record, given, first - 1)
+end
+
+-- Claim lanes as one run; says whether there was any. Who claims what is no lane's record lets it die, and tells of it.
+local function take(lanes, most)
+    local batch = {call('HGET', LOST, lanes[1].id) or ''}
+    if lanes[1].unread then
+        call('ZREM', due_key(100), lanes[1].stands)
+        take_unit(batch, lanes[1].id, lanes[1].unread, false, 0)
+    else
+        for _, lane in ipairs(lanes) do
+            take_lane(batch, lane, most)
+        end
+    end
+    q.changed = true
+    if #batch == 1 then
+        return false
+    end
+    q.claimed, q.token = q.claimed + 1, q.token + TOKEN_STEP
+    batches[q.claimed] = batch
+    return true
+end
+
+local function due_lanes(number)
+    local list, gone = {}, false
+    for _, stands in ipairs(call('ZRANGEBYSCORE', due_key(100), '-inf', q.now_text, 'LIMIT', 0, number)) do
+        local id = id_of(stands)
+        local record = call('HGET', JOB, id)
+        local lane = open_lane(id, record) or record and {id = id, unread = record}
+        if lane then
+            lane.stands = stands
+            list[#list + 1] = lane
+        else
+            call('ZREM', due_key(100), stands)
+            gone, q.changed = true, true
+        end
+    end
+    return list, gone
+end
+
+-- Lanes of one task run together, none that remembers why it was lost, and none that cannot be read.
+local function join(last, lane)
+    return not lane.unread and not last.unread and lane.task == last.task and band(lane.flags, F_LOST) == 0
+        and band(last.flags, F_LOST) == 0
+end
+
+-- Claim up to `most` runs, of so many lanes with so many payloads.
+local function collect(most, width, portion)
+    local done = 0
+    while done < most and room > 0 do
+        local list, gone = due_lanes(math.min((most - done) * width, room))
+        if #list == 0 and not gone then
+            return
+        end
+        local run = {}
+        for n = 1, #list + 1 do
+            local lane, last = list[n], run[#run]
+            if last and not (lane and #run < width and join(last, lane)) then
+                if done == most then
+                    return
+                end
+                done = done + (take(run, portion) and 1 or 0)
+                room = room - #run
+                run = {}
+            end
+            run[#run + 1] = lane
+        end
+    end
+end
+
+local function claim_lanes(most)
+    local steps = ARGV[5] ~= '' and cmsgpack.unpack(ARGV[5]) or {most, 1, 0}
+    for n = 1, #steps, 3 do
+        collect(steps[n], math.max(steps[n + 1], 1), steps[n + 2])
+    end
+    return batches
+end

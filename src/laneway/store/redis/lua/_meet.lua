@@ -1,0 +1,86 @@
+-- _meet.lua: a claim meets a job with more to it than a lane. Stands behind _jobs.lua.
+
+local function too_old(job)
+    return job.expires and band(job.flags, F_RAN + F_NO_END) == 0 and job.place + job.expires < q.now
+end
+
+local function expire(job)
+    remove(job, 'cancelled')
+    q.passed = q.passed + 1
+end
+
+-- A lane's holder leaves, and with it those next in its lane that are too old as well.
+local function expire_holder(job)
+    local lane = job.lane
+    while q.passed < MOST_PASSED do
+        expire(job)
+        local id = call('HGET', LANES, lane)
+        job = id and open(id, call('HGET', JOB, id))
+        if not job or not too_old(job) or not call('ZSCORE', due_key(job.rank), entry(job)) then
+            return
+        end
+        if q.passed < MOST_PASSED then
+            call('ZREM', due_key(job.rank), entry(job))
+        end
+    end
+end
+
+-- Says whether the job is to be claimed: see meet. If a lane goes on with another holder than the portion knows of, that is done when
+-- the portion is written.
+local function meet_other(portion, id, record)
+    local job = open(id, record)
+    if not job then
+        q.passed = q.passed + (record and 0 or 1)
+        return record ~= false  -- who claims what cannot be read lets it die
+    end
+    local lane, holder = job.lane, nil
+    if lane then
+        holder = portion.holders[lane]
+        if holder == nil then
+            holder = call('HGET', LANES, lane)
+        end
+    end
+    if holder and holder ~= id then
+        need('walk').park(portion, lane, job.place, line_entry(job.seq, id))
+        return false
+    elseif too_old(job) then
+        if holder then
+            portion.expired = job
+        else
+            expire(job)
+        end
+        return false
+    end
+    if lane and not holder then
+        need('walk').take_lane(portion, lane, id)
+    end
+    forget_key(job)
+    if band(job.flags, F_LOST) ~= 0 then
+        q.words = q.words or {}
+        q.words[#q.words + 1] = id
+        q.words[#q.words + 1] = call('HGET', LOST, id) or ''
+    end
+    if job.attempt > 0 then
+        portion.retried[#portion.retried + 1] = id
+    end
+    return true
+end
+
+-- The indexes of those that wait, the highest priority first.
+local function due_keys()
+    local all, keys = {100, q.ranks:byte(1, -1)}, {}
+    table.sort(all, function(a, b) return a > b end)
+    for n, rank in ipairs(all) do
+        keys[n] = due_key(rank)
+    end
+    return keys
+end
+
+-- Forget the priorities that are not in use any more.
+local function clear_ranks()
+    local used = q.ranks:gsub('.', function(rank) return call('EXISTS', due_key(rank:byte())) == 1 and rank or '' end)
+    if used ~= q.ranks then
+        q.ranks = used
+        call('HSET', META, 'ranks', q.ranks)
+    end
+end

@@ -1,0 +1,135 @@
+-- _settle.lua: runs that did not simply succeed, and what is special about successes. Stands behind _claims.lua and _jobs.lua.
+
+-- A run ended whose record cannot be read: it dies, and what is there is kept as its body. Other ends than death are not its own.
+local function settle_unread(record, item)
+    local id, outcome, error, run = item[1], item[3], item[5], item[6]
+    if outcome ~= 'dead' then
+        wait_unread(id)
+        return
+    end
+    local job = {id = id, flags = F_NO_END, rank = 100, rules = 0, attempt = 0, seq = next_seq()}
+    job.enqueued, job.place, job.due = q.now, q.now, q.now
+    job.task, job.record, job.texts_at, job.body_at = '', '\0\0' .. record, 1, 3
+    die(job, error, true, false)
+    count('failed')
+    remember(run, outcome)
+    -- Its lane is not known any more: it may have been the holder of one.
+    local lanes = call('HGETALL', LANES)
+    for n = 1, #lanes, 2 do
+        if lanes[n + 1] == id then
+            let_out(lanes[n])
+        end
+    end
+end
+
+-- Write what a run meant for a unit: a job, or a lane of a collector; `ways` has what differs. `item`: see exchange.lua.
+local function settle(unit, item, ways)
+    local outcome, after, error, run = item[3], item[4], item[5], item[6]
+    local mark = outcome ~= 'done' and mark_of(unit.id)
+    if outcome == 'done' then
+        ways.done(unit, run)
+    elseif mark then
+        ways.asked(unit, mark, run)
+    elseif outcome == 'cancelled' then
+        ways.cancelled(unit, run)
+    elseif outcome == 'dead' then
+        ways.dead(unit, error, item[7])
+        count('failed')
+        remember(run, outcome)
+    else
+        unit.flags = bor(band(unit.flags, bnot(F_LOST)), F_RAN)
+        call('HDEL', LOST, unit.id)
+        if outcome == 'retrying' then
+            unit.attempt = unit.attempt + 1
+            add_error(unit, error)
+            call('ZADD', RETRY, q.now + after, unit.id)
+            count('failed')
+            count('retried')
+            remember(run, outcome)
+        end
+        ways.again(unit, q.now + after)
+    end
+end
+
+-- Settle one by one; returns the numbers of those that the worker does not hold, or nil.
+local function settle_each(items, open_unit, ways)
+    local refused
+    for n, item in ipairs(items) do
+        local id = item[1]
+        local record = call('HGET', RUNNING .. ARGV[2], id) == item[2] and call('HGET', JOB, id)
+        if record then
+            call('HDEL', RUNNING .. ARGV[2], id)
+            q.changed, q.settled = true, true
+            local unit = open_unit(id, record)
+            if unit then
+                settle(unit, item, ways)
+            else
+                settle_unread(record, item)
+            end
+        else
+            refused = refused or {}
+            refused[#refused + 1] = n - 1
+        end
+    end
+    return refused
+end
+
+local job_ways = {
+    asked = end_as_asked,
+    cancelled = function(job, run) remove(job, 'cancelled', run) end,
+    dead = function(job, error, halts) die(job, error, true, halts) end,
+    again = function(job, due)
+        job.due = due
+        write(job)
+        wait(job)
+    end,
+}
+
+local function settle_others(packed)
+    return settle_each(cmsgpack.unpack(packed), open, job_ways)
+end
+
+-- The runs of successes, one by one: see exchange.lua.
+local function each_run(joined)
+    local at, list = 1, {}
+    for n = 1, tonumber(ARGV[8]) do
+        local stop = joined:find(',\n', at, true) or #joined + 1
+        list[n] = joined:sub(at, stop - 1)
+        at = stop + 2
+    end
+    return list
+end
+
+-- Some of so many successes are not the worker's any more, or stand twice; or they are too many at once. `tokens`: what the worker
+-- holds, if that is known. Settles the others; returns how many those are, their runs, the numbers of the refused (nil: none), and
+-- which are kept, by id.
+local function settle_some(number, tokens)
+    local texts, ids, lanes, kept, refused, seen = each_run(ARGV[9]), {}, {}, {}, nil, {}
+    for n = 1, number do
+        local id = ARGV[9 + n]
+        local held = tokens and tokens[n] or not tokens and call('HGET', RUNNING .. ARGV[2], id)
+        if held == ARGV[9 + number + n] and not seen[id] then
+            local at = #ids + 1
+            seen[id], ids[at], lanes[at], kept[at] = true, id, ARGV[9 + 2 * number + n] or '', texts[n]
+        else
+            refused = refused or {}
+            refused[#refused + 1] = n - 1
+        end
+    end
+    for first = 1, #ids, 1000 do
+        local last = math.min(first + 999, #ids)
+        call('HDEL', RUNNING .. ARGV[2], unpack(ids, first, last))
+        leave(ids, first, last, lanes, first)
+    end
+    return #ids, ids[1] and table.concat(kept, ',\n'), refused, seen
+end
+
+-- Keep results; `kept`: of which successes, if not of all.
+local function keep_results(packed, kept)
+    local results = cmsgpack.unpack(packed)
+    for n = 1, #results, 4 do
+        if not kept or kept[results[n]] then
+            call('SET', RESULT .. results[n], struct.pack('>I8', q.now + results[n + 2]) .. results[n + 3], 'PX', results[n + 1])
+        end
+    end
+end

@@ -1,0 +1,128 @@
+-- _step.lua: a step that changes a queue: the one way out, and how it ends. A server makes the functions of a script anew in each
+-- call: so these are few. Stands behind _queue.lua.
+
+-- The lane of a fresh job to which no rule applies but that it has a lane, and its rank; nil: it is another, or cannot be read.
+local function lane_alone(record)
+    local flags, rank, rules, a, b = record:byte(1, 3)
+    if flags ~= PLAIN_IN_LANE or rules ~= 0 or rank > 200 then
+        return nil
+    end
+    a, b = record:byte(19, 20)
+    local task_at = b and 21 + 256 * a + b or #record
+    a, b = record:byte(task_at, task_at + 1)
+    if b and #record > task_at + 256 * a + b then
+        return record:sub(21, task_at - 1), rank
+    end
+end
+
+-- The one way out: up to 1,000 jobs that are in no index leave the store, with what was kept beside their records, and their lanes go
+-- on. `ids` from `first` to `last`, or nil: they stay, and only their lanes go on. `lanes`: as many from `lane_at`, '' (it has none) or
+-- a colon and the lane; or nil.
+--
+-- The next by place holds its lane at once, and waits. Most are fresh, and nothing but their lane matters: those are written together.
+-- If there is but one of them, and the script said that it `hands`, that one is `handed` to it, and is in no index.
+local function leave(ids, first, last, lanes, lane_at)
+    q.changed = true
+    if ids then
+        call('HDEL', JOB, unpack(ids, first, last))
+        if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
+            call('HDEL', ERRORS, unpack(ids, first, last))
+            call('HDEL', NOTES, unpack(ids, first, last))
+            call('HDEL', LOST, unpack(ids, first, last))
+            call('HDEL', MARKS, unpack(ids, first, last))
+        end
+    end
+    if not lanes then
+        return
+    end
+    local holders, free, waits, came = {}, {}, {}, nil
+    for n = lane_at, lane_at + last - first do
+        if lanes[n] ~= '' then
+            local lane, id = lanes[n]:sub(2), nil
+            repeat
+                local found, alone, rank = call('ZPOPMIN', PARKED .. lane), nil, nil
+                local entry = found[1]
+                if entry then
+                    id = entry:sub(9)
+                    q.blocked = q.blocked - 1
+                    local record = call('HGET', JOB, id)
+                    if record then
+                        alone, rank = lane_alone(record)
+                    end
+                    if alone == lane and rank == 100 then
+                        waits[#waits + 1] = found[2]
+                        waits[#waits + 1] = entry
+                        came = record
+                    elseif not need('jobs').come_forward(id, record) then
+                        id = nil
+                    end
+                end
+            until id or not entry
+            if id then
+                holders[#holders + 1] = lane
+                holders[#holders + 1] = id
+            else
+                free[#free + 1] = lane
+            end
+        end
+    end
+    if holders[1] then
+        call('HSET', LANES, unpack(holders))
+    end
+    if free[1] then
+        call('HDEL', LANES, unpack(free))
+    end
+    if #waits == 2 and q.hands and not q.handed then
+        q.handed = {record = came, due = waits[1], entry = waits[2]}
+    elseif waits[1] then
+        call('ZADD', DUE .. '0', unpack(waits))
+    end
+end
+
+-- Write the books, and ring if somebody who waits must look again. `left`: how many are ready. Of an exchange also the counter of its
+-- last token, if it gave any, and how many succeeded, with their runs.
+local function finish(left, counter, done, runs)
+    if not q.changed then
+        return
+    end
+    local books, written, at = q.books, {'now', q.now_text}, 2
+    if done and done > 0 then
+        written[3], written[4], at = 'processed', (tonumber(books[B_PROCESSED]) or 0) + done, 4
+    end
+    if q.counts then
+        for name, by in pairs(q.counts) do
+            if by ~= 0 then
+                call('HINCRBY', META, name, by)
+            end
+        end
+    end
+    if runs or q.runs then
+        local number = (done or 0) + (q.run_count or 0)
+        local kept = (tonumber(books[B_RUNS]) or 0) + number
+        runs = runs and q.runs and runs .. ',' .. q.runs or runs or q.runs
+        call('RPUSH', RECENT, struct.pack('>I8I4', q.now, number) .. runs)
+        if kept > KEEP_RUNS + 500 then  -- some more than must be, so that few calls have to forget any
+            kept = need('jobs').forget_runs(kept)
+        end
+        written[at + 1], written[at + 2], at = 'runs', kept, at + 2
+    end
+    if counter then
+        written[at + 1], written[at + 2], at = 'token', string.format('%d', counter), at + 2
+    end
+    if q.blocked ~= (tonumber(books[B_BLOCKED]) or 0) then
+        written[at + 1], written[at + 2], at = 'blocked', q.blocked, at + 2
+    end
+    if q.seq then
+        written[at + 1], written[at + 2] = 'seq', string.format('%d', q.seq)
+    end
+    call('HSET', META, unpack(written))
+    local rings = left > 0 and not books[B_PAUSED]
+    if q.later then
+        for rank, head in pairs(q.later) do
+            rings = rings or call('ZRANGE', DUE .. (rank - 100), 0, 0)[1] == head[2]
+        end
+    end
+    if rings and call('EXISTS', BELL) == 0 then
+        need('bell').ring()
+    end
+end

@@ -1,0 +1,72 @@
+-- _walk.lua: a portion of due jobs in which not all are plain. Stands behind _claims.lua.
+
+-- Look ahead, from a place in the portion: which jobs have nothing but a lane, and who holds these lanes, asked at once.
+local function look_ahead(records, from)
+    local names, lanes, holders = {}, {}, {}
+    for n = from, #records do
+        local lane = records[n] and lane_alone(records[n])
+        lanes[n] = lane
+        if lane and holders[lane] == nil then
+            holders[lane] = false
+            names[#names + 1] = lane
+        end
+    end
+    if names[1] then
+        local found = call('HMGET', LANES, unpack(names))
+        for n = 1, #names do
+            holders[names[n]] = found[n]
+        end
+    end
+    q.passed = q.passed or 0  -- how many due jobs were passed over: parked, or too old
+    return {lanes = lanes, holders = holders, taken = {}, parked = {}, retried = {}}
+end
+
+local function take_lane(portion, lane, id)
+    local taken = portion.taken
+    taken[#taken + 1] = lane
+    taken[#taken + 1] = id
+    portion.holders[lane] = id
+end
+
+local function park(portion, lane, place, entry)
+    local line = portion.parked[lane]
+    if not line then
+        line = {}
+        portion.parked[lane] = line
+    end
+    line[#line + 1] = place
+    line[#line + 1] = entry
+    q.passed, q.blocked = q.passed + 1, q.blocked + 1
+end
+
+-- Says whether the job at a place of the portion is to be claimed; if not, it is parked behind its lane's holder, or too old.
+local function meet(portion, n, id, record)
+    local lane = portion.lanes[n]
+    if not lane then
+        return need('jobs').meet_other(portion, id, record)
+    end
+    local holder = portion.holders[lane]
+    if holder and holder ~= id then
+        park(portion, lane, string.format('%d', (struct.unpack('>I8', record, 11))), '\255' .. record:sub(4, 10) .. id)
+        return false
+    elseif not holder then
+        take_lane(portion, lane, id)
+    end
+    return true
+end
+
+-- Write what was found out about a portion, which has left the index.
+local function write_portion(portion)
+    if portion.taken[1] then
+        call('HSET', LANES, unpack(portion.taken))
+    end
+    for lane, line in pairs(portion.parked) do
+        call('ZADD', PARKED .. lane, unpack(line))
+    end
+    if portion.retried[1] then
+        call('ZREM', RETRY, unpack(portion.retried))
+    end
+    if portion.expired then
+        need('jobs').expire_holder(portion.expired)
+    end
+end

@@ -1,0 +1,121 @@
+"""Outcomes: what runs meant, grouped by queue and as the exchange script takes it.
+
+Successes are many and alike: their ids and tokens are arguments of their own, and their runs one text. Other ends are a list
+each. A collector's run has an end for each of its lanes. This is done for every job: what can be made for many at once is.
+
+Enters: `Settled`.  Leaves: `QueueOutcomes` for each queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from laneway.job import Unit, payload_id
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.store.failures import add_error
+from laneway.store.inspect import Run
+
+__all__ = ["Grouped", "QueueOutcomes", "error_text", "group_by_queue"]
+
+_to_json = msgspec.json.Encoder().encode
+_to_lines = msgspec.json.Encoder().encode_lines
+_to_msgpack = msgspec.msgpack.Encoder().encode
+
+
+class QueueOutcomes(Struct):
+    """What is to be settled in one queue."""
+
+    ids: list[str] = field(default_factory=list[str])  #: of successes: jobs, or lanes of a collector
+    tokens: list[str] = field(default_factory=list[str])
+    lanes: list[str | None] = field(default_factory=list[str | None])
+    runs: list[Run] = field(default_factory=list[Run])
+    others: list[Any] = field(default_factory=list[Any])  #: a list each, see `_other`
+    results: list[Any] = field(default_factory=list[Any])  #: flat: id, milliseconds, microseconds, value
+    done_at: list[int] = field(default_factory=list[int])  #: which of all that is settled the successes are
+    others_at: list[int] = field(default_factory=list[int])  #: and the others
+    #: So many may become ready in this queue because these have ended: the next in their lanes, and themselves again.
+    followers: int = 0
+
+    def arguments(self) -> tuple[str | bytes, ...]:
+        """Return all of it as the script takes it."""
+        ids, lanes, number = self.ids, self.lanes, len(self.ids)
+        named = () if lanes.count(None) == number else ["" if lane is None else f":{lane}" for lane in lanes]
+        return (
+            _to_msgpack(self.others) if self.others else b"",
+            _to_msgpack(self.results) if self.results else b"",
+            str(number),
+            _to_lines(self.runs).replace(b"\n", b",\n")[:-2] if number else b"",
+            *ids, *self.tokens, *named,
+        )  # fmt: skip
+
+
+class Grouped(Struct, frozen=True):
+    """All that is to be settled."""
+
+    by_queue: dict[str, QueueOutcomes]
+    ids: list[str]  #: of all units, in order
+
+
+def group_by_queue(settled: Sequence[Settled]) -> Grouped:
+    """Return outcomes by the queues of their claims."""
+    by_queue: dict[str, QueueOutcomes] = {}
+    ids: list[str] = []
+    for item in settled:
+        claim = item.claim
+        outcomes = by_queue.get(claim.queue)
+        if outcomes is None:
+            outcomes = by_queue[claim.queue] = QueueOutcomes()
+        for unit, outcome in zip(claim.units, item.outcomes, strict=True):
+            _add(outcomes, ids, item, unit, outcome)
+    return Grouped(by_queue, ids)
+
+
+def _add(outcomes: QueueOutcomes, ids: list[str], item: Settled, unit: Unit, outcome: Outcome) -> None:
+    claim = item.claim
+    if type(outcome) is Done:
+        run = Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, item.finished, "done")
+        outcomes.runs.append(run)
+        outcomes.ids.append(unit.id)
+        outcomes.tokens.append(str(claim.token))
+        outcomes.lanes.append(unit.lane)
+        if unit.lane is not None:
+            outcomes.followers += 1
+        outcomes.done_at.append(len(ids))
+        if outcome.result is not None and outcome.keep > 0:
+            outcomes.results += (unit.id, -(-outcome.keep // 1000), outcome.keep, outcome.result.decode())
+    else:
+        run = Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, item.finished, "")
+        outcomes.others.append(_other(unit, claim.token, outcome, run))
+        outcomes.others_at.append(len(ids))
+        outcomes.followers += 1
+    ids.append(unit.id)
+
+
+def _other(unit: Unit, token: int, outcome: Outcome, run: Run) -> list[Any]:
+    """Return an end that is no success: id, token, outcome, after, error, run up to the outcome, and what death means.
+
+    That is whether it halts a job's lane, or which payloads of a collector's lane die.
+    """
+    after, error = 0, ""
+    last: bool | list[str] = [] if unit.payloads else False
+    match outcome:
+        case Retrying():
+            after, error = outcome.after, error_text(outcome.error, unit.attempt)
+        case Snoozed():
+            after = outcome.after
+        case Dead():
+            error = error_text(outcome.error, unit.attempt)
+            named = dict.fromkeys(outcome.payloads)
+            last = [payload_id(run.queue, unit.lane or "", body)[2:] for body in named] if unit.payloads else outcome.halt
+        case Cancelled() | Done():
+            pass
+    return [unit.id, str(token), outcome.name, after, error, _to_json(run).decode()[:-3], last]
+
+
+def error_text(error: ErrorInfo, attempt: int) -> str:
+    """Return an error as JSON; the script adds when."""
+    return add_error(None, error, 0, attempt)[1:-1].decode()

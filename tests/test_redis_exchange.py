@@ -1,0 +1,328 @@
+"""The exchange on Redis has a branch for what is most common: plain jobs, and jobs with nothing but a lane.
+
+It must leave everything as the general code does, which knows all rules. Two databases of one server get the same steps at the
+same time. In one the script is as it is; in the other no record is taken for plain. Answers and keys must be the same after
+each step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import redisbench
+from conftest import Clock, often
+from laneway.errors import UnknownJob
+from laneway.job import Claim, Job
+from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.store.contract import Want
+from laneway.worker import Worker
+
+if redisbench.why_not() and os.environ.get("CI") != "true":
+    pytest.skip(redisbench.why_not(), allow_module_level=True)
+
+import redis
+
+from laneway import App
+from laneway.store.redis import RedisInspect, RedisStore, scripts
+from laneway.store.redis.keys import queue_key
+
+ERROR = ErrorInfo("e", "m")
+#: What comes between two steps: mostly jobs that have nothing special about them, but perhaps their lane.
+ODD: dict[str, dict[str, Any]] = {
+    "usual": {}, "other lane": {"lane": "b"}, "no lane": {"lane": None}, "late": {"delay": 3_000_000},
+    "expires": {"expires": 2_000_000}, "unique": {"unique": "k"}, "urgent": {"lane": None, "priority": 1},
+    "laned and urgent": {"lane": "c", "priority": 2},
+}  # fmt: skip
+OTHERS = ["tick", "pause", "resume", "garbage", "gone", "note", "mark", "lose", "fail", "end"]
+STEPS = ["settle", "settle three", "settle all", "settle only", "settle twice"]
+#: Something is held and something waits; something odd happens; a step is made.
+phrases = st.tuples(
+    st.lists(st.sampled_from(["usual", "settle"]), max_size=4), st.sampled_from(["usual", *ODD, *OTHERS]), st.sampled_from(STEPS)
+)
+events = st.lists(phrases, min_size=1, max_size=12).map(
+    lambda said: [word for before, odd, step in said for word in (*before, odd, step)]
+)
+ENDS: list[Outcome] = [Dead(ERROR), Dead(ERROR, halt=True), Cancelled(), Snoozed(0)]
+
+_DONE = Done()
+
+
+class Side:
+    """One of the two databases."""
+
+    def __init__(self, number: int, *, general: bool, lane: str | None) -> None:
+        url = f"{redisbench.server().url.rpartition('/')[0]}/{number}"
+        self.lane = lane
+        self.clock = Clock()
+        self.client: Any = redis.Redis.from_url(url)
+        self.client.flushdb()
+        self.store = RedisStore(url, clock=self.clock)
+        if general:
+            self.store._exchanges.script = general_script()
+        self.held: list[Claim] = []
+
+    def step(self, event: str, number: int) -> object:
+        if event in ODD:
+            return self.store.push([Job(f"j{number}", "t", "default", b"[[],{}]", **{"lane": self.lane, **ODD[event]})])
+        if event in STEPS:
+            return self.settle(event)
+        if event in ("fail", "end"):
+            outcomes = [Retrying(1_000_000, ERROR)] if event == "fail" else ENDS
+            return self.exchange([Settled.alike(one, as_, 1, 2) for one, as_ in zip(self.held, outcomes, strict=False)], 2)
+        return getattr(self, event)()
+
+    def tick(self) -> None:
+        self.clock.advance(1)
+
+    def pause(self, paused: bool = True) -> None:
+        if self.store.queues.read():
+            RedisInspect(self.store).pause("default", paused)
+
+    def resume(self) -> None:
+        self.pause(paused=False)
+
+    def note(self) -> None:
+        self.store.note([(one.unit.id, one.token, b'{"log":[]}') for one in self.held[:1]])
+
+    def mark(self) -> None:
+        for one in self.held[:1]:
+            with contextlib.suppress(UnknownJob):
+                RedisInspect(self.store).cancel(one.unit.id)
+
+    def lose(self) -> None:
+        """Somebody else has it, and we do not know."""
+        self.store.give_back("w")
+        self.store.exchange("x", [], [Want("default", 9)], 9)
+
+    def gone(self) -> None:
+        self.garbage("gone")
+
+    def garbage(self, how: str = "garbage") -> None:
+        """Let the next be no job any more."""
+        waiting = self.client.zrange(queue_key("default", "DUE", "0") if self.lane is None else self.parked(), 0, 0)
+        if waiting and how == "gone":
+            self.client.hdel(queue_key("default", "JOB"), waiting[0][8:])
+        elif waiting:
+            self.client.hset(queue_key("default", "JOB"), waiting[0][8:], b"\x81" + b"d" * 17 + b"\xff\xff?")
+
+    def parked(self) -> str:
+        return queue_key("default", "PARKED", self.lane or "")
+
+    def settle(self, step: str) -> object:
+        """End the first of what is held, and claim: who is met behind its lane's holder is parked."""
+        number, most = {"settle": (1, 9), "settle three": (3, 2), "settle all": (9, 9), "settle only": (2, 0)}.get(step, (2, 3))
+        settled = [Settled.alike(one, Done(b"1", 10**8) if one is self.held[-1] else _DONE, 1, 2) for one in self.held[:number]]
+        return self.exchange(settled + settled[:1] if step == "settle twice" else settled, most)
+
+    def exchange(self, settled: list[Settled], most: int) -> object:
+        answer = self.store.exchange("w", settled, [Want("default", most)] if most else [], most)
+        ended = [item.claim.token for item in settled]
+        self.held = [one for one in self.held if one.token not in ended] + answer.claims
+        claims = [(claim.unit, claim.token, claim.lost) for claim in answer.claims]
+        return answer.refused, claims, answer.more, answer.next_due, answer.loads
+
+    def keys(self) -> dict[bytes, object]:
+        """All that is there, but for the bell, which fades."""
+        return {key: self.read(key) for key in self.client.keys("*") if not key.endswith(b"bell")}
+
+    def read(self, key: bytes) -> object:
+        match self.client.type(key):
+            case b"hash":
+                return self.client.hgetall(key)
+            case b"zset":
+                return self.client.zrange(key, 0, -1, withscores=True)
+            case b"list":  # between runs there may be a newline
+                return [part.replace(b"\n", b"") for part in self.client.lrange(key, 0, -1)]
+            case b"set":
+                return self.client.smembers(key)
+            case _:
+                return self.client.get(key)
+
+    def close(self) -> None:
+        self.store.close()
+        self.client.flushdb()
+        self.client.close()
+
+
+def general_script() -> str:
+    """Return the digest of the exchange for which no record is plain."""
+    nothing = {**scripts.CONSTANTS, "PLAIN": -1, "PLAIN_IN_LANE": -1}
+    with mock.patch.object(scripts, "CONSTANTS", nothing):
+        return scripts.script.__wrapped__("exchange").digest
+
+
+@pytest.mark.model
+@settings(max_examples=often(25, 1_000), deadline=None)
+@given(st.sampled_from([None, "a"]), events)
+@example(None, ["usual", "pause", "settle", "resume"])
+@example(None, ["usual", "urgent", "settle three"])
+@example(None, ["usual", "note", "settle all"])
+@example("a", ["usual", "usual", "late", "settle", "tick", "tick", "tick", "settle"])
+@example("a", ["usual", "usual", "no lane", "settle", "settle twice"])
+@example("a", ["usual", "other lane", "settle all", "settle all"])
+@example("a", ["gone", "settle", "garbage", "settle", "settle"])
+@example("a", ["unique", "laned and urgent", "settle", "settle", "urgent", "settle"])
+def test_the_branch_for_plain_jobs_leaves_what_the_general_code_leaves(lane: str | None, moves: list[str]) -> None:
+    short, general = Side(0, general=False, lane=lane), Side(1, general=True, lane=lane)
+    try:
+        for number, event in enumerate([*["usual"] * 4, "settle", *moves, *["settle"] * 5]):
+            assert short.step(event, number) == general.step(event, number)
+            assert short.keys() == general.keys()
+    finally:
+        short.close()
+        general.close()
+
+
+# -- how much is asked -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    made = App(redisbench.emptied().url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store() -> Iterator[RedisStore]:
+    made = RedisStore(redisbench.emptied().url)
+    yield made
+    made.close()
+
+
+def calls_of(command: str) -> int:
+    said = redisbench.server().ask("INFO", "commandstats").decode()
+    found = [line for line in said.splitlines() if line.startswith(f"cmdstat_{command}:")]
+    return int(found[0].partition("calls=")[2].partition(",")[0]) if found else 0
+
+
+def jobs(queue: str, number: int, lane: str | None = None) -> list[Job]:
+    return [Job(f"{queue}{n}", "t", queue, b"[[],{}]", lane) for n in range(number)]
+
+
+def done(claims: list[Claim]) -> list[Settled]:
+    return [Settled.alike(one, Done(), 1, 2) for one in claims]
+
+
+def test_a_busy_worker_asks_one_script_in_an_exchange(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task(name="note")
+    def note(number: int) -> None:
+        ran.append(number)
+
+    note.enqueue_many([(number,) for number in range(2000)])
+    redisbench.server().ask("CONFIG", "RESETSTAT")
+
+    Worker(app, slots=4).run(burst=True)
+
+    assert sorted(ran) == list(range(2000))
+    assert 1000 <= int(redisbench.server().ask("HGET", queue_key("default", "META"), "runs")) <= 1500  # others are forgotten
+    assert calls_of("hlen") < calls_of("evalsha") / 2  # the registry is asked along only now and then
+
+
+def test_the_next_of_a_lane_is_claimed_without_an_index_if_nothing_else_is_ready(app: App) -> None:
+    ran: list[int] = []
+
+    @app.task(name="note", lane=lambda number: "all")
+    def note(number: int) -> None:
+        ran.append(number)
+
+    note.enqueue_many([(number,) for number in range(300)])
+    redisbench.server().ask("CONFIG", "RESETSTAT")
+
+    Worker(app, slots=4).run(burst=True)
+
+    assert ran == list(range(300))
+    assert calls_of("zremrangebyrank") < 150
+
+
+def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(store: RedisStore) -> None:
+    store.push([*jobs("a", 9), *jobs("b", 1), *jobs("c", 1)])
+    wants = [Want(queue, 2) for queue in "abc"]
+    held = store.exchange("w", [], wants, 4).claims
+    redisbench.server().ask("CONFIG", "RESETSTAT")
+
+    answer = store.exchange("w", done([one for one in held if one.queue == "a"]), wants, 2)
+
+    assert [one.unit.id for one in answer.claims] == ["a2", "a3"]
+    assert (answer.more, answer.loads) == (True, {"a": 5, "b": 0, "c": 0})
+    assert calls_of("evalsha") == 1
+
+
+def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:
+    other = RedisStore(redisbench.server().url)
+    store.push([*jobs("a", 2), *jobs("b", 1)])
+    wants = [Want(queue, 2) for queue in "abc"]
+    held = store.exchange("w", [], wants, 3).claims
+    other.push([*jobs("c", 1), Job("late", "t", "b", b"[[],{}]")])  # we are not told, and do not know the queue
+
+    answer = store.exchange("w", done([one for one in held if one.queue == "a"]), wants, 3)
+
+    assert [one.unit.id for one in answer.claims] == ["late", "c0"]
+    other.close()
+
+
+def test_what_this_process_pushed_is_not_overlooked(store: RedisStore) -> None:
+    store.push([*jobs("a", 9), *jobs("b", 1)])
+    wants = [Want("b", 2), Want("a", 2)]
+    held = store.exchange("w", [], wants, 3).claims
+    store.push([Job("more", "t", "b", b"[[],{}]")])
+
+    answer = store.exchange("w", done(held), wants, 2)
+
+    assert [one.unit.id for one in answer.claims] == ["more", "a2"]
+
+
+def test_claims_come_in_the_order_of_the_wants(store: RedisStore) -> None:
+    store.push([*jobs("a", 4), *jobs("b", 3, "lane"), *jobs("c", 2)])
+    held = store.exchange("w", [], [Want("b", 1), Want("a", 1)], 2).claims
+
+    answer = store.exchange("w", done(held), [Want("a", 1), Want("b", 9), Want("c", 1), Want("a", 2)], 9)
+
+    assert [one.unit.id for one in answer.claims] == ["a1", "b1", "c0", "a2", "a3"]
+    assert answer.more
+
+
+@pytest.mark.parametrize("most", [0, 9])
+def test_a_success_that_stands_twice_lets_its_lane_go_on_once(store: RedisStore, most: int) -> None:
+    store.push(jobs("a", 4, "lane"))
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+
+    answer = store.exchange("w", done(held * 2), [Want("a", most)], most)
+    claims = answer.claims or store.exchange("w", [], [Want("a", 9)], 9).claims
+
+    assert (answer.refused, [one.unit.id for one in claims]) == (["a0"], ["a1"])
+    assert RedisInspect(store).counts()["blocked"] == 2
+
+
+def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None:
+    store.push(jobs("a", 1))
+    (late,) = store.exchange("w", [], [Want("a", 1)], 1).claims
+    store.recover("w", "it stood still")
+    (held,) = store.exchange("x", [], [Want("a", 1)], 1).claims
+    store.exchange("x", [Settled.alike(held, Done(b"1", 10**8), 1, 2)], [], 0)
+
+    answer = store.exchange("w", [Settled.alike(late, Done(b"2", 10**8), 1, 2)], [], 0)
+
+    assert answer.refused == ["a0"]
+    assert redisbench.server().ask("GET", queue_key("a", "RESULT", "a0"))[8:] == b"1"
+
+
+@pytest.mark.parametrize(("number", "wide"), [(5, False), (50, True)])
+def test_who_holds_many_has_a_table_and_no_list(store: RedisStore, number: int, wide: bool) -> None:
+    store.push(jobs("a", 50))
+    store.exchange("w", [], [Want("a", number)], number)
+
+    encoding = redisbench.server().ask("OBJECT", "ENCODING", queue_key("a", "RUNNING", "w"))
+
+    assert (encoding == b"hashtable") == wide
+    assert redisbench.server().ask("HLEN", queue_key("a", "RUNNING", "w")) == number

@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Where a shell says that Python is to keep no bytecode, every process that the tests start would compile all of it anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test minimum check bench soak pins clean
 

@@ -37,6 +37,10 @@ def often(usual: int, soaking: int) -> int:
     return soaking if SOAK else usual
 
 
+#: A busy machine may keep a server from answering for seconds: how long that may take is tested elsewhere.
+PATIENCE = 30.0
+
+
 class Clock:
     """A clock that goes when it is told to."""
 
@@ -73,7 +77,7 @@ def sqlite_memory(_: Path, clock: Clock) -> Bench:
 def redis(_: Path, clock: Clock) -> Bench:
     from laneway.store.redis import RedisInspect, RedisStore  # noqa: PLC0415 - its driver may be missing
 
-    store = RedisStore(redisbench.emptied().url, clock=clock, dead_after=0.2)
+    store = RedisStore(redisbench.emptied().url, clock=clock, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
     return Bench(store, RedisInspect(store), clock, step="change")
 
 
@@ -82,7 +86,7 @@ def redis_by_number(_: Path, clock: Clock) -> Bench:
     url = redisbench.emptied().url
     from redisnumbers import NumberedInspect, NumberedStore  # noqa: PLC0415 - the same
 
-    store = NumberedStore(url, clock=clock, dead_after=0.2)
+    store = NumberedStore(url, clock=clock, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
     return Bench(store, NumberedInspect(store), clock)
 
 

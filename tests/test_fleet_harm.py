@@ -194,6 +194,7 @@ def test_a_worker_with_too_much_memory_is_replaced_after_its_jobs_and_never_amid
     yard.until_mark("holding", harmful)
     fleet.until_said(r"has \d+ MiB, more than --max-memory allows")
     until(lambda: len(fleet.workers) == 2, "a new worker beside the old one")
+    until(lambda: "stopping" in [w.phase for w in yard.app.inspect.workers() if w.pid == old], "the old one to claim no more")
     assert harmful.state() == "running"
     neighbours = [yard.enqueue("neighbour") for _ in range(40)]
     yard.until_done(neighbours)

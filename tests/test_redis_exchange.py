@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -245,7 +246,10 @@ def test_the_next_of_a_lane_is_claimed_without_an_index_if_nothing_else_is_ready
     assert calls_of("zremrangebyrank") < 150
 
 
-def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(store: RedisStore) -> None:
+@pytest.mark.parametrize("clock", [None, Clock()])
+def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(clock: Clock | None) -> None:
+    """With a clock that a test sets it goes the same way, as long as that clock says that it is a moment ago."""
+    store = RedisStore(redisbench.emptied().url, clock=clock)
     store.push([*jobs("a", 9), *jobs("b", 1), *jobs("c", 1)])
     wants = [Want(queue, 2) for queue in "abc"]
     held = store.exchange("w", [], wants, 4).claims
@@ -256,6 +260,10 @@ def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(store: RedisStore
     assert [one.job.id for one in answer.claims] == ["a2", "a3"]
     assert (answer.more, answer.loads) == (True, {"a": 5, "b": 0, "c": 0})
     assert calls_of("evalsha") == 1
+    (clock.advance if clock else time.sleep)(0.06)
+    store.exchange("w", done(answer.claims), wants, 2)
+    assert calls_of("evalsha") > 3
+    store.close()
 
 
 def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:

@@ -66,7 +66,7 @@ if handed then
     next_due = tonumber(head[2])
     none_ready = q.ranks == '' and (not next_due or next_due > now)
     if not none_ready then
-        call('ZADD', DUE .. '0', handed.due, handed.entry)
+        call('ZADD', DUE .. '0', handed[1], handed[2])
         handed = nil
     end
 end
@@ -77,12 +77,13 @@ if collects then
         token, claimed = q.token, q.claimed
     end
 elseif claims then
-    for _, due_key in ipairs(q.ranks == '' and {DUE .. '0'} or need('jobs').due_keys()) do
-        local more, passed = true, q.passed or 0
+    local due_keys = q.ranks ~= '' and need('jobs').due_keys()
+    for n = 1, due_keys and #due_keys or 1 do
+        local due_key, more, passed = due_keys and due_keys[n] or DUE .. '0', true, q.passed or 0
         while more and claimed < most and passed < MOST_PASSED do
             local met, found, size, portion
             if handed then
-                met, found, size = {sub(handed.entry, 9)}, {handed.record}, 2
+                met, found, size = {sub(handed[2], 9)}, {handed[3]}, 2
             else
                 size = math.min(most - claimed + 2 * passed, 1000)  -- where many are passed over, portions grow
                 met = call('ZRANGEBYSCORE', due_key, '-inf', q.now_text, 'LIMIT', 0, size)

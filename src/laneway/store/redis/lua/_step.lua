@@ -50,18 +50,22 @@ local function leave(ids, first, last, lanes, lane_at)
                         alone, rank = lane_alone(record)
                     end
                     if alone == lane and rank == 100 then
-                        came, waits = record, waits or {}
-                        waits[#waits + 1] = found[2]
-                        waits[#waits + 1] = entry
+                        if waits then
+                            waits[#waits + 1] = found[2]
+                            waits[#waits + 1] = entry
+                        else
+                            waits, came = {found[2], entry}, record
+                        end
                     elseif not need('jobs').come_forward(id, record) then
                         id = nil
                     end
                 end
             until id or not entry
-            if id then
-                holders = holders or {}
+            if id and holders then
                 holders[#holders + 1] = lane
                 holders[#holders + 1] = id
+            elseif id then
+                holders = {lane, id}
             else
                 free = free or {}
                 free[#free + 1] = lane

@@ -30,7 +30,9 @@ if collects then
     refused, refused_others = need('collector').settle_lanes()
 elseif successes > 0 then
     local last, tokens, holds_all = 9 + successes, nil, false
-    if successes <= 1000 then
+    if successes == 1 then
+        holds_all = call('HGET', running, ARGV[10]) == ARGV[11]
+    elseif successes <= 1000 then
         tokens, holds_all = call('HMGET', running, unpack(ARGV, 10, last)), true
         for n = 1, successes do
             if tokens[n] ~= ARGV[last + n] then

@@ -312,6 +312,29 @@ def test_a_success_that_stands_twice_lets_its_lane_go_on_once(store: RedisStore,
     assert RedisInspect(store).counts()["blocked"] == 2
 
 
+def test_more_successes_than_a_script_hands_over_at_once(store: RedisStore) -> None:
+    store.push([*jobs("a", 9000), Job("next", "t", "a", b"[[],{}]", "lane")])
+    held = store.exchange("w", [], [Want("a", 9000)], 9000).claims
+
+    answer = store.exchange("w", done(held), [Want("a", 9)], 9)
+
+    assert (len(held), answer.refused, [one.job.id for one in answer.claims]) == (9000, [], ["next"])
+    assert RedisInspect(store).totals()["processed"] == 9000
+
+
+def test_a_success_among_others_needs_its_token(store: RedisStore) -> None:
+    store.push([*jobs("a", 3), *jobs("b", 3, "lane")])
+    wants = [Want("a", 3), Want("b", 3)]
+    held = store.exchange("w", [], wants, 6).claims
+    store.give_back("w", keep=[one.token for one in held if one.job.id not in ("a1", "b0")])
+    again = store.exchange("w", [], wants, 6).claims  # the worker has them, but by other tokens
+
+    answer = store.exchange("w", done(held), wants, 6)
+
+    assert ([one.job.id for one in again], answer.refused, answer.claims) == (["a1", "b0"], ["a1", "b0"], [])
+    assert [one.job.id for one in store.exchange("w", done(again), wants, 6).claims] == ["b1"]
+
+
 def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None:
     store.push(jobs("a", 1))
     (late,) = store.exchange("w", [], [Want("a", 1)], 1).claims

@@ -12,7 +12,7 @@ from typing import Any
 from laneway.codec import open_body
 from laneway.errors import GarbageError
 from laneway.job import Claim, Job, LaneClaim, Payload
-from laneway.store.redis.record import LOST, is_plain, read, read_plain
+from laneway.store.redis.record import LOST, is_simple, read, read_simple
 from laneway.store.redis.tokens import tokens_from
 
 __all__ = ["claims_of_jobs", "claims_of_lanes"]
@@ -35,9 +35,9 @@ def claims_of_lanes(queue: str, runs: Sequence[list[Any]], token: int) -> list[C
 def _of_job(queue: str, id_: bytes, raw: bytes, token: int, words: Mapping[bytes, bytes]) -> Claim:
     """Return a claim; if there is no job in it, it says why."""
     try:
-        if is_plain(raw):
-            rank, enqueued, task, body = read_plain(raw)
-            job = Job(id_.decode(errors="replace"), task, queue, body, None, rank - 100)
+        if is_simple(raw):
+            rank, enqueued, lane, task, body = read_simple(raw)
+            job = Job(id_.decode(errors="replace"), task, queue, body, lane, rank - 100)
             return Claim(job, token, 1, enqueued, enqueued, enqueued, garbage=_flaw(body))
         record = read(raw)
     except GarbageError as error:

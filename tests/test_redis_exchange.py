@@ -168,6 +168,8 @@ def general_script() -> str:
 @example(None, ["usual", "note", "settle all"])
 @example("a", ["usual", "usual", "late", "settle", "tick", "tick", "tick", "settle"])
 @example("a", ["usual", "usual", "no lane", "settle", "settle twice"])
+@example("a", ["usual", "settle", "pause", "settle", "resume", "settle"])
+@example("a", ["usual", "settle", "urgent", "settle", "settle"])
 @example("a", ["usual", "other lane", "settle all", "settle all"])
 @example("a", ["gone", "settle", "garbage", "settle", "settle"])
 @example("a", ["unique", "laned and urgent", "settle", "settle", "urgent", "settle"])
@@ -346,6 +348,14 @@ def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None
 
     assert answer.refused == ["a0"]
     assert redisbench.server().ask("GET", queue_key("a", "RESULT", "a0"))[8:] == b"1"
+
+
+def test_priorities_that_are_not_in_use_any_more_are_not_looked_at(store: RedisStore) -> None:
+    store.push([*jobs("a", 1), Job("urgent", "t", "a", b"[[],{}]", priority=3), Job("late", "t", "a", b"[[],{}]", priority=-3)])
+
+    assert [one.job.id for one in store.exchange("w", [], [Want("a", 2)], 2).claims] == ["urgent", "a0"]
+
+    assert redisbench.server().ask("HGET", queue_key("a", "META"), "ranks") == bytes([97])
 
 
 @pytest.mark.parametrize(("number", "wide"), [(5, False), (50, True)])

@@ -22,7 +22,7 @@ local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[8]), 
 local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused, false
 local first_token, claimed, ids, records, batches = token + TOKEN_STEP, 0, nil, nil, nil
 local done, runs, refused, refused_others, kept = 0, nil, nil, nil, nil
-q.hands = claims and q.ranks == ''
+q.hands = claims
 
 -- -- what has ended ----------------------------------------------------------------------------------------------
 
@@ -150,9 +150,6 @@ elseif claims then
             end
             more = length == size or portion and portion.expired
             handed = nil
-        end
-        if claimed == most or passed >= MOST_PASSED then
-            break
         end
     end
     if q.ranks ~= '' and claimed > 0 then

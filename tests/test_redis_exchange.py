@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -167,6 +168,8 @@ def general_script() -> str:
 @example(None, ["usual", "note", "settle all"])
 @example("a", ["usual", "usual", "late", "settle", "tick", "tick", "tick", "settle"])
 @example("a", ["usual", "usual", "no lane", "settle", "settle twice"])
+@example("a", ["usual", "settle", "pause", "settle", "resume", "settle"])
+@example("a", ["usual", "settle", "urgent", "settle", "settle"])
 @example("a", ["usual", "other lane", "settle all", "settle all"])
 @example("a", ["gone", "settle", "garbage", "settle", "settle"])
 @example("a", ["unique", "laned and urgent", "settle", "settle", "urgent", "settle"])
@@ -245,7 +248,10 @@ def test_the_next_of_a_lane_is_claimed_without_an_index_if_nothing_else_is_ready
     assert calls_of("zremrangebyrank") < 150
 
 
-def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(store: RedisStore) -> None:
+@pytest.mark.parametrize("clock", [None, Clock()])
+def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(clock: Clock | None) -> None:
+    """With a clock that a test sets it goes the same way, as long as that clock says that it is a moment ago."""
+    store = RedisStore(redisbench.emptied().url, clock=clock)
     store.push([*jobs("a", 9), *jobs("b", 1), *jobs("c", 1)])
     wants = [Want(queue, 2) for queue in "abc"]
     held = store.exchange("w", [], wants, 4).claims
@@ -256,6 +262,10 @@ def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(store: RedisStore
     assert [one.unit.id for one in answer.claims] == ["a2", "a3"]
     assert (answer.more, answer.loads) == (True, {"a": 5, "b": 0, "c": 0})
     assert calls_of("evalsha") == 1
+    (clock.advance if clock else time.sleep)(0.06)
+    store.exchange("w", done(answer.claims), wants, 2)
+    assert calls_of("evalsha") > 3
+    store.close()
 
 
 def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:
@@ -304,6 +314,29 @@ def test_a_success_that_stands_twice_lets_its_lane_go_on_once(store: RedisStore,
     assert RedisInspect(store).counts()["blocked"] == 2
 
 
+def test_more_successes_than_a_script_hands_over_at_once(store: RedisStore) -> None:
+    store.push([*jobs("a", 9000), Job("next", "t", "a", b"[[],{}]", "lane")])
+    held = store.exchange("w", [], [Want("a", 9000)], 9000).claims
+
+    answer = store.exchange("w", done(held), [Want("a", 9)], 9)
+
+    assert (len(held), answer.refused, [one.unit.id for one in answer.claims]) == (9000, [], ["next"])
+    assert RedisInspect(store).totals()["processed"] == 9000
+
+
+def test_a_success_among_others_needs_its_token(store: RedisStore) -> None:
+    store.push([*jobs("a", 3), *jobs("b", 3, "lane")])
+    wants = [Want("a", 3), Want("b", 3)]
+    held = store.exchange("w", [], wants, 6).claims
+    store.give_back("w", keep=[one.token for one in held if one.unit.id not in ("a1", "b0")])
+    again = store.exchange("w", [], wants, 6).claims  # the worker has them, but by other tokens
+
+    answer = store.exchange("w", done(held), wants, 6)
+
+    assert ([one.unit.id for one in again], answer.refused, answer.claims) == (["a1", "b0"], ["a1", "b0"], [])
+    assert [one.unit.id for one in store.exchange("w", done(again), wants, 6).claims] == ["b1"]
+
+
 def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None:
     store.push(jobs("a", 1))
     (late,) = store.exchange("w", [], [Want("a", 1)], 1).claims
@@ -315,6 +348,14 @@ def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None
 
     assert answer.refused == ["a0"]
     assert redisbench.server().ask("GET", queue_key("a", "RESULT", "a0"))[8:] == b"1"
+
+
+def test_priorities_that_are_not_in_use_any_more_are_not_looked_at(store: RedisStore) -> None:
+    store.push([*jobs("a", 1), Job("urgent", "t", "a", b"[[],{}]", priority=3), Job("late", "t", "a", b"[[],{}]", priority=-3)])
+
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 2)], 2).claims] == ["urgent", "a0"]
+
+    assert redisbench.server().ask("HGET", queue_key("a", "META"), "ranks") == bytes([97])
 
 
 @pytest.mark.parametrize(("number", "wide"), [(5, False), (50, True)])

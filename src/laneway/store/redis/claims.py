@@ -12,7 +12,7 @@ from typing import Any
 from laneway.codec import open_body
 from laneway.errors import GarbageError
 from laneway.job import Claim, Payload, Unit
-from laneway.store.redis.record import LOST, is_plain, read, read_plain
+from laneway.store.redis.record import LOST, is_simple, read, read_simple
 from laneway.store.redis.tokens import tokens_from
 
 __all__ = ["claims_of_jobs", "claims_of_lanes"]
@@ -35,9 +35,9 @@ def claims_of_lanes(queue: str, runs: Sequence[list[Any]], token: int) -> list[C
 def _of_job(queue: str, id_: bytes, raw: bytes, token: int, words: Mapping[bytes, bytes]) -> Claim:
     """Return a claim; if there is no job in it, it says why."""
     try:
-        if is_plain(raw):
-            _, enqueued, task, body = read_plain(raw)
-            unit = Unit(id_.decode(errors="replace"), None, 1, enqueued, enqueued, enqueued, body)
+        if is_simple(raw):
+            _, enqueued, lane, task, body = read_simple(raw)
+            unit = Unit(id_.decode(errors="replace"), lane, 1, enqueued, enqueued, enqueued, body)
             return Claim(token, queue, task, (unit,), "", _flaw(body))
         record = read(raw)
     except GarbageError as error:

@@ -122,7 +122,6 @@ class _Call:
 
     def __init__(self, house: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[Want], limit: int) -> None:
         self._house = house
-        self._memory = house.memory
         self._worker = worker
         self._outcomes = outcomes.by_queue  # what is still to be settled
         self._ids = outcomes.ids
@@ -135,12 +134,14 @@ class _Call:
 
     def send(self) -> None:
         """Send the first round: all outcomes, what is likely to be claimable, and the question how the other queues stand."""
-        memory, known, others = self._memory, self._house.queues.numbers, list[str]()
-        self._remembers = bool(self._outcomes or self._limit) and memory.is_fresh()
-        if not self._remembers:
+        memory = self._house.memory
+        if (self._outcomes or self._limit) and memory.is_fresh():
+            self._remembers = True
+        else:
             memory.begin()
         if self._limit:
             self._deal()
+        known, others = self._house.queues.numbers, list[str]()
         if len(memory.stood) < len(known):
             concerned = {*self._shares, *self._outcomes, *memory.stood}
             others = [name for name in known if name not in concerned]
@@ -161,24 +162,30 @@ class _Call:
         return False
 
     def _deal(self) -> None:
-        """Deal the places that are left to queues, in the order of the wants: as many as are ready, as far as we know."""
-        stood, known, places = self._memory.stood, self._house.queues.numbers, self._places
+        """Deal the places that are left to queues, in the order of the wants: as many as are ready, as far as we know.
+
+        What is left then goes where something is settled: others may follow it. If there is but one want, both are one.
+        """
+        house, wants, places = self._house, self._wants, self._places
+        stood, known, only = house.memory.stood, house.queues.numbers, len(wants) == 1
         left: dict[str, int] = {}  # of each queue: how many are ready and not dealt
-        for number, want in enumerate(self._wants):
+        for number, want in enumerate(wants):
             name = want.queue
             if name in left:
                 ready = left[name]
             else:
                 ready, paused, _ = stood.get(name, UNKNOWN)
+                if only and name in self._outcomes:
+                    ready += self._outcomes[name].followers
                 if paused or name in self._spent or name not in known:
                     ready = 0
             if ready:
-                asked = min(want.most - len(self._claims.get(number, ())), places, ready)
-                left[name] = ready - self._ask_for(number, name, asked)
-                places -= ready - left[name]
+                asked = self._ask_for(number, name, min(want.most - len(self._claims.get(number, ())), places, ready))
+                left[name] = ready - asked
+                places -= asked
                 if not places:
                     return
-        if self._outcomes:
+        if self._outcomes and not only:
             self._deal_to_followers(places)
 
     def _deal_to_followers(self, places: int) -> None:
@@ -187,7 +194,7 @@ class _Call:
             name = want.queue
             outcomes = self._outcomes.get(name)
             if outcomes is not None and outcomes.followers:
-                dealt = sum([asked for one, asked in self._shares[name] if one == number]) if name in self._shares else 0
+                dealt = sum([asked for one, asked in self._shares.get(name, ()) if one == number])
                 asked = self._ask_for(number, name, min(want.most - dealt, places, outcomes.followers))
                 outcomes.followers -= asked
                 places -= asked
@@ -204,11 +211,11 @@ class _Call:
 
     def _send(self, loading: Sequence[str], *, count: bool) -> None:
         """Send a round: outcomes and shares, the question how some queues stand, and the one how many queues there are."""
-        house, outcomes, shares = self._house, self._outcomes, self._shares
-        now = house.clock()
-        self._names = names = [*outcomes]
-        if shares.keys() != outcomes.keys():
-            names += [name for name in shares if name not in outcomes]
+        house, now = self._house, self._house.clock()
+        self._names = names = [*self._outcomes]
+        for name in self._shares:
+            if name not in self._outcomes:
+                names.append(name)  # noqa: PERF401 - there is mostly none
         commands = [self._command(name, now) for name in names]
         if loading:
             names += loading
@@ -219,11 +226,10 @@ class _Call:
         self._asked = house.wire.send_all(commands) if commands else None
 
     def _command(self, queue: str, now: str) -> Command:
-        house, most, steps = self._house, 0, b""
+        house, wants, most, steps = self._house, self._wants, 0, b""
         for number, asked in self._shares.get(queue, ()):
             most += asked
-            want = self._wants[number]
-            if want.lanes != 1 or want.payloads:
+            if wants[number].lanes != 1 or wants[number].payloads:
                 steps = self._steps(queue)
         told = self._outcomes[queue].arguments() if queue in self._outcomes else NOTHING
         head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest), steps)
@@ -251,7 +257,7 @@ class _Call:
             if isinstance(answer, StoreError):
                 self._meet_trouble(name, answer, needed=name in settled)
                 continue
-            self._memory.note(name, answer[0], answer[1], answer[2])
+            self._house.memory.note(name, answer[0], answer[1], answer[2])
             if answer[0]:
                 self._is_more = True
             if len(answer) > 3:
@@ -267,7 +273,7 @@ class _Call:
             before = set(self._house.queues.numbers)
             names = self._house.queues.read()
             self._new = [name for name in names if name not in before]
-            self._memory.forget(before.difference(names))
+            self._house.memory.forget(before.difference(names))
 
     def _meet_trouble(self, queue: str, error: StoreError, *, needed: bool) -> None:
         """A queue cannot be used. Garbage in one does not keep the others from working.
@@ -277,12 +283,12 @@ class _Call:
         if not isinstance(error, StoreCorrupt):
             raise error
         self._spent |= {queue}
-        self._memory.forget((queue,))
+        self._house.memory.forget((queue,))
         mended = self._house.mend(queue)
         if needed:
             raise error
         if mended:
-            self._memory.note(queue, 1, 0, -1)  # it goes on: somebody should look again
+            self._house.memory.note(queue, 1, 0, -1)  # it goes on: somebody should look again
         elif queue not in self._house.complained:
             self._house.complained.add(queue)
             log.error('the queue "%s" cannot be worked on, the others go on: %s', queue, error)
@@ -293,12 +299,13 @@ class _Call:
             claims = claims_of_jobs(queue, answer[4], answer[5], answer[3])
         else:
             claims = self._take_all(queue, outcomes, *answer[3:])
+        house, at = self._house, 0
         if claims:
             self._places -= len(claims)
-            self._house.highest = max(self._house.highest, claims[-1].token)
-        at = 0  # so many went to the wants that asked for them
-        for number, asked in self._shares.get(queue, ()):
-            self._claims[number] = [*self._claims.get(number, ()), *claims[at : at + asked]]
+            house.highest = max(house.highest, claims[-1].token)
+        for number, asked in self._shares.get(queue, ()):  # they go to the wants that asked for them
+            part = claims[at : at + asked]
+            self._claims[number] = self._claims[number] + part if number in self._claims else part
             at += asked
         if len(claims) < at:
             self._spent |= {queue}
@@ -319,9 +326,10 @@ class _Call:
 
     def _answer(self) -> Exchange:
         refused = [self._ids[n] for n in sorted(self._refused)] if self._refused else []
-        parts = [self._claims[number] for number in sorted(self._claims)] if self._claims else [[]]
-        claims = parts[0] if len(parts) == 1 else [claim for part in parts for claim in part]
-        stood = self._memory.stood.copy()  # other threads exchange too
+        claims: list[Claim] = []
+        for number in sorted(self._claims):
+            claims += self._claims[number]
+        stood = self._house.memory.stood.copy()  # other threads exchange too
         loads = {name: ready for name, (ready, paused, _) in stood.items() if not paused}
         waits: list[int] = []
         for want in self._wants:

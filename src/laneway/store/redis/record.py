@@ -50,12 +50,12 @@ __all__ = [
     "Record",
     "before_body",
     "id_of_entry",
-    "is_plain",
+    "is_simple",
     "parked_entry",
     "pushed",
     "read",
     "read_payload",
-    "read_plain",
+    "read_simple",
 ]
 
 LANE, EXPIRES, UNIQUE = 1, 2, 4  # it has one
@@ -72,7 +72,7 @@ _head = Packed(">BBQQQQH")
 _short = Packed(">H")
 _long = Packed(">Q")
 _double = Packed(">d")
-_plain = bytes([PLAIN])
+_simple = (bytes([PLAIN]), bytes([PLAIN | LANE]))
 _first = [[bytes([flags, rank]) for rank in range(201)] for flags in range(8)]
 
 
@@ -122,22 +122,23 @@ def _measured(text: str) -> bytes:
 _named = functools.lru_cache(maxsize=1000)(_measured)  # tasks are few
 
 
-def is_plain(raw: bytes) -> bool:
-    """Say whether a record is of a job that is fresh, and to which no rule applies."""
-    return raw[:1] == _plain and raw[2:3] == b"\0"
+def is_simple(raw: bytes) -> bool:
+    """Say whether a record is of a job that is plain, or would be if it had no lane."""
+    return raw[:1] in _simple and raw[2:3] == b"\0"
 
 
-def read_plain(raw: bytes) -> tuple[int, int, str, bytes]:
-    """Return the rank of such a job, when it was enqueued, its task and its body. Most are such: it is half of `read`'s work."""
+def read_simple(raw: bytes) -> tuple[int, int, str | None, str, bytes]:
+    """Return the rank of such a job, when it was enqueued, its lane, task and body. Most are such: this is half of `read`."""
     try:
-        _, rank, _, enqueued = _fresh.unpack_from(raw)
-        end = 20 + ((raw[18] << 8) | raw[19])
-        task = raw[20:end].decode(errors="replace")
+        flags, rank, _, enqueued = _fresh.unpack_from(raw)
+        lane, at = _text(raw, 18) if flags & LANE else (None, 18)
+        end = at + 2 + ((raw[at] << 8) | raw[at + 1])
+        task = raw[at + 2 : end].decode(errors="replace")
     except (IndexError, PackedError) as error:
         raise GarbageError(f"this is no job's record: {error}") from None
     if end > len(raw) or rank > 200:
         raise GarbageError("this is no job's record: it ends too early")
-    return rank, enqueued, task, raw[end:]
+    return rank, enqueued, lane, task, raw[end:]
 
 
 def read(raw: bytes) -> Record:

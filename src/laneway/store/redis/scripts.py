@@ -11,7 +11,7 @@ A server makes all functions of a script anew in each call, and for a small exch
 `makes`.
 
 Some names in capitals are replaced. Those of keys (see `keys`) by an expression that makes the key where it is needed, as in
-``KEYS[1] .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python agree about them. A queue's `BOOKS` are fields
+``base .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python agree about them. A queue's `BOOKS` are fields
 of a hash, which `_queue.lua` reads all at once: ``books[B_NOW]`` is the one called ``now``.
 
 A server is asked for a script by its digest, and is sent the text only if it does not know it (see `wire`).
@@ -95,11 +95,11 @@ def _put_together(own: str) -> str:
     made = {name: "\n".join(map(_part, parts)) for name, parts in groups.items()}
     opened = "\n".join(_opening(name, made[name], own) for name in _header(own, "opens"))
     if not made:
-        return f"{straight}\n{own}"
+        return f"local base = KEYS[1]\n{straight}\n{own}"
     whole = "\n".join([straight, *made.values(), opened, own])
     making = "\n".join(_making(name, text, whole) for name, text in made.items())
     need = f"function need(group)\nmade = made or {{}}\n{making}\nreturn made[group]\nend"
-    return f"local need, made\n{straight}\n{need}\n{opened}\n{own}"
+    return f"local base, need, made = KEYS[1]\n{straight}\n{need}\n{opened}\n{own}"
 
 
 def _header(text: str, word: str) -> list[str]:
@@ -126,7 +126,7 @@ def _opening(group: str, text: str, own: str) -> str:
 def _put_in(keys: dict[str, str], text: str) -> str:
     """Replace the names of keys, books and constants."""
     books = [name for name in BOOKS if re.search(rf"\bB_{name.upper()}\b", text)]
-    values = {name: f"KEYS[1] .. '{end}'" for name, end in keys.items()}
+    values = {name: f"base .. '{end}'" for name, end in keys.items()}
     values |= {name: str(value) for name, value in CONSTANTS.items()}
     values |= {f"B_{name.upper()}": str(at) for at, name in enumerate(books, 1)}
     values["BOOKS"] = ", ".join(f"'{name}'" for name in books)

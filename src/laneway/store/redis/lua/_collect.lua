@@ -11,7 +11,7 @@ local batches, room = {}, MOST_LANES
 
 local lane_ways = {
     done = function(lane, run)
-        count('processed', go_on(lane))
+        q.processed = (q.processed or 0) + go_on(lane)
         keep_run(run)
     end,
     asked = lane_ends_as_asked,

@@ -35,7 +35,7 @@ local function leave(ids, first, last, lanes, lane_at)
     if not lanes then
         return
     end
-    local holders, free, waits, came = {}, {}, {}, nil
+    local holders, free, waits, came  -- lists are made when they are needed
     for n = lane_at, lane_at + last - first do
         if lanes[n] ~= '' then
             local lane, id = lanes[n]:sub(2), nil
@@ -50,31 +50,37 @@ local function leave(ids, first, last, lanes, lane_at)
                         alone, rank = lane_alone(record)
                     end
                     if alone == lane and rank == 100 then
-                        waits[#waits + 1] = found[2]
-                        waits[#waits + 1] = entry
-                        came = record
+                        if waits then
+                            waits[#waits + 1] = found[2]
+                            waits[#waits + 1] = entry
+                        else
+                            waits, came = {found[2], entry}, record
+                        end
                     elseif not need('jobs').come_forward(id, record) then
                         id = nil
                     end
                 end
             until id or not entry
-            if id then
+            if id and holders then
                 holders[#holders + 1] = lane
                 holders[#holders + 1] = id
+            elseif id then
+                holders = {lane, id}
             else
+                free = free or {}
                 free[#free + 1] = lane
             end
         end
     end
-    if holders[1] then
+    if holders then
         call('HSET', LANES, unpack(holders))
     end
-    if free[1] then
+    if free then
         call('HDEL', LANES, unpack(free))
     end
-    if #waits == 2 and q.hands and not q.handed then
-        q.handed = {record = came, due = waits[1], entry = waits[2]}
-    elseif waits[1] then
+    if waits and #waits == 2 and q.hands and not q.handed then
+        q.handed = {waits[1], waits[2], came}  -- due, entry, record
+    elseif waits then
         call('ZADD', DUE .. '0', unpack(waits))
     end
 end
@@ -85,10 +91,8 @@ local function finish(left, counter, done, runs)
     if not q.changed then
         return
     end
-    local books, written, at = q.books, {'now', q.now_text}, 2
-    if done and done > 0 then
-        written[3], written[4], at = 'processed', (tonumber(books[B_PROCESSED]) or 0) + done, 4
-    end
+    local books = q.books
+    local kept = tonumber(books[B_RUNS]) or 0
     if q.counts then
         for name, by in pairs(q.counts) do
             if by ~= 0 then
@@ -96,26 +100,20 @@ local function finish(left, counter, done, runs)
             end
         end
     end
+    if q.seq then
+        call('HSET', META, 'seq', string.format('%d', q.seq))
+    end
     if runs or q.runs then
         local number = (done or 0) + (q.run_count or 0)
-        local kept = (tonumber(books[B_RUNS]) or 0) + number
-        runs = runs and q.runs and runs .. ',' .. q.runs or runs or q.runs
-        call('RPUSH', RECENT, struct.pack('>I8I4', q.now, number) .. runs)
+        call('RPUSH', RECENT, struct.pack('>I8I4', q.now, number) .. (runs and q.runs and runs .. ',' .. q.runs or runs or q.runs))
+        kept = kept + number
         if kept > KEEP_RUNS + 500 then  -- some more than must be, so that few calls have to forget any
             kept = need('jobs').forget_runs(kept)
         end
-        written[at + 1], written[at + 2], at = 'runs', kept, at + 2
     end
-    if counter then
-        written[at + 1], written[at + 2], at = 'token', string.format('%d', counter), at + 2
-    end
-    if q.blocked ~= (tonumber(books[B_BLOCKED]) or 0) then
-        written[at + 1], written[at + 2], at = 'blocked', q.blocked, at + 2
-    end
-    if q.seq then
-        written[at + 1], written[at + 2] = 'seq', string.format('%d', q.seq)
-    end
-    call('HSET', META, unpack(written))
+    local processed = (tonumber(books[B_PROCESSED]) or 0) + (done or 0) + (q.processed or 0)
+    local token = counter and string.format('%d', counter) or books[B_TOKEN] or 0
+    call('HSET', META, 'now', q.now_text, 'processed', processed, 'runs', kept, 'blocked', q.blocked, 'token', token)
     local rings = left > 0 and not books[B_PAUSED]
     if q.later then
         for rank, head in pairs(q.later) do

@@ -22,7 +22,7 @@ local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[8]), 
 local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused, false
 local first_token, claimed, ids, records, batches = token + TOKEN_STEP, 0, nil, nil, nil
 local done, runs, refused, refused_others, kept = 0, nil, nil, nil, nil
-q.hands = claims and q.ranks == ''
+q.hands = claims
 
 -- -- what has ended ----------------------------------------------------------------------------------------------
 
@@ -30,7 +30,9 @@ if collects then
     refused, refused_others = need('collector').settle_lanes()
 elseif successes > 0 then
     local last, tokens, holds_all = 9 + successes, nil, false
-    if successes <= 1000 then
+    if successes == 1 then
+        holds_all = call('HGET', running, ARGV[10]) == ARGV[11]
+    elseif successes <= 1000 then
         tokens, holds_all = call('HMGET', running, unpack(ARGV, 10, last)), true
         for n = 1, successes do
             if tokens[n] ~= ARGV[last + n] then
@@ -66,7 +68,7 @@ if handed then
     next_due = tonumber(head[2])
     none_ready = q.ranks == '' and (not next_due or next_due > now)
     if not none_ready then
-        call('ZADD', DUE .. '0', handed.due, handed.entry)
+        call('ZADD', DUE .. '0', handed[1], handed[2])
         handed = nil
     end
 end
@@ -77,12 +79,13 @@ if collects then
         token, claimed = q.token, q.claimed
     end
 elseif claims then
-    for _, due_key in ipairs(q.ranks == '' and {DUE .. '0'} or need('jobs').due_keys()) do
-        local more, passed = true, q.passed or 0
+    local due_keys = q.ranks ~= '' and need('jobs').due_keys()
+    for n = 1, due_keys and #due_keys or 1 do
+        local due_key, more, passed = due_keys and due_keys[n] or DUE .. '0', true, q.passed or 0
         while more and claimed < most and passed < MOST_PASSED do
             local met, found, size, portion
             if handed then
-                met, found, size = {sub(handed.entry, 9)}, {handed.record}, 2
+                met, found, size = {sub(handed[2], 9)}, {handed[3]}, 2
             else
                 size = math.min(most - claimed + 2 * passed, 1000)  -- where many are passed over, portions grow
                 met = call('ZRANGEBYSCORE', due_key, '-inf', q.now_text, 'LIMIT', 0, size)
@@ -147,9 +150,6 @@ elseif claims then
             end
             more = length == size or portion and portion.expired
             handed = nil
-        end
-        if claimed == most or passed >= MOST_PASSED then
-            break
         end
     end
     if q.ranks ~= '' and claimed > 0 then

@@ -1,0 +1,108 @@
+"""A store that the last released version wrote, with jobs in every state, works with this one."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import redisbench
+from conftest import Bench, Clock, redis, sqlite_file
+from laneway.job import Job
+from laneway.outcome import Done, Settled
+from laneway.store.contract import Want
+
+SECOND = 1_000_000
+WAITING = ["first", "plain", "key", "ends", "fresh-lane", "last"]
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """Rows and keys, byte for byte.
+
+    Worker `w` runs `crashed` (which took worker `x` along), `runs-in-lane`, and `marked`, which is to be cancelled. Lane h is
+    halted by a dead job. Queue `other` is paused.
+    """
+    written = msgspec.json.decode(Path(__file__).with_name("old_jobs.json").read_bytes())
+    clock = Clock(1_001 * SECOND)
+    if request.param == "sqlite":
+        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as connection:
+            connection.executescript("\n".join(written["sqlite"]))
+        made = sqlite_file(tmp_path, clock)
+    else:
+        made = redis(tmp_path, clock)
+        for command in written["redis"]:
+            redisbench.server().ask(*(part.encode("latin-1") for part in command))
+    yield made
+    made.store.close()
+
+
+def claims(bench: Bench) -> list[str]:
+    return [id_ for held in bench.store.exchange("v", [], [Want("default", 99)], 99).claims for id_ in held.ids]
+
+
+def test_it_shows_what_it_had(old: Bench) -> None:
+    look = old.inspect
+    assert look.counts() == {"scheduled": 1, "ready": 8, "retrying": 1, "blocked": 3, "running": 3, "dead": 2}
+    assert look.totals()["enqueued"] == 19
+    assert look.result("done").value == b"7"
+    states = {
+        id_: job.state for id_ in (*WAITING, "later", "retrying", "behind-retry", "marked", "halts") if (job := look.job(id_))
+    }
+    assert states == {
+        **dict.fromkeys(WAITING, "ready"), "later": "scheduled", "retrying": "retrying", "behind-retry": "blocked",
+        "marked": "running", "halts": "dead",
+    }  # fmt: skip
+    retrying = look.job("retrying")
+    assert retrying is not None
+    assert [error.message for error in retrying.errors] == ["no"]
+    assert [(queue.name, queue.paused) for queue in look.queues()] == [("default", False), ("other", True)]
+    assert old.store.schedules().paused == {"nightly": "ada"}
+
+
+def test_what_waits_is_claimed_in_its_order(old: Bench) -> None:
+    assert claims(old) == WAITING
+    assert claims(old) == []
+    assert old.store.push([Job("new", "app.task", "default", b"[[],{}]", unique="k")]) == [None]  # the other has started
+
+
+def test_what_waits_too_long_leaves(old: Bench) -> None:
+    old.clock.advance(20_000)
+    assert set(claims(old)) == {*WAITING, "retrying", "later"} - {"ends"}
+    assert old.inspect.totals()["cancelled"] == 1
+
+
+def test_an_equal_job_still_stands_for_a_new_one(old: Bench) -> None:
+    assert old.store.push([Job("new", "app.task", "default", b"[[],{}]", unique="k")]) == ["key"]
+
+
+def test_what_ran_goes_on_in_order_and_all_of_it_comes_to_an_end(old: Bench) -> None:
+    store, look = old.store, old.inspect
+
+    assert sorted(store.recover("w", "killed")) == ["crashed", "marked", "runs-in-lane"]
+    assert look.retry("halts")
+    assert look.retry("dead")
+    look.pause("other", False)
+    ran: list[str] = []
+    for _ in range(50):
+        held = store.exchange("v", [], [Want("default", 3), Want("other", 1)], 4).claims
+        ran += [claim.unit.id for claim in held]
+        assert {claim.lost for claim in held if claim.unit.id == "crashed"} <= {"crash"}
+        assert store.exchange("v", [Settled.alike(claim, Done(), 1, 2) for claim in held], [], 0).refused == []
+        old.clock.advance(200)
+
+    assert look.counts() == dict.fromkeys(look.counts(), 0)
+    assert "marked" not in ran
+    assert len(ran) == len(set(ran)) == 17
+    for lane in (
+        ("halts", "behind-halt"),
+        ("retrying", "behind-retry"),
+        ("runs-in-lane", "behind-run"),
+        ("fresh-lane", "fresh-behind"),
+    ):
+        assert sorted(lane, key=ran.index) == list(lane)
+    assert (look.totals()["processed"], look.totals()["cancelled"]) == (18, 1)

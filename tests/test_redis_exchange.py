@@ -337,6 +337,48 @@ def test_a_success_among_others_needs_its_token(store: RedisStore) -> None:
     assert [one.job.id for one in store.exchange("w", done(again), wants, 6).claims] == ["b1"]
 
 
+@pytest.mark.parametrize("side", ["ERRORS", "NOTES", "LOST", "MARKS"])
+def test_what_stands_beside_a_record_goes_with_it(store: RedisStore, side: str) -> None:
+    store.push(jobs("a", 1))
+    (held,) = store.exchange("w", [], [Want("a", 1)], 1).claims
+    redisbench.server().ask("HSET", queue_key("a", side), "a0", "cancel w" if side == "MARKS" else "")
+
+    assert store.exchange("w", done([held]), [], 0).refused == []
+
+    assert queue_key("a", side) not in redisbench.server().all_keys()
+
+
+def test_a_retry_that_was_claimed_is_none_any_more(store: RedisStore) -> None:
+    store.push([*jobs("a", 1), *jobs("b", 1, "lane")])
+    wants = [Want("a", 1), Want("b", 1)]
+    held = store.exchange("w", [], wants, 2).claims
+    store.exchange("w", [Settled(one, Retrying(0, ERROR), 1, 2) for one in held], [], 0)
+
+    assert [one.attempt for one in store.exchange("w", [], wants, 2).claims] == [2, 2]
+
+    assert not {queue_key(queue, "RETRY") for queue in "ab"} & redisbench.server().all_keys()
+
+
+def test_a_worker_that_holds_nothing_is_no_holder(store: RedisStore) -> None:
+    store.push(jobs("a", 1))
+    held = store.exchange("w", [], [Want("a", 1)], 1).claims
+
+    store.exchange("w", done(held), [], 0)
+
+    assert queue_key("a", "HOLDERS") not in redisbench.server().all_keys()
+
+
+def test_a_worker_whose_successes_are_refused_holds_what_it_claims(store: RedisStore) -> None:
+    store.push(jobs("a", 2))
+    held = store.exchange("w", [], [Want("a", 1)], 1).claims
+    store.recover("w", "it stood still")
+
+    answer = store.exchange("w", done(held), [Want("a", 1)], 1)
+
+    assert (answer.refused, [one.job.id for one in answer.claims]) == (["a0"], ["a0"])
+    assert RedisInspect(store).counts()["running"] == 1
+
+
 def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None:
     store.push(jobs("a", 1))
     (late,) = store.exchange("w", [], [Want("a", 1)], 1).claims

@@ -337,6 +337,56 @@ def test_a_success_among_others_needs_its_token(store: RedisStore) -> None:
     assert [one.job.id for one in store.exchange("w", done(again), wants, 6).claims] == ["b1"]
 
 
+@pytest.mark.parametrize("outcome", [Done(), Dead(ERROR)])
+def test_each_of_several_lanes_goes_on(store: RedisStore, outcome: Outcome) -> None:
+    store.push([Job(f"{lane}{n}", "t", "a", b"[[],{}]", lane) for n in range(3) for lane in "xyz"])
+    first, *others = store.exchange("w", [], [Want("a", 9)], 9).claims
+    settled = [Settled(first, Done(), 1, 2), *(Settled(one, outcome, 1, 2) for one in others)]
+
+    assert [one.job.id for one in store.exchange("w", settled, [Want("a", 9)], 9).claims] == ["x1", "y1", "z1"]
+
+
+def test_a_job_without_a_lane_lets_no_lane_go_on(store: RedisStore) -> None:
+    store.push([Job(id_, "t", "a", b"[[],{}]", lane) for id_, lane in (("e0", ""), ("e1", ""), ("plain", None), ("x", "x"))])
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+
+    assert [one.job.id for one in held] == ["e0", "plain", "x"]
+    assert store.exchange("w", done(held[1:]), [Want("a", 9)], 9).claims == []
+    assert [one.job.id for one in store.exchange("w", done(held[:1]), [Want("a", 9)], 9).claims] == ["e1"]
+
+
+def test_the_next_of_a_lane_keeps_its_priority(store: RedisStore) -> None:
+    store.push([Job(f"x{n}", "t", "a", b"[[],{}]", "x", priority=2) for n in range(2)])
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    store.push([Job("urgent", "t", "a", b"[[],{}]", priority=1)])
+
+    assert [one.job.id for one in store.exchange("w", done(held), [Want("a", 1)], 1).claims] == ["x1"]
+
+
+def test_the_next_of_a_lane_waits_for_what_has_priority(store: RedisStore) -> None:
+    store.push(jobs("a", 3, "lane"))
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    store.push([Job("urgent", "t", "a", b"[[],{}]", priority=1)])
+
+    first = store.exchange("w", done(held), [Want("a", 1)], 1).claims
+
+    assert [one.job.id for one in first] == ["urgent"]
+    assert [one.job.id for one in store.exchange("w", done(first), [Want("a", 9)], 9).claims] == ["a1"]
+
+
+def test_the_next_of_a_lane_is_not_lost_in_a_queue_that_was_just_paused(store: RedisStore) -> None:
+    other = RedisStore(redisbench.server().url)
+    store.push(jobs("a", 3, "lane"))
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    RedisInspect(other).pause("a", True)
+
+    assert store.exchange("w", done(held), [Want("a", 9)], 9).claims == []
+
+    RedisInspect(store).pause("a", False)
+    assert [one.job.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == ["a1"]
+    other.close()
+
+
 @pytest.mark.parametrize("side", ["ERRORS", "NOTES", "LOST", "MARKS"])
 def test_what_stands_beside_a_record_goes_with_it(store: RedisStore, side: str) -> None:
     store.push(jobs("a", 1))

@@ -337,6 +337,98 @@ def test_a_success_among_others_needs_its_token(store: RedisStore) -> None:
     assert [one.unit.id for one in store.exchange("w", done(again), wants, 6).claims] == ["b1"]
 
 
+@pytest.mark.parametrize("outcome", [Done(), Dead(ERROR)])
+def test_each_of_several_lanes_goes_on(store: RedisStore, outcome: Outcome) -> None:
+    store.push([Job(f"{lane}{n}", "t", "a", b"[[],{}]", lane) for n in range(3) for lane in "xyz"])
+    first, *others = store.exchange("w", [], [Want("a", 9)], 9).claims
+    settled = [Settled.alike(first, Done(), 1, 2), *(Settled.alike(one, outcome, 1, 2) for one in others)]
+
+    assert [one.unit.id for one in store.exchange("w", settled, [Want("a", 9)], 9).claims] == ["x1", "y1", "z1"]
+
+
+def test_a_job_without_a_lane_lets_no_lane_go_on(store: RedisStore) -> None:
+    store.push([Job(id_, "t", "a", b"[[],{}]", lane) for id_, lane in (("e0", ""), ("e1", ""), ("plain", None), ("x", "x"))])
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+
+    assert [one.unit.id for one in held] == ["e0", "plain", "x"]
+    assert store.exchange("w", done(held[1:]), [Want("a", 9)], 9).claims == []
+    assert [one.unit.id for one in store.exchange("w", done(held[:1]), [Want("a", 9)], 9).claims] == ["e1"]
+
+
+def test_the_next_of_a_lane_keeps_its_priority(store: RedisStore) -> None:
+    store.push([Job(f"x{n}", "t", "a", b"[[],{}]", "x", priority=2) for n in range(2)])
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    store.push([Job("urgent", "t", "a", b"[[],{}]", priority=1)])
+
+    assert [one.unit.id for one in store.exchange("w", done(held), [Want("a", 1)], 1).claims] == ["x1"]
+
+
+def test_the_next_of_a_lane_waits_for_what_has_priority(store: RedisStore) -> None:
+    store.push(jobs("a", 3, "lane"))
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    store.push([Job("urgent", "t", "a", b"[[],{}]", priority=1)])
+
+    first = store.exchange("w", done(held), [Want("a", 1)], 1).claims
+
+    assert [one.unit.id for one in first] == ["urgent"]
+    assert [one.unit.id for one in store.exchange("w", done(first), [Want("a", 9)], 9).claims] == ["a1"]
+
+
+def test_the_next_of_a_lane_is_not_lost_in_a_queue_that_was_just_paused(store: RedisStore) -> None:
+    other = RedisStore(redisbench.server().url)
+    store.push(jobs("a", 3, "lane"))
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    RedisInspect(other).pause("a", True)
+
+    assert store.exchange("w", done(held), [Want("a", 9)], 9).claims == []
+
+    RedisInspect(store).pause("a", False)
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == ["a1"]
+    other.close()
+
+
+@pytest.mark.parametrize("side", ["ERRORS", "NOTES", "LOST", "MARKS"])
+def test_what_stands_beside_a_record_goes_with_it(store: RedisStore, side: str) -> None:
+    store.push(jobs("a", 1))
+    (held,) = store.exchange("w", [], [Want("a", 1)], 1).claims
+    redisbench.server().ask("HSET", queue_key("a", side), "a0", "cancel w" if side == "MARKS" else "")
+
+    assert store.exchange("w", done([held]), [], 0).refused == []
+
+    assert queue_key("a", side) not in redisbench.server().all_keys()
+
+
+def test_a_retry_that_was_claimed_is_none_any_more(store: RedisStore) -> None:
+    store.push([*jobs("a", 1), *jobs("b", 1, "lane")])
+    wants = [Want("a", 1), Want("b", 1)]
+    held = store.exchange("w", [], wants, 2).claims
+    store.exchange("w", [Settled.alike(one, Retrying(0, ERROR), 1, 2) for one in held], [], 0)
+
+    assert [one.unit.attempt for one in store.exchange("w", [], wants, 2).claims] == [2, 2]
+
+    assert not {queue_key(queue, "RETRY") for queue in "ab"} & redisbench.server().all_keys()
+
+
+def test_a_worker_that_holds_nothing_is_no_holder(store: RedisStore) -> None:
+    store.push(jobs("a", 1))
+    held = store.exchange("w", [], [Want("a", 1)], 1).claims
+
+    store.exchange("w", done(held), [], 0)
+
+    assert queue_key("a", "HOLDERS") not in redisbench.server().all_keys()
+
+
+def test_a_worker_whose_successes_are_refused_holds_what_it_claims(store: RedisStore) -> None:
+    store.push(jobs("a", 2))
+    held = store.exchange("w", [], [Want("a", 1)], 1).claims
+    store.recover("w", "it stood still")
+
+    answer = store.exchange("w", done(held), [Want("a", 1)], 1)
+
+    assert (answer.refused, [one.unit.id for one in answer.claims]) == (["a0"], ["a0"])
+    assert RedisInspect(store).counts()["running"] == 1
+
+
 def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None:
     store.push(jobs("a", 1))
     (late,) = store.exchange("w", [], [Want("a", 1)], 1).claims

@@ -60,7 +60,7 @@ OURS = {
     Task: {"fire", "prepare", "retries", "signature"},
     Collector: {"draft", "keyed", "payload", "prepare", "read", "retries", "spoilt"},
     KeyedCollector: {"draft", "keyed", "payload", "prepare", "read", "retries", "spoilt"},
-    JobContext: {"claim", "ids", "lost", "notes", "notes_changed", "row", "started", "take_notes"},
+    JobContext: {"claim", "ids", "lost", "notes", "notes_changed", "row", "spoilt", "started", "take_notes"},
     WorkerStatus: {"held"},
     Run: {"enqueued", "finished", "started"},
 }  # fmt: skip

@@ -292,6 +292,16 @@ def test_what_this_process_pushed_is_not_overlooked(store: RedisStore) -> None:
     assert [one.unit.id for one in answer.claims] == ["more", "a2"]
 
 
+def test_places_that_one_queue_leaves_go_to_one_that_was_not_asked(store: RedisStore) -> None:
+    store.push(jobs("b", 2))
+    store.exchange("w", [], [], 0)  # so it is known how this one stands
+    store.push(jobs("a", 1))
+
+    answer = store.exchange("w", [], [Want("a", 3), Want("b", 3)], 3)
+
+    assert [one.unit.id for one in answer.claims] == ["a0", "b0", "b1"]
+
+
 def test_claims_come_in_the_order_of_the_wants(store: RedisStore) -> None:
     store.push([*jobs("a", 4), *jobs("b", 3, "lane"), *jobs("c", 2)])
     held = store.exchange("w", [], [Want("b", 1), Want("a", 1)], 2).claims

@@ -115,6 +115,7 @@ class _Call:
     _counting = False  # the registry is asked along how many queues there are
     _remembers = False  # some queues were not asked, because we remember how they stood
     _is_more = False  # some that were asked have more
+    _is_cut = False  # the places were dealt out before all wants had their turn
     _names: Sequence[str] = ()  # queues that were asked
     _new: Sequence[str] = ()  # queues that were registered meanwhile
     _spent: frozenset[str] = frozenset()  # queues that have no more for this exchange
@@ -150,7 +151,7 @@ class _Call:
     def _send_more(self) -> bool:
         """Send another round if that may bring more: places are left, or nobody knows how some of the queues stand."""
         others, self._new, self._shares = self._new, (), {}
-        if self._is_more or others:
+        if self._is_more or self._is_cut or others:
             self._deal()
             if self._shares or others:
                 self._send([name for name in others if name not in self._shares], count=False)
@@ -184,7 +185,9 @@ class _Call:
                 left[name] = ready - asked
                 places -= asked
                 if not places:
+                    self._is_cut = True
                     return
+        self._is_cut = False
         if self._outcomes and not only:
             self._deal_to_followers(places)
 

@@ -146,8 +146,8 @@ local function run_of(job)
 end
 
 local function keep_run(text)
-    q.run_count = (q.run_count or 0) + 1
-    q.runs = q.runs and q.runs .. ',' .. text or text
+    q.runs = q.runs or {}
+    q.runs[#q.runs + 1] = text
 end
 
 -- Forget the oldest runs, of so many that are kept; returns how many are left.

@@ -4,10 +4,10 @@ local books = call('HMGET', META, BOOKS)
 if (tonumber(books[B_NOW]) or 0) > now then
     now = tonumber(books[B_NOW])  -- the store's now never goes back
 end
--- What a step knows and changes. It is one value, because what functions share is made anew for each of them, and it begins small. What
--- is rare comes to it: `counts` (what is counted: name → how many more), `runs` and `run_count` (finished runs, JSON with commas
--- between, and how many they are), `processed` (payloads of a collector that succeeded), `seq` (the last sequence number, if one was
--- given), `later` (who waits since this step and is due later: rank → {due, entry}).
+-- What a step knows and changes. It is one value, because what functions share is made anew for each of them, and it begins small.
+-- What is rare comes to it: `counts` (what is counted: name → how many more), `runs` (finished runs, a JSON text each),
+-- `processed` (payloads of a collector that succeeded), `seq` (the last sequence number, if one was given), `later` (who waits
+-- since this step and is due later: rank → {due, entry}).
 local q = {
     books = books,
     now = now,

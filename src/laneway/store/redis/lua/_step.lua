@@ -104,8 +104,9 @@ local function finish(left, counter, done, runs)
         call('HSET', META, 'seq', string.format('%d', q.seq))
     end
     if runs or q.runs then
-        local number = (done or 0) + (q.run_count or 0)
-        call('RPUSH', RECENT, struct.pack('>I8I4', q.now, number) .. (runs and q.runs and runs .. ',' .. q.runs or runs or q.runs))
+        local number = (done or 0) + (q.runs and #q.runs or 0)
+        local others = q.runs and table.concat(q.runs, ',')
+        call('RPUSH', RECENT, struct.pack('>I8I4', q.now, number) .. (runs and others and runs .. ',' .. others or runs or others))
         kept = kept + number
         if kept > KEEP_RUNS + 500 then  -- some more than must be, so that few calls have to forget any
             kept = need('jobs').forget_runs(kept)

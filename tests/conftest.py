@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
 import logging
 import os
 import re
+import sqlite3
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -79,6 +82,19 @@ def redis(_: Path, clock: Clock) -> Bench:
 
     store = RedisStore(redisbench.emptied().url, clock=clock, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
     return Bench(store, RedisInspect(store), clock, step="change")
+
+
+def old_store(kind: str, written: str, folder: Path, clock: Clock) -> Bench:
+    """A store as another version wrote it: rows or keys from a file beside the tests, byte for byte."""
+    found = msgspec.json.decode(Path(__file__).with_name(written).read_bytes())
+    if kind == "sqlite":
+        with contextlib.closing(sqlite3.connect(folder / "jobs.db", isolation_level=None)) as connection:
+            connection.executescript("\n".join(found["sqlite"]))
+        return sqlite_file(folder, clock)
+    made = redis(folder, clock)
+    for command in found["redis"]:
+        redisbench.server().ask(*(part.encode("latin-1") for part in command))
+    return made
 
 
 def redis_by_number(_: Path, clock: Clock) -> Bench:

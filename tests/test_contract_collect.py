@@ -5,9 +5,7 @@ A lane here is named by a letter, its payloads are numbers: `gives(claim) == {"a
 
 from __future__ import annotations
 
-import contextlib
 import random
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import redisbench
-from conftest import STORES, Bench, Clock, redis, sqlite_file
+from conftest import STORES, Bench, Clock, old_store
 from laneway.errors import NotFound, UnknownJob, WrongQueue
 from laneway.instant import as_datetime
 from laneway.job import Claim, Gather, Job, lane_id, new_id, payload_id
@@ -1464,16 +1461,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     Lane a waits: `paid` 1, `refunded` 2, and `paid` 3, which was merged. Lane b is run by `w`: `x` 5, `y` 1; since then came
     `x` 9 and `z` 6. Lane c is gone, and its payload `bad` 7 is dead.
     """
-    written = msgspec.json.decode(Path(__file__).with_name("old_collectors.json").read_bytes())
-    clock = Clock(1_002 * SECOND)
-    if request.param == "sqlite":
-        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as connection:
-            connection.executescript("\n".join(written["sqlite"]))
-        made = sqlite_file(tmp_path, clock)
-    else:
-        made = redis(tmp_path, clock)
-        for command in written["redis"]:
-            redisbench.server().ask(*(part.encode("latin-1") for part in command))
+    made = old_store(request.param, "old_collectors.json", tmp_path, Clock(1_002 * SECOND))
     yield made
     made.store.close()
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-import redisbench
-from conftest import Bench, Clock, redis, sqlite_file
+from conftest import Bench, Clock, old_store
 from laneway.job import Job
 from laneway.outcome import Done, Settled
 from laneway.store.contract import Want
@@ -27,16 +23,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     Worker `w` runs `crashed` (which took worker `x` along), `runs-in-lane`, and `marked`, which is to be cancelled. Lane h is
     halted by a dead job. Queue `other` is paused.
     """
-    written = msgspec.json.decode(Path(__file__).with_name("old_jobs.json").read_bytes())
-    clock = Clock(1_001 * SECOND)
-    if request.param == "sqlite":
-        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as connection:
-            connection.executescript("\n".join(written["sqlite"]))
-        made = sqlite_file(tmp_path, clock)
-    else:
-        made = redis(tmp_path, clock)
-        for command in written["redis"]:
-            redisbench.server().ask(*(part.encode("latin-1") for part in command))
+    made = old_store(request.param, "old_jobs.json", tmp_path, Clock(1_001 * SECOND))
     yield made
     made.store.close()
 

@@ -157,7 +157,7 @@ class Store(Protocol):
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
         """The same in two steps; calling what is returned, once, says what `push` says.
 
-        With a pipelined store the jobs are taken meanwhile: who has more of them can prepare those.
+        A pipelined store takes the jobs meanwhile: the caller can prepare the next ones.
         """
         ...
 
@@ -193,7 +193,7 @@ class Store(Protocol):
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
         """Begin an exchange; calling what is returned, once, brings its answer.
 
-        With a pipelined store what was sent is done meanwhile: who has something to run need not wait for it. One more may
+        A pipelined store works meanwhile: a worker that has something to run need not wait for it. One more exchange may
         be begun before its answer was heard, and they are done in this order; any other verb of the worker comes after that.
         """
         ...

@@ -286,7 +286,7 @@ class StoredResult(Struct, frozen=True):
 
 
 class StoreInfo(Struct, frozen=True, kw_only=True):
-    """What a store is, how large, and who is connected, as far as it says."""
+    """What a store says of itself: its program, its size, its connections."""
 
     kind: str  #: SQLite, Redis, Valkey
     version: str  #: the program's

@@ -49,7 +49,7 @@ def without() -> Generator[None]:
     """Let nothing be counted: neither what arrives nor what becomes of it."""
     with (
         mock.patch("laneway.worker.loop.Tally", _Silent),
-        mock.patch("laneway.store.sqlite.push.arrive", _nothing),
+        mock.patch("laneway.store.sqlite.turn.SQLiteTurn.arrive", _nothing),
     ):
         yield
 

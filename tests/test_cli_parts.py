@@ -185,7 +185,7 @@ def test_a_schedule_is_run_paused_and_resumed(desk: Desk) -> None:
 
 
 def test_migrate_says_what_it_did(desk: Desk) -> None:
-    assert desk.json("migrate", "--dry-run") == {"from": None, "to": VERSION, "dry_run": True}
+    assert desk.json("migrate", "--dry-run") == {"from": None, "to": VERSION, "steps": [], "dry_run": True}
     assert not (desk.folder / "laneway.db").exists()
     assert desk.run("migrate") == f"there is no store yet: one of version {VERSION} was made\n"
     assert desk.run("migrate") == f"the tables have version {VERSION} already: nothing to do\n"
@@ -194,11 +194,13 @@ def test_migrate_says_what_it_did(desk: Desk) -> None:
 def test_migrate_brings_older_tables_forward(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.run("migrate")
     monkeypatch.setattr("laneway.store.sqlite.schema.VERSION", VERSION + 1)
-    monkeypatch.setattr("laneway.store.sqlite.schema.MIGRATIONS", {VERSION: lambda _: None})
+    monkeypatch.setattr("laneway.store.sqlite.schema.MIGRATIONS", {VERSION: ("do nothing", lambda _: None)})
     newer = VERSION + 1
     assert f"version {VERSION}, and this Laneway uses version {newer}" in desk.mistake("status", "--store", desk.url, code=1)
-    assert desk.run("migrate", "--dry-run", "--store", desk.url) == f"the tables would go from version {VERSION} to {newer}\n"
-    assert desk.json("migrate", "--store", desk.url) == {"from": VERSION, "to": VERSION + 1, "dry_run": False}
+    assert desk.run("migrate", "--dry-run", "--store", desk.url) == (
+        f"the tables would go from version {VERSION} to {newer}:\n  do nothing\n"
+    )
+    assert desk.json("migrate", "--store", desk.url) == {"from": VERSION, "to": newer, "steps": ["do nothing"], "dry_run": False}
 
 
 def test_tables_of_a_newer_version_are_one_line(desk: Desk) -> None:

@@ -352,7 +352,7 @@ def test_what_cannot_be_read_is_marked(other: App) -> None:
         with contextlib.closing(sqlite3.connect(other.url.removeprefix("sqlite:///"))) as raw:
             raw.execute("update laneway_meta set tail = x'ff2c'")
             raw.execute("update laneway_worker set info = x'ff'")
-            raw.execute("update laneway_job set body = x'ff', errors = x'ff', notes = x'ff' where state = 4")
+            raw.execute("update laneway_job set body = x'ff', errors = x'ff', notes = x'ff' where state = 5")
             raw.commit()
     else:
         ask = redisbench.server().ask

@@ -21,7 +21,7 @@ from laneway.job import STATES, Claim, Gather, Job, lane_id, payload_id
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Want
 from laneway.store.inspect import Filter
-from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.statements import SQL
 from model_collect import RULES, Held, Key, Model, Run
 from test_model import instant
 
@@ -394,8 +394,8 @@ def test_without_a_rule_the_ledger_does_not_balance(rule: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "rule", "without"),
     [
-        ("payload_merge", "max(score, excluded.score)", "min(score, excluded.score)"),
-        ("payload_merge", "min(arrival, excluded.arrival)", "max(arrival, excluded.arrival)"),
+        ("payload_merge", "excluded.score > old.score then excluded.score else old.score", "true then old.score"),
+        ("payload_merge", "excluded.arrival < old.arrival then excluded.arrival else old.arrival", "true then old.arrival"),
         ("payloads_first", "order by arrival", "order by score, arrival"),
     ],
     ids=["the larger score counts", "the earlier arrival counts", "the first to arrive dies"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -41,7 +42,7 @@ from laneway.store.inspect import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
 from laneway.store.sqlite.bell import Bell
 from laneway.store.sqlite.lock import FileLock
-from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.statements import SQL
 
 WANT = [Want("default", 100)]
 
@@ -311,7 +312,7 @@ def test_nothing_is_left_of_lanes_that_have_left(store: SQLiteStore, path: Path)
         store.exchange("w", [Settled(held, (outcome,)) for held in claims], [], 0)
 
     assert sql(path, "select count(*) from laneway_payload") == [(0,)]
-    assert sql(path, "select count(*) from laneway_job where state < 4") == [(0,)]
+    assert sql(path, "select count(*) from laneway_job where state < 5") == [(0,)]
 
 
 def test_books_that_cannot_be_read_are_said_to_be_damaged(store: SQLiteStore, path: Path) -> None:
@@ -465,7 +466,7 @@ def test_an_older_version_waits_for_migrate(
 ) -> None:
     store.push([job("a")])
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
-    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION - 1, add_a_table)
+    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION - 1, ("add a table", add_a_table))
     newer = opened()
 
     with pytest.raises(SchemaError, match="migrate"):
@@ -486,7 +487,7 @@ def test_a_migration_that_fails_changes_nothing(
 
     store.push([job("a")])
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
-    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION - 1, half)
+    monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION - 1, ("fail", half))
 
     with pytest.raises(StoreError, match="nonsense"):
         opened().migrate()
@@ -525,12 +526,13 @@ def test_durability_is_a_setting(path: Path) -> None:
     ("statement", "index"),
     [
         ("walk", "laneway_due"), ("let_out", "laneway_parked"), ("parked", "laneway_parked"), ("parked_before", "laneway_parked"),
-        ("in_stead", "laneway_unique"), ("ripen", "laneway_due"), ("running", "laneway_running"), ("dead_oldest", "laneway_dead"),
+        ("in_stead", "laneway_unique"), ("newly_due", "laneway_due"), ("running", "laneway_running"),
+        ("dead_oldest", "laneway_dead"),
     ],
 )  # fmt: skip
 def test_the_cost_of_a_step_does_not_grow_with_what_waits(store: SQLiteStore, statement: str, index: str) -> None:
     with store.turn() as turn:
-        values = [None] * SQL[statement].count("?")
+        values = dict.fromkeys(re.findall(":([a-z_]+)", SQL[statement]))
         plan = [step for *_, step in turn.execute(f"explain query plan {SQL[statement]}", values)]
 
     assert any(index in step for step in plan)
@@ -625,7 +627,7 @@ def test_a_process_killed_in_the_middle_of_a_write_leaves_no_trace(store: SQLite
         from pathlib import Path
         from laneway.job import Job
         from laneway.store.sqlite import SQLiteStore
-        from laneway.store.sqlite.sql import SQL
+        from laneway.store.sqlite.statements import SQL
         store = SQLiteStore(Path(sys.argv[1]))
         with store.turn() as turn:
             turn.execute(SQL["remove"], (1,))

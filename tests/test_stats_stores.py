@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import redisbench
@@ -20,7 +21,6 @@ from laneway.store.redis.statistics import Statistics
 from laneway.store.redis.wire import Command, Wire
 from laneway.store.rollup import DAY, KEEP, LEVELS, MINUTE, TEN, Level
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
-from laneway.store.sqlite.sql import SQL
 
 SECOND = 1_000_000
 Pair = tuple[SQLiteStore | RedisStore, SQLiteInspect | RedisInspect]
@@ -232,9 +232,13 @@ def tables(path: Path) -> dict[str, str]:
 
 def test_a_store_of_version_1_gets_statistics_by_migrating(tmp_path: Path, clock: Clock) -> None:
     old = tmp_path / "old.db"
+    written = msgspec.json.decode(Path(__file__).with_name("old_jobs.json").read_bytes())["sqlite"]
     with sqlite3.connect(old) as connection:
-        connection.executescript(SQL["schema"])
-        connection.execute("insert into laneway_meta values (1, 1, x'7b7d', x'')")
+        connection.executescript("\n".join(written))
+        for name in ("figures", "report", "arrived", "reporter", "fault", "learned"):
+            connection.execute(f"drop table laneway_{name}")
+        connection.execute("delete from laneway_job")
+        connection.execute("update laneway_meta set version = 1, books = cast('{}' as blob), tail = x''")
     connection.close()
     store, new = SQLiteStore(old, clock=clock), SQLiteStore(tmp_path / "new.db", clock=clock)
     new.migrate()
@@ -245,6 +249,6 @@ def test_a_store_of_version_1_gets_statistics_by_migrating(tmp_path: Path, clock
     store.record(report(1))
     assert figures(SQLiteInspect(store), "enqueued") == 3
     assert tables(old) == tables(tmp_path / "new.db")
-    assert schema.VERSION == 2
+    assert schema.VERSION == 3
     for one in (store, new):
         one.close()

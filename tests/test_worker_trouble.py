@@ -19,11 +19,9 @@ import redisbench
 from laneway import App, Retry, Worker, current_job
 from laneway.context import JobContext
 from laneway.errors import BadArguments, JobCrashed, JobTimeout, StoreUnavailable
-from laneway.instant import now_micros
 from laneway.job import Job
 from laneway.outcome import Settled
 from laneway.store.sqlite import SQLiteStore
-from laneway.store.sqlite.turn import Turn
 from laneway.worker.tally import Tally
 from workbench import ALL_DONE, SOON, Running, burst, faulty, until, url, wait, worker_ids, working
 
@@ -262,7 +260,7 @@ def test_a_ring_while_an_answer_is_worked_on_is_not_forgotten(app: App, monkeypa
 def empty(app: App) -> None:
     """Take everything out of a store."""
     if isinstance(app.store, SQLiteStore):
-        with Turn(app.store.database, now_micros) as turn:
+        with app.store.turn() as turn:
             turn.execute("delete from laneway_job")
             turn.execute("delete from laneway_worker")
             for queue in turn.books.queues:

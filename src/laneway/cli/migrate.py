@@ -29,31 +29,33 @@ def migrate(app_name: str | None, dry_run: bool, app_option: str | None, store: 
     """
     from laneway.app import App  # noqa: PLC0415 - the help needs none of it
     from laneway.locate import find_app  # noqa: PLC0415
+    from laneway.store import backend_of, check_url  # noqa: PLC0415
 
     bare = store is not None and not app_name and not app_option
     app = App(store) if bare else find_app(app_name, app_option, store)
     try:
-        found, expected = _versions(app)
+        backend = backend_of(check_url(app.url).scheme)
+        found, expected = _versions(app, backend.layout())
         if not dry_run:
             app.store.migrate()
     finally:
         app.close()
+    steps = [] if found is None else backend.steps(found)
     if found is None:
         text = f"there is no store yet: one of version {expected} {'would be' if dry_run else 'was'} made"
     elif found == expected:
         text = f"the tables have version {found} already: nothing to do"
     else:
         text = f"the tables {'would go' if dry_run else 'went'} from version {found} to {expected}"
-    said(text, {"from": found, "to": expected, "dry_run": dry_run}, as_json)
+        text = "\n  ".join([f"{text}:" if steps else text, *steps])
+    said(text, {"from": found, "to": expected, "steps": steps, "dry_run": dry_run}, as_json)
 
 
-def _versions(app: App) -> tuple[int | None, int]:
+def _versions(app: App, expected: int) -> tuple[int | None, int]:
     """Return the version a store has and the one it is to have; None for a store that is not there."""
     from laneway.errors import SchemaError, StoreUnavailable  # noqa: PLC0415 - the help needs none of it
     from laneway.locate import check_store  # noqa: PLC0415
-    from laneway.store import backend_of, check_url  # noqa: PLC0415
 
-    expected = backend_of(check_url(app.url).scheme).layout()
     try:
         check_store(app, to_write=False)
     except SchemaError as error:

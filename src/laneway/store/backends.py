@@ -56,6 +56,12 @@ class SQLite(Backend):
 
         return VERSION
 
+    def steps(self, found: int) -> list[str]:
+        """Return what `migrate` does to tables of a version."""
+        from laneway.store.sqlite.schema import MIGRATIONS  # noqa: PLC0415 - only who uses it loads it
+
+        return [what for version, (what, _) in sorted(MIGRATIONS.items()) if version >= found]
+
     def is_missing(self, url: StoreURL) -> bool:
         """Say whether there is no such file."""
         return bool(url.path) and not Path(url.path).exists()

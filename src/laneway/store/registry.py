@@ -75,6 +75,10 @@ class Backend(ABC):
     def layout(self) -> int:
         """Return the version of tables or keys that this code uses."""
 
+    def steps(self, found: int) -> list[str]:  # noqa: ARG002 - for those that have had another version
+        """Return what `migrate` does to a store of a version, a few words for each step."""
+        return []
+
     def is_missing(self, url: StoreURL) -> bool:  # noqa: ARG002 - for those that can tell without opening it
         """Say whether there is no such store yet, and the first use would make it."""
         return False

@@ -5,15 +5,18 @@ from __future__ import annotations
 import sqlite3
 
 from laneway.store.inspect import StoreInfo
-from laneway.store.sqlite.act import Acting
-from laneway.store.sqlite.look import Looking
+from laneway.store.sql.actions import Actions
+from laneway.store.sql.queries import Queries
 from laneway.store.sqlite.schema import VERSION
+from laneway.store.sqlite.store import SQLiteStore
 
 __all__ = ["SQLiteInspect"]
 
 
-class SQLiteInspect(Looking, Acting):
+class SQLiteInspect(Queries, Actions):
     """Looks at the store through its reading connection; acts in turns of its own."""
+
+    _store: SQLiteStore
 
     def about(self) -> StoreInfo:
         """Say how large the file is, with its log. See `Inspect`."""

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 
 from laneway.errors import SchemaError
-from laneway.store.sqlite.books import Books, encode
-from laneway.store.sqlite.sql import SQL
+from laneway.store.sql.rows import DEAD
+from laneway.store.sqlite.books import IN_BOOKS, Books, decode, encode
+from laneway.store.sqlite.statements import SQL
 
-__all__ = ["VERSION", "ensure", "is_there", "migrate"]
+__all__ = ["MIGRATIONS", "VERSION", "ensure", "is_there", "migrate"]
 
-VERSION = 2
-
-#: From version n to n + 1, each in the same transaction as the new number.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
-    1: lambda connection: _make_tables(connection, "schema_statistics"),
-}
+VERSION = 3
 
 
 def ensure(connection: sqlite3.Connection, name: str) -> None:
@@ -59,7 +56,7 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
         for version in range(found, VERSION):
             if version not in MIGRATIONS:
                 raise SchemaError(f"{name} has tables of version {version}, and there is no way from there to {VERSION}")
-            MIGRATIONS[version](connection)
+            MIGRATIONS[version][1](connection)
             connection.execute("update laneway_meta set version = ?", (version + 1,))
         connection.execute("commit")
     finally:
@@ -68,12 +65,23 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    _make_tables(connection, "schema")
-    _make_tables(connection, "schema_statistics")
+    _run(connection, "schema")
+    _run(connection, "schema_statistics")
     connection.execute("insert into laneway_meta values (1, ?, ?, x'')", (VERSION, encode(Books())))
 
 
-def _make_tables(connection: sqlite3.Connection, name: str) -> None:
+def _to_version_3(connection: sqlite3.Connection) -> None:
+    _run(connection, "to_version_3")
+    [(counted,)] = connection.execute("select books from laneway_meta").fetchall()
+    books = decode(counted)
+    books.kept_dead = sum(queue.counts[DEAD] for queue in books.queues)
+    rows = [(queue.name, encode(queue)) for queue in books.queues[IN_BOOKS:]]
+    del books.queues[IN_BOOKS:]
+    connection.executemany("insert into laneway_queue (name, counted) values (?, ?)", rows)
+    connection.execute("update laneway_meta set books = ?", (encode(books),))
+
+
+def _run(connection: sqlite3.Connection, name: str) -> None:
     for statement in SQL[name].split(";"):
         if statement.strip():
             connection.execute(statement)
@@ -99,3 +107,10 @@ def _newer(found: int, name: str) -> SchemaError:
         f"{name} has tables of version {found}, and this Laneway knows versions up to {VERSION}: upgrade Laneway here",
         found=found, expected=VERSION,
     )  # fmt: skip
+
+
+#: From version n to n + 1, each in the same transaction as the new number; and what `laneway migrate` says about it.
+MIGRATIONS: dict[int, tuple[str, Callable[[sqlite3.Connection], None]]] = {
+    1: ("add the tables of statistics", partial(_run, name="schema_statistics")),
+    2: ("number the states of jobs anew; give each queue beyond the first sixteen a row of its own", _to_version_3),
+}

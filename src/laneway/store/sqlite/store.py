@@ -8,44 +8,40 @@ Enters: the verbs of `laneway.store.contract`.  Leaves: rows.  Called by: the de
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-
-import msgspec
 
 from laneway.errors import ConfigError
-from laneway.figures import Report, Seen
 from laneway.instant import now_micros
 from laneway.job import Job
-from laneway.life import Observer
-from laneway.outcome import ErrorInfo, Settled
-from laneway.store.contract import Capabilities, Exchange, Heard, Schedules, Slot, Want, WorkerInfo
-from laneway.store.sqlite import schema, statistics, transitions
+from laneway.outcome import Settled
+from laneway.store.contract import Capabilities, Exchange, Want
+from laneway.store.sql.claim import claim, next_due
+from laneway.store.sql.rows import READY
+from laneway.store.sql.settle import settle
+from laneway.store.sql.store import SQLStore
+from laneway.store.sqlite import schema
 from laneway.store.sqlite.bell import Bell
-from laneway.store.sqlite.books import DEAD, READY, Books, decode
-from laneway.store.sqlite.claim import claim, next_due
+from laneway.store.sqlite.books import IN_BOOKS
 from laneway.store.sqlite.database import Database
-from laneway.store.sqlite.push import push
-from laneway.store.sqlite.settle import settle
-from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.turn import Row, Turn
-from laneway.store.workers import read_worker
+from laneway.store.sqlite.turn import SQLiteReading, SQLiteTurn
 
 __all__ = ["SQLiteStore"]
 
-DAY = 24 * 3600 * 1_000_000
 #: STRICT tables came with it: a number stays a number, whoever writes it.
 OLDEST = (3, 37, 0)
-#: So many dead jobs at most are forgotten in one turn, so that none is long.
-TRIM_AT_ONCE = 1000
+#: While a worker keeps receiving claims, it is good enough to know how queues with a row of their own stood so long ago, seconds.
+LATELY = 0.05
 
 
-class SQLiteStore:
+class SQLiteStore(SQLStore):
     """Jobs in an SQLite file; in memory without a path."""
 
     capabilities = Capabilities(pipelined=False, one_step=True)
+    in_books = IN_BOOKS  #: so many queues at most stand in the books
 
     def __init__(
         self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, enqueue_timeout: float = 2.0,
@@ -53,53 +49,75 @@ class SQLiteStore:
     ) -> None:  # fmt: skip
         if sqlite3.sqlite_version_info < OLDEST:
             raise ConfigError(f"Laneway needs SQLite 3.37 or newer, and this Python has {sqlite3.sqlite_version}")
-        self.dead_days = dead_days
-        self.dead_max = dead_max
-        self.enqueue_timeout = min(enqueue_timeout, timeout)
+        super().__init__(
+            enqueue_timeout=min(enqueue_timeout, timeout), dead_days=dead_days, dead_max=dead_max, dead_after=dead_after
+        )
         self._clock = clock
         self._highest = 0
+        self._loads: dict[str, int] = {}  # how all queues stood
+        self._loads_until = 0.0  # and until when that is good enough
         self.database = Database(path, synchronous=synchronous, timeout=timeout)
         self.database.on_open = lambda connection: schema.ensure(connection, str(self.database))
         self.database.is_there = lambda connection: schema.is_there(connection, str(self.database))
         self.database.on_fork = lambda: self.bell.close(forked=True)
         self.bell = Bell(self.database.folder, self.database.changed)
-        self._observer = Observer(dead_after)
+
+    def __str__(self) -> str:
+        """Return what a message may call it."""
+        return str(self.database)
 
     def clock(self) -> int:
         """Return the time, which never goes back: not for this process, and by what the database remembers not for others."""
         self._highest = max(self._highest, self._clock())
         return self._highest
 
-    def turn(self, timeout: float | None = None) -> Turn:
+    def turn(self, timeout: float | None = None) -> SQLiteTurn:
         """Return one atomic step, to be used in a `with`; it waits at most so long for its turn."""
-        return Turn(self.database, self.clock, timeout)
+        return SQLiteTurn(self.database, self.clock, self.bell.ring, timeout, in_books=self.in_books)
+
+    @contextmanager
+    def reading(self) -> Generator[SQLiteReading]:
+        """Look through the reading connection."""
+        with self.database.reading() as connection:
+            yield SQLiteReading(connection, self.clock)
 
     # -- jobs ------------------------------------------------------------------------------------------------
-
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
-        """Take jobs, in order. See the contract."""
-        with self.turn(self.enqueue_timeout if timeout is None else timeout) as turn:
-            if slot is not None and not _fires(turn, slot):
-                return [""] * len(jobs)
-            answers = push(turn, jobs)
-        if turn.ring:
-            self.bell.ring()
-        return answers
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
         """Write what runs meant, then claim what may run. See the contract."""
         if wants:
             self.bell.listen()
-        with self.turn() as turn:
+        with SQLiteTurn(self.database, self.clock, self._ring_others, in_books=self.in_books) as turn:
             refused = settle(turn, worker, settled) if settled else []
             claims = claim(turn, worker, wants, limit) if limit > 0 else []
-            loads = {queue.name: queue.counts[READY] for queue in turn.books.queues if not queue.paused}
-            more = any(loads.get(want.queue) for want in wants)
+            loads, more = self._look(turn, wants, lately=bool(claims))
             due_in = None if more else next_due(turn, wants)
-            self._trim_dead(turn)
-        if turn.ring:
-            self.bell.ring(others_only=True)
+            self.trim_dead(turn)
         return Exchange(refused, claims, more, due_in, loads)
+
+    def _look(self, turn: SQLiteTurn, wants: Sequence[Want], *, lately: bool) -> tuple[dict[str, int], bool]:
+        """Return how many are ready in each queue, and whether there are any of the wanted ones.
+
+        Of queues that have rows of their own the former may be as of a moment ago, if `lately` will do. The latter is exact.
+        """
+        if turn.has_rows and not (lately and time.monotonic() < self._loads_until):
+            self._loads_until, self._loads = time.monotonic() + LATELY, {}
+            turn.queues()
+        loads = dict(self._loads)
+        for queue in turn.known():
+            loads[queue.name] = queue.counts[READY]
+            if queue.paused:
+                del loads[queue.name]
+        if turn.has_rows:
+            self._loads = loads
+        for want in wants:
+            if loads.get(want.queue):
+                wanted = turn.find_queue(want.queue)
+                if wanted is not None and wanted.counts[READY] and not wanted.paused:
+                    return loads, True
+        if turn.has_rows and lately:
+            return self._look(turn, wants, lately=False)
+        return loads, False
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
         """The same, at once. See the contract."""
@@ -110,80 +128,14 @@ class SQLiteStore:
         """The same, when its answer is heard: nobody else would do it meanwhile. See the contract."""
         return partial(self.exchange, worker, settled, wants, limit)
 
-    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
-        """Return the worker's claims, except those to keep. See the contract."""
-        kept = frozenset(keep)
-        with self.turn() as turn:
-            back = [row for row in _running(turn, worker) if row.token not in kept]
-            for row in back:
-                transitions.hand_back(turn, row)
-        if turn.ring:
-            self.bell.ring()
-        return [row.id for row in back]
-
-    def schedules(self) -> Schedules:
-        """Say how the schedules stand. See the contract."""
-        with self.database.reading() as connection:
-            now = self.read_books(connection).now
-            rows = connection.execute(SQL["schedules"]).fetchall()
-        last = {name: slot for name, slot, _ in rows if slot is not None}
-        return Schedules(now, last, {name: by for name, _, by in rows if by is not None})
-
-    def read_books(self, connection: sqlite3.Connection) -> Books:
-        """Return the books as of now, outside a turn."""
-        books = decode(connection.execute(SQL["books_read"]).fetchone()[0])
-        books.now = max(books.now, self.clock())
-        return books
-
-    # -- workers ---------------------------------------------------------------------------------------------
-
-    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
-        """Say that these workers live, and hear what is asked of them. See the contract."""
-        heard: dict[str, Heard] = {}
-        with self.turn() as turn:
-            for worker in workers:
-                found = turn.execute(SQL["command_read"], (worker.id,)).fetchone()
-                if found and found[0]:
-                    turn.execute(SQL["command_write"], (None, worker.id))
-                turn.execute(SQL["beat"], (worker.id, turn.now, msgspec.json.encode(worker)))
-                marks = dict(turn.execute(SQL["marks"], (worker.id,)).fetchall())
-                commands = tuple(found[0].split()) if found and found[0] else ()
-                heard[worker.id] = Heard(known=found is not None, marks=marks, commands=commands)
-            self._trim_dead(turn)
-        return heard
-
-    def dead_workers(self) -> list[str]:
-        """Name the workers that are dead, as far as this observer can tell. See the contract."""
-        with self.turn() as turn:  # a write lock, so that an observer that cannot write judges nobody
-            rows = turn.execute(SQL["workers"]).fetchall()
-        return self._observer.dead([(read_worker(id_, info), beat) for id_, beat, _, info in rows])
-
-    def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
-        """Give a dead worker's claims back and forget the worker. See the contract."""
-        with self.turn() as turn:
-            rows = _running(turn, worker)
-            error = ErrorInfo(kind="worker lost", message=cause)
-            for row in rows:
-                transitions.recover(turn, row, error, lost.get(row.token or 0))
-            turn.books.recovered += len(rows)
-            turn.execute(SQL["forget"], (worker,))
-        if turn.ring:
-            self.bell.ring()
-        return [row.id for row in rows]
-
-    def _trim_dead(self, turn: Turn) -> None:
-        """Forget the oldest dead jobs beyond the limits."""
-        dead = sum(queue.counts[DEAD] for queue in turn.books.queues)
-        if not dead:
-            return
-        too_many = dead - self.dead_max
-        rows = turn.execute(SQL["dead_oldest"], (max(1, min(too_many, TRIM_AT_ONCE)),)).fetchall()
-        for number, (seq, name, died) in enumerate(rows):
-            if number < too_many or died < turn.now - self.dead_days * DAY:
-                turn.execute(SQL["remove"], (seq,))
-                turn.queue(name).move(DEAD, None)
-
     # -- the rest --------------------------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """Wake all that sleep."""
+        self.bell.ring()
+
+    def _ring_others(self) -> None:
+        self.bell.ring(others_only=True)
 
     def wait(self, timeout: float) -> bool:
         """Sleep until something may have become claimable. See the contract."""
@@ -192,21 +144,6 @@ class SQLiteStore:
     def wake(self) -> None:
         """End a wait of this store."""
         self.bell.wake()
-
-    def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
-        """Keep what runs tell about themselves."""
-        with self.turn() as turn:
-            turn.executemany(SQL["note"], [(told, token) for _, token, told in notes])
-
-    def record(self, report: Report) -> None:
-        """Keep what a worker reports. See the contract."""
-        with self.turn() as turn:
-            statistics.record(turn, report)
-
-    def learned(self) -> dict[str, Seen]:
-        """Return what workers have learned about tasks. See the contract."""
-        with self.database.reading() as connection:
-            return statistics.read_learned(connection)
 
     def reserve(self, connections: int) -> None:
         """There are none: a file has one writer at a time."""
@@ -227,12 +164,3 @@ class SQLiteStore:
         """Let go of files and sockets."""
         self.bell.close()
         self.database.close()
-
-
-def _running(turn: Turn, worker: str) -> list[Row]:
-    return [Row(*row) for row in turn.execute(SQL["running"], (worker,)).fetchall()]
-
-
-def _fires(turn: Turn, slot: Slot) -> bool:
-    """Advance a schedule to a slot; say whether it is to fire, which it is not if it did before or is paused."""
-    return turn.execute(SQL["slot_advance"], (slot.schedule, slot.at)).fetchall() == [(None,)]

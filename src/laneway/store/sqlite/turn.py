@@ -1,67 +1,98 @@
-"""A turn: one write transaction and its book-keeping."""
+"""A turn: one write transaction and its book-keeping. And a reading, which needs no lock.
+
+Enters: statements by name.  Leaves: rows.  Called by: the rules of `laneway.store.sql`; made by the store.
+"""
 
 from __future__ import annotations
 
+import math
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from msgspec import Struct
-
+from laneway.figures import Key
 from laneway.locks import this_frame
 from laneway.store.inspect import Run
-from laneway.store.sqlite.books import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Queue, decode, encode, ripen
+from laneway.store.rollup import TEN, begin_of
+from laneway.store.sql import statistics
+from laneway.store.sql.port import Queue, Reading, Turn, count_newly_due
+from laneway.store.sql.queries import KEEP_RUNS
+from laneway.store.sql.rows import DEAD, READY, RETRYING, SCHEDULED
+from laneway.store.sql.statements import in_order
+from laneway.store.sqlite.books import IN_BOOKS, TOTALS, Books, decode, decode_queue, encode
 from laneway.store.sqlite.database import Database
-from laneway.store.sqlite.sql import SQL
+from laneway.store.sqlite.statements import DIALECT, SQL
 
-__all__ = ["KEEP_RUNS", "Row", "Turn"]
+__all__ = ["SQLiteReading", "SQLiteTurn"]
 
-#: How many finished runs stay readable.
-KEEP_RUNS = 1000
-#: The last of them stand beside the books, which are written anyway; a page has room for so much.
+#: The last runs stand beside the books, which are written anyway; a page has room for so much.
 TAIL_BYTES = 2000
+#: So many queues and tasks are counted in the books as they arrive.
+MOST_ARRIVED = 16
+
+#: Statements that are done for many rows, as texts.
+_MANY: dict[str, str] = {}
 
 
-class Row(Struct, frozen=True):
-    """A job's columns, but for the body."""
+class SQLiteReading(Reading):
+    """Looks at the database through a connection, as of one moment."""
 
-    seq: int
-    id: str
-    queue: str
-    task: str
-    lane: str | None
-    rank: int
-    place: int
-    due: int
-    state: int
-    holds: int
-    attempt: int
-    enqueued: int
-    worker: str | None
-    token: int | None
-    mark: str | None
-    lost: str | None
-    errors: bytes | None
-    unique_key: str | None
-    expires: int | None
-    ran: int
-    side: int | None  #: not None: it is a collector's lane
-    next_due: int | None
-    next_since: int | None
-    score: float | None  #: not None: it is a collector's dead payload
+    dialect = DIALECT
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
+        self.connection = connection
+        [(books, self._tail)] = self.rows("books_read")
+        self.books: Books = decode(books)
+        self.now = self.books.now = max(self.books.now, clock())
+
+    def rows(self, statement: str, **values: Any) -> list[Any]:
+        """Return the rows of a statement, by its name."""
+        return self.connection.execute(SQL[statement], values).fetchall()
+
+    def text(self, statement: str, **words: str) -> str:
+        """Return the text of a statement, by its name, with words put into its braces."""
+        return SQL[statement].format(**words)
+
+    def select(self, statement: str, words: dict[str, str], **values: Any) -> list[Any]:
+        """Return the rows of a statement, by its name, with words put into its braces."""
+        return self.connection.execute(self.text(statement, **words), values).fetchall()
+
+    def queues(self) -> Collection[Queue]:
+        """Return all queues, counted as of now."""
+        queues = [*self.books.queues, *(decode_queue(counted) for (counted,) in self.rows("queues_read"))]
+        for queue in queues:
+            count_newly_due(self, queue)
+        return queues
+
+    def totals(self) -> dict[str, int]:
+        """Return what was counted since the store began."""
+        return {name: getattr(self.books, name) for name in TOTALS}
+
+    def last_runs(self) -> bytes:
+        """Return the very last runs."""
+        return bytes(self._tail)
+
+    def arrivals(self) -> tuple[int, dict[str, dict[str, int]]]:
+        """Return what arrived and stands in no table yet."""
+        return self.books.arrived_at, self.books.arrived
 
 
-class Turn:
-    """`with Turn(database, clock) as turn:` is one atomic step of the store."""
+class SQLiteTurn(SQLiteReading, Turn):
+    """`with SQLiteTurn(database, clock) as turn:` is one atomic step of the store."""
 
-    def __init__(self, database: Database, clock: Callable[[], int], timeout: float | None = None) -> None:
+    def __init__(
+        self, database: Database, clock: Callable[[], int], ring: Callable[[], object], timeout: float | None = None,
+        *, in_books: int = IN_BOOKS,
+    ) -> None:  # fmt: skip
         self._database = database
         self._clock = clock
+        self._ring = ring
         self._timeout = timeout
+        self._in_books = in_books
 
-    def __enter__(self) -> Turn:
-        self.connection: sqlite3.Connection = self._database.enter(this_frame(1), self._timeout)
+    def __enter__(self) -> SQLiteTurn:
+        self.connection = self._database.enter(this_frame(1), self._timeout)
         try:
             self._begin()
         except BaseException as error:
@@ -71,48 +102,47 @@ class Turn:
 
     def _begin(self) -> None:
         self.execute = self.connection.execute
-        self.executemany = self.connection.executemany
-        books, self._tail = self.execute(SQL["books_read"], ()).fetchone()
+        books, self._tail = self.execute(SQL["books_read"]).fetchone()
         self.books = decode(books)
         self.now = self.books.now = max(self.books.now, self._clock())
-        self.queues: dict[str, Queue] = {}
         self._changes = self.connection.total_changes
-        self.changed = False  # the books changed, though no row did
+        self._changed = False  # the books changed, though no row did
+        self._open: dict[str, Queue] = {}
+        self._in_rows: set[str] = set()  # those of them that are not in the books
+        self._written: set[str] = set()  # those that are to be written
         self._busy: set[str] = set()
         for queue in self.books.queues:
-            self.queues[queue.name] = queue
-            if queue.counts[READY]:
-                self._busy.add(queue.name)
-            # Most queues have nothing that could have become due.
-            if not queue.counts[SCHEDULED] and not queue.counts[RETRYING]:
-                queue.ripe = self.now
-            elif ripen(self.execute, queue, self.now):
-                self.changed = True
+            self._look_at(queue)
         self.runs: list[Run] = []
         self._later: dict[tuple[str, int], int] = {}  # the earliest that is due later, by queue and rank
-        self.ring = False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        rings = False
         if error is None:
             try:
                 self._write_back()
+                rings = self._should_ring()
             except BaseException as trouble:
                 self._database.leave(trouble)
                 raise
         self._database.leave(error)
+        if rings:
+            self._ring()
 
     def _write_back(self) -> None:
         if self.runs:
             self.books.runs += len(self.runs)
             self._tail += encode(self.runs)[1:-1] + b","
             if len(self._tail) > TAIL_BYTES:
-                self.execute(SQL["recent_add"], (self.books.runs, self._tail))
-                self.execute(SQL["recent_trim"], (self.books.runs - KEEP_RUNS,))
+                self.change("recent_add", last=self.books.runs, runs=self._tail)
+                self.change("recent_trim", last=self.books.runs - KEEP_RUNS)
                 self._tail = b""
+        if self._in_rows:
+            written = self._in_rows & self._written
+            self.change_many("queue_write", [(name, encode(self._open[name])) for name in written])
         # A turn that changed nothing writes nothing: an idle worker costs no disk and rings no bell.
-        if self.changed or self.connection.total_changes != self._changes:
-            self.execute(SQL["books_write"], (encode(self.books), self._tail))
-        self.ring = self._should_ring()
+        if self._changed or self.connection.total_changes != self._changes:
+            self.execute(SQL["books_write"], {"books": encode(self.books), "tail": self._tail})
 
     def _should_ring(self) -> bool:
         """Say whether somebody who waits must look again.
@@ -120,56 +150,180 @@ class Turn:
         Who waits has found its queues empty, or knows when the next job is due. So it must hear of a queue that is not empty any
         more, and of a job that is due before all others; while a queue is not empty, its workers look by themselves.
         """
-        for queue in self.books.queues:
+        for queue in self._open.values():
             if queue.counts[READY] and queue.name not in self._busy:
                 return True
-        return bool(self._later) and any(
-            self.execute(SQL["first_due"], key).fetchone()[0] == due for key, due in self._later.items()
-        )
+        return any(self.rows("first_due", queue=queue, rank=rank)[0][0] == due for (queue, rank), due in self._later.items())
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def change(self, statement: str, **values: Any) -> int:
+        """Do it; return how many rows changed."""
+        return self.execute(SQL[statement], values).rowcount
+
+    def change_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Do it for many rows; return how many rows changed."""
+        text = _MANY.get(statement)
+        if text is None:
+            text = _MANY[statement] = in_order(SQL[statement])
+        if len(rows) == 1:
+            return self.execute(text, rows[0]).rowcount
+        return self.connection.executemany(text, rows).rowcount
+
+    def change_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+        """Do it for many rows if each of them changes a row; else change nothing."""
+        self.execute("savepoint here")
+        if self.change_many(statement, rows) != len(rows):
+            self.execute("rollback to here")
+            return False
+        self.execute("release here")
+        return True
+
+    def walk(self, statement: str, **values: Any) -> list[Any]:
+        """Return the rows of a walk. SQLite decodes their text, which is faster, unless somebody wrote text that is none."""
+        connection = self.connection
+        careful, connection.text_factory = connection.text_factory, str
+        try:
+            return self.rows(statement, **values)
+        except sqlite3.OperationalError:
+            connection.text_factory = careful
+            return self.rows(statement, **values)
+        finally:
+            connection.text_factory = careful
+
+    # -- queues ----------------------------------------------------------------------------------------------
+
+    def _look_at(self, queue: Queue) -> Queue:
+        """Bring a queue's counts up to now."""
+        self._open[queue.name] = queue
+        if queue.counts[READY]:
+            self._busy.add(queue.name)
+        # Most queues have nothing that could have become due.
+        if not queue.counts[SCHEDULED] and not queue.counts[RETRYING]:
+            queue.counted_at = self.now
+        elif count_newly_due(self, queue):
+            self._change(queue.name)
+        return queue
+
+    def _change(self, queue: str) -> None:
+        self._changed = True
+        self._written.add(queue)
+
+    @property
+    def has_rows(self) -> bool:
+        """Say whether there may be queues with a row of their own."""
+        return len(self.books.queues) >= self._in_books
+
+    def known(self) -> Collection[Queue]:
+        """Return the queues that were looked at, counted as of now: at least those in the books."""
+        return self._open.values()
+
+    def find_queue(self, name: str) -> Queue | None:
+        """Return a queue, counted as of now, if there is one."""
+        queue = self._open.get(name)
+        if queue is None and self.has_rows:
+            for (counted,) in self.rows("queue_read", name=name):
+                self._in_rows.add(name)
+                return self._look_at(decode_queue(counted))
+        return queue
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue, counted as of now; a new one if it has never had a job."""
+        queue = self.find_queue(name)
+        if queue is None:
+            queue = self._open[name] = Queue(name, counted_at=self.now)
+            self._change(name)
+            if self.has_rows:
+                self._in_rows.add(name)
+            else:
+                self.books.queues.append(queue)
+        return queue
+
+    def queues(self) -> Collection[Queue]:
+        """Return all queues, counted as of now."""
+        if self.has_rows:
+            for (counted,) in self.rows("queues_read"):
+                queue = decode_queue(counted)
+                if queue.name not in self._open:
+                    self._in_rows.add(queue.name)
+                    self._look_at(queue)
+        return self._open.values()
+
+    # -- counting --------------------------------------------------------------------------------------------
+
+    def count(self, queue: str, before: int | None, after: int | None, number: int = 1) -> None:
+        """Count jobs of a queue out of one state and into another."""
+        self.queue(queue).move(before, after, number)
+        self._written.add(queue)
+        if DEAD in (before, after):
+            self.books.kept_dead += number if after == DEAD else -number
+
+    def dead(self) -> int:
+        """Return how many dead jobs and payloads there are."""
+        return self.books.kept_dead
+
+    def set_collects(self, queue: str, collects: bool) -> None:
+        """A queue is to have lanes of a collector, or jobs."""
+        self.queue(queue).collects = collects
+        self._change(queue)
+
+    def set_paused(self, queue: str, paused: bool, by: str) -> None:
+        """Stop or resume claims from a queue."""
+        found = self.queue(queue)
+        if found.paused != paused:
+            found.paused, found.paused_by, found.paused_at = paused, by if paused else "", self.now if paused else 0
+        self._change(queue)
+
+    def total(self, name: str, number: int = 1) -> None:
+        """Add to what is counted since the store began."""
+        books, self._changed = self.books, True
+        setattr(books, name, getattr(books, name) + number)
+
+    def arrive(self, counts: Mapping[Key, int]) -> None:
+        """Count what arrived in the books, which are written anyway. Another stretch, or much of it, moves it to a table."""
+        books, at = self.books, begin_of(self.now, TEN)
+        if books.arrived_at != at:
+            self._put_down()
+            books.arrived_at = at
+            statistics.close(self)
+        for (queue, task), number in counts.items():
+            tasks = books.arrived.setdefault(queue, {})
+            tasks[task] = tasks.get(task, 0) + number
+        if sum(map(len, books.arrived.values())) > MOST_ARRIVED:
+            self._put_down()
+
+    def _put_down(self) -> None:
+        books, self._changed = self.books, True
+        rows = [(books.arrived_at, queue, task, n) for queue, tasks in books.arrived.items() for task, n in tasks.items()]
+        self.change_many("arrived_add", rows)
+        books.arrived = {}
+
+    @property
+    def closed(self) -> int:
+        """Return up to when statistics are added up, microseconds."""
+        return self.books.closed
+
+    @closed.setter
+    def closed(self, until: int) -> None:
+        self.books.closed, self._changed = until, True
+
+    def next_seq(self, number: int = 1) -> int:
+        """Return the next sequence number; with a number, the first of so many."""
+        first = self.books.seq + 1
+        self.books.seq += number
+        return first
+
+    def next_token(self) -> int:
+        """Return a claim's token: greater than all before."""
+        self.books.token += 1
+        return self.books.token
+
+    def next_score(self) -> float:
+        """Return the store's now in seconds, or the next number after the last one: they never tie."""
+        self.books.score = max(self.now / 1_000_000, math.nextafter(self.books.score, math.inf))
+        return self.books.score
 
     def wait_for(self, queue: str, rank: int, due: int) -> None:
         """Note a job that is due later."""
         if due > self.now:
             self._later[queue, rank] = min(due, self._later.get((queue, rank), due))
-
-    def queue(self, name: str) -> Queue:
-        """Return a queue with counts as of now, a new one if it has never had a job."""
-        queue = self.queues.get(name)
-        if queue is None:
-            queue = self.queues[name] = Queue(name, ripe=self.now)
-            self.books.queues.append(queue)
-        return queue
-
-    def find(self, statement: str, *values: Any) -> Row | None:
-        """Return the one row of a statement, if there is one."""
-        row = self.execute(SQL[statement], values).fetchone()
-        return Row(*row) if row else None
-
-    # -- the exit --------------------------------------------------------------------------------------------
-
-    def ended(self, queue: str, held: str | None, before: int, after: int | None = None, run: Run | None = None) -> None:
-        """The one exit: a unit's life has ended. It is counted, its run is remembered, and the lane that it held goes on."""
-        self.queue(queue).move(before, after)
-        if run is not None:
-            self.runs.append(run)
-        if held is not None:
-            self.let_out(queue, held)
-
-    def let_out(self, queue: str, lane: str) -> None:
-        """A lane's holder has left: the next by place holds it at once, and is due."""
-        if self.execute(SQL["let_out"], (queue, lane)).rowcount:
-            self.queue(queue).move(BLOCKED, READY)
-
-    def waits(self, row: Row, before: int, due: int, *, failed: bool = False) -> None:
-        """Count a unit that waits until then from now on."""
-        queue = self.queue(row.queue)
-        queue.move(before, queue.waiting(due, failed))
-        self.wait_for(row.queue, row.rank, due)
-
-    def counted(self, row: Row) -> int:
-        """Say as what a unit is counted."""
-        return {2: BLOCKED, 3: RUNNING, 4: DEAD}.get(row.state) or self.queue(row.queue).waiting(row.due, failed=bool(row.state))
-
-    def run_of(self, row: Row, outcome: str, started: int = 0, finished: int = 0) -> Run:
-        """Return what is remembered of a run, or of what never ran."""
-        return Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome)

@@ -4,34 +4,32 @@ Lanes are no rows of their own: a collector's is one, and those of jobs are what
 statement that puts all together and takes as many as it needs; only those are read in full. Of jobs that wait, those are looked
 at that are due first.
 
-Enters: rows.  Leaves: `LanePage`, `PayloadPage`.  Called by: `look`.
+Enters: rows.  Leaves: `LanePage`, `PayloadPage`.  Called by: `queries`.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from laneway.errors import ConfigError, did_you_mean
 from laneway.instant import as_datetime
-from laneway.job import State, lane_id
+from laneway.job import lane_id
 from laneway.store.failures import read_errors
 from laneway.store.inspect import LANE_ORDERS, LaneInfo, LanePage, PayloadInfo, PayloadPage
 from laneway.store.paging import read_place, write_place
-from laneway.store.sqlite.books import Books
-from laneway.store.sqlite.sql import SQL
+from laneway.store.sql.port import Reading
+from laneway.store.sql.rows import RUNNING, state_of
 
 __all__ = ["list_lanes", "list_payloads"]
 
 #: Of those that wait, so many are looked at to find their lanes.
 LOOKED = 10_000
 
-#: By what lanes are ordered, as columns of `lanes` in lanes.sql, each with its usual direction. Who is due later has no lag.
+#: By what lanes are ordered, as columns of `lanes` in inspection.sql, each with its usual direction. Who is due later has no lag.
 _ORDERS = {
-    "lag": ("min(due, :now)", "asc"),
+    "lag": ("case when due < :now then due else :now end", "asc"),
     "size": ("size", "desc"),
     "attempts": ("attempt", "desc"),
     "due": ("due", "asc"),
@@ -46,13 +44,11 @@ _PayloadPlace = tuple[bool, float, int]
 _lane_places: msgspec.json.Decoder[_LanePlace] = msgspec.json.Decoder(_LanePlace)
 _payload_places: msgspec.json.Decoder[_PayloadPlace] = msgspec.json.Decoder(_PayloadPlace)
 
-#: seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value: see `lanes` in lanes.sql
+#: seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value: see `lanes` in inspection.sql
 _LaneRow = tuple[int, str, str, str, str, int, int, int, int, bytes | None, int, int | str]
 
 
-def list_lanes(
-    connection: sqlite3.Connection, books: Books, queue: str | None, order: str, limit: int, after: str | None, name: str | None
-) -> LanePage:
+def list_lanes(reading: Reading, queue: str | None, order: str, limit: int, after: str | None, name: str | None) -> LanePage:
     """Return some lanes in an order, from a place on."""
     by = order.removeprefix("-")
     if by not in LANE_ORDERS:
@@ -66,29 +62,30 @@ def list_lanes(
     if place is not None:
         beyond = ">" if direction == "asc" else "<"
         further = f"(value {beyond} :value or value = :value and (queue, lane) > (:after_queue, :after_lane))"
-    statement = SQL["lanes"].format(terms=terms, further=further, value=column, direction=direction)
-    now = books.now
-    value, after_queue, after_lane, since = place or (0, "", "", now)
-    values = {
-        "waiting": _waiting(connection, [one.name for one in books.queues if queue in (None, one.name)], name),
-        "queue": queue, "name": name, "now": since, "value": value, "after_queue": after_queue, "after_lane": after_lane,
-        "limit": limit + 1,
+    words = {
+        "terms": terms, "further": further, "value": column, "direction": direction,
+        "waiting": reading.dialect.elements.format(":waiting"),
     }  # fmt: skip
-    rows: list[_LaneRow] = connection.execute(statement, values).fetchall()
-    page = LanePage(_lane(row, now) for row in rows[:limit])
+    value, after_queue, after_lane, since = place or (0, "", "", reading.now)
+    rows: list[_LaneRow] = reading.select(
+        "lanes", words, waiting=_waiting(reading, queue, name), queue=queue, name=name, now=since, value=value,
+        after_queue=after_queue, after_lane=after_lane, limit=limit + 1,
+    )  # fmt: skip
+    page = LanePage(_lane(row, reading.now) for row in rows[:limit])
     if len(rows) > limit > 0:
         last = rows[limit - 1]
         page.next = write_place((last[-1], last[1], last[2], since))
     return page
 
 
-def _waiting(connection: sqlite3.Connection, queues: Sequence[str], name: str | None) -> str:
+def _waiting(reading: Reading, queue: str | None, name: str | None) -> str:
     """Return the jobs that wait in lanes, those of each queue that are due first, as JSON; of one lane all."""
     if name is not None:
-        rows = connection.execute("select seq from laneway_job where lane = ? and state < 2", (name,)).fetchall()
+        rows = reading.rows("waiting_in_lane", lane=name)
     else:
+        queues = [one.name for one in reading.queues() if queue in (None, one.name)]
         each = max(LOOKED // max(len(queues), 1), 100)
-        rows = [row for queue in queues for row in connection.execute(SQL["lanes_waiting"], (queue, each))]
+        rows = [row for one in queues for row in reading.rows("waiting_in_lanes", queue=one, most=each)]
     return msgspec.json.encode([row[0] for row in rows]).decode()
 
 
@@ -96,31 +93,26 @@ def _lane(row: _LaneRow, now: int) -> LaneInfo:
     _, queue, lane, task, id_, state, attempt, due, collects, errors, size, _ = row
     stored = read_errors(errors)
     return LaneInfo(
-        queue=queue, lane=lane, task=task, collects=bool(collects), state=_state(state, due, now), size=size, attempts=attempt,
+        queue=queue, lane=lane, task=task, collects=bool(collects), state=state_of(state, due, now), size=size, attempts=attempt,
         due_at=as_datetime(due), lag=max(now - due, 0) / 1_000_000, head=id_, error=stored[-1] if stored else None,
     )  # fmt: skip
 
 
-def _state(state: int, due: int, now: int) -> State:
-    if state < 2:
-        return "ready" if due <= now else "retrying" if state else "scheduled"
-    return "running" if state == 3 else "dead" if state == 4 else "blocked"
-
-
-def list_payloads(connection: sqlite3.Connection, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
+def list_payloads(reading: Reading, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
     """Return some payloads of a collector's lane, from a place on: first what runs."""
     place = None if after is None else read_place(after, _payload_places)
-    row = connection.execute(SQL["lane_find"], (lane_id(queue, lane),)).fetchone()
+    row = reading.find("lane_find", id=lane_id(queue, lane))
     found: list[tuple[bool, Any]] = []
     if row is not None:
-        seq, state, side = row[0], row[8], row[20]
-        sides = [(True, 1 - side)] if state == 3 and (place is None or place[0]) else []
+        side = row.side or 0
+        sides = [(True, 1 - side)] if row.state == RUNNING and (place is None or place[0]) else []
         for running, number in [*sides, (False, side)]:
             left = limit + 1 - len(found)
             if place is not None and place[0] == running:
-                rows = connection.execute(SQL["payloads_after"], (seq, number, *place[1:], left))
+                _, score, arrival = place
+                rows = reading.rows("payloads_after", lane=row.seq, side=number, score=score, arrival=arrival, most=left)
             else:
-                rows = connection.execute(SQL["payloads_read"], (seq, number, left))
+                rows = reading.rows("payloads_read", lane=row.seq, side=number, most=left)
             found += [(running, row) for row in rows]
     page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, (body, score, _) in found[:limit])
     if len(found) > limit > 0:

@@ -7,22 +7,22 @@ the database itself says so, by its two unique indexes. Who asks hears which job
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
+from typing import Any
 
 from laneway.errors import WrongQueue
 from laneway.job import Job
-from laneway.store.sqlite.books import READY, SCHEDULED
-from laneway.store.sqlite.gather import gather
-from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.statistics import arrive
-from laneway.store.sqlite.turn import Turn
+from laneway.store.sql.gather import gather
+from laneway.store.sql.port import Turn
+from laneway.store.sql.rows import READY, SCHEDULED
 
 __all__ = ["push"]
 
-#: seq, id, queue, task, lane, rank, place, due, enqueued, body
-Pushed = tuple[int, str, str, str, str | None, int, int, int, int, bytes]
+#: The values of `push`: seq, id, queue, task, lane, rank, place, due, state, enqueued, body.
+Pushed = tuple[int, str, str, str, str | None, int, int, int, int, int, bytes]
 _queue_and_task = itemgetter(2, 3)
+_queue_and_state = itemgetter(2, 8)
 
 
 def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
@@ -38,7 +38,7 @@ def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     _settle_kind(turn, of_jobs, collects=False)
     _settle_kind(turn, of_collectors, collects=True)
     gather(turn, payloads)
-    arrive(turn, Counter((job.queue, job.task) for job in payloads))
+    turn.arrive(Counter((job.queue, job.task) for job in payloads))
     answers = iter(_push_jobs(turn, plain))
     return [next(answers) if job.gather is None else None for job in jobs]
 
@@ -46,25 +46,24 @@ def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
 def _settle_kind(turn: Turn, names: set[str], *, collects: bool) -> None:
     """Each queue has jobs or lanes of a collector, never both; one that is empty may become the other kind."""
     for name in names:
-        queue = turn.queues.get(name)
-        if queue is not None and queue.collects is not collects:
+        queue = turn.queue(name)
+        if queue.collects is not collects:
             if any(queue.counts):
                 raise WrongQueue.of(name, collects=collects)
-            queue.collects = collects
+            turn.set_collects(name, collects)
 
 
 def _push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
-    before, now = turn.books.seq, turn.now
+    first, now = turn.next_seq(len(jobs)), turn.now
     rows: list[Pushed] = [
-        (before + n, job.id, job.queue, job.task, job.lane, -job.priority, due, due, now, job.body)
-        for n, job in enumerate(jobs, 1)
+        (seq, job.id, job.queue, job.task, job.lane, -job.priority, due, due, READY if due <= now else SCHEDULED, now, job.body)
+        for seq, job in enumerate(jobs, first)
         for due in (max(job.at, now + job.delay),)
     ]
-    turn.books.seq += len(rows)
     if _insert(turn, jobs, rows) == len(rows):
         _count(turn, rows)
         return [None] * len(rows)
-    inside = {seq for (seq,) in turn.execute(SQL["pushed"], (before,))}
+    inside = {seq for (seq,) in turn.rows("pushed", before=first - 1)}
     _count(turn, [row for row in rows if row[0] in inside])
     return [None if row[0] in inside else _in_stead(turn, job, row[0]) for job, row in zip(jobs, rows, strict=True)]
 
@@ -72,28 +71,31 @@ def _push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
 def _insert(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> int:
     """Write rows; return how many are new. Most jobs have neither key nor end, and do not pay for them."""
     if not [job for job in jobs if job.unique is not None or job.expires]:
-        return turn.executemany(SQL["push"], rows).rowcount
+        return turn.change_many("push", rows)
     ends = [row[6] + job.expires if job.expires else None for job, row in zip(jobs, rows, strict=True)]
     keyed = [(*row, job.unique, end) for job, row, end in zip(jobs, rows, ends, strict=True)]
-    return turn.executemany(SQL["push_keyed"], keyed).rowcount
+    return turn.change_many("push_keyed", keyed)
 
 
 def _in_stead(turn: Turn, job: Job, seq: int) -> str:
     """Return the id of the job that one met when it came: of those that are there now, one with a smaller number."""
     if job.unique is None:
         return job.id
-    met: tuple[str] = turn.execute(SQL["in_stead"], (job.id, seq, job.unique, seq)).fetchone()
-    return met[0]
+    [(met,)] = turn.rows("in_stead", id=job.id, seq=seq, unique_key=job.unique)
+    return str(met)
 
 
 def _count(turn: Turn, rows: list[Pushed]) -> None:
     """Count new jobs."""
-    turn.books.enqueued += len(rows)
-    arrive(turn, {_queue_and_task(rows[0]): 1} if len(rows) == 1 else Counter(map(_queue_and_task, rows)))
-    for _, _, name, _, _, rank, _, due, _, _ in rows:
-        queue = turn.queue(name)
-        if due <= queue.ripe:
-            queue.move(None, READY)
-        else:
-            queue.move(None, SCHEDULED)
+    turn.total("enqueued", len(rows))
+    turn.arrive(_tally(rows, _queue_and_task))
+    for (name, state), number in _tally(rows, _queue_and_state).items():
+        turn.count(name, None, state, number)
+    for _, _, name, _, _, rank, _, due, state, _, _ in rows:
+        if state == SCHEDULED:
             turn.wait_for(name, rank, due)
+
+
+def _tally(rows: list[Pushed], key: Callable[[Pushed], Any]) -> Mapping[Any, int]:
+    """Count rows by a key."""
+    return {key(rows[0]): 1} if len(rows) == 1 else Counter(map(key, rows))

@@ -14,10 +14,9 @@ from typing import NamedTuple
 from laneway.job import Unit
 from laneway.outcome import Cancelled, Dead, Done, Outcome, Retrying, Settled, Snoozed
 from laneway.store.inspect import Run
-from laneway.store.sqlite import lanes, transitions
-from laneway.store.sqlite.books import RUNNING
-from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.turn import Row, Turn
+from laneway.store.sql import lanes, transitions
+from laneway.store.sql.port import Turn
+from laneway.store.sql.rows import RUNNING, Row
 
 __all__ = ["settle"]
 
@@ -41,19 +40,14 @@ def settle(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
         ended = [end for end in ended if type(end.outcome) is not Done] if len(done) < len(ended) else []
     refused = [end.unit.id for end in ended if not _settle(turn, worker, end)]
     if refused:
-        turn.books.refused += len(refused)
-        turn.changed = True
+        turn.total("refused", len(refused))
     return refused
 
 
 def _all_done(turn: Turn, worker: str, done: list[_Ended]) -> bool:
     """Settle many successes in one statement; if one of them is not held, or does not just leave, change nothing."""
-    turn.execute("savepoint done")
-    held = [(end.unit.id, end.item.claim.token, worker) for end in done]
-    if turn.executemany(SQL["done"], held).rowcount != len(held):
-        turn.execute("rollback to done")
+    if not turn.change_all("done", [(end.unit.id, end.item.claim.token, worker) for end in done]):
         return False
-    turn.execute("release done")
     for end in done:
         _done(turn, end)
     return True
@@ -61,11 +55,11 @@ def _all_done(turn: Turn, worker: str, done: list[_Ended]) -> bool:
 
 def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
     """Write one outcome; False if the unit is not held."""
-    held = (end.unit.id, end.item.claim.token, worker)
-    if type(end.outcome) is Done and turn.execute(SQL["done"], held).rowcount:
+    id_, token = end.unit.id, end.item.claim.token
+    if type(end.outcome) is Done and turn.change("done", id=id_, token=token, worker=worker):
         _done(turn, end)
         return True
-    row = turn.find("held", *held)
+    row = turn.find("held", id=id_, token=token, worker=worker)
     if row is not None:
         _write(turn, row, end)
     return row is not None
@@ -75,14 +69,14 @@ def _done(turn: Turn, end: _Ended) -> None:
     """The usual end: the row is deleted, and all that is needed is in the claim."""
     claim, unit, outcome = end.item.claim, end.unit, end.outcome
     if unit.payloads:
-        turn.books.processed += turn.execute(SQL["payloads_drop_all"], (unit.number,)).rowcount
+        turn.total("processed", turn.change("payloads_drop_all", lane=unit.number))
         turn.ended(claim.queue, None, RUNNING, run=_run(turn, end))
         return
-    turn.books.processed += 1
+    turn.total("processed")
     turn.ended(claim.queue, unit.lane, RUNNING, run=_run(turn, end))
     if isinstance(outcome, Done) and outcome.result is not None and outcome.keep > 0:
-        turn.execute(SQL["result_trim"], (turn.now,))
-        turn.execute(SQL["result_add"], (unit.id, turn.now + outcome.keep, outcome.result))
+        turn.change("result_trim", now=turn.now)
+        turn.change("result_add", id=unit.id, until=turn.now + outcome.keep, value=outcome.result)
 
 
 def _write(turn: Turn, row: Row, end: _Ended) -> None:
@@ -90,7 +84,7 @@ def _write(turn: Turn, row: Row, end: _Ended) -> None:
     item, outcome = end.item, end.outcome
     match outcome:
         case Done():  # of a lane in which something gathered meanwhile
-            turn.books.processed += lanes.go_on(turn, row)
+            turn.total("processed", lanes.go_on(turn, row))
             turn.runs.append(_run(turn, end))
         case _ if row.mark is not None:
             transitions.end_as_asked(turn, row, item.started, item.finished)
@@ -102,12 +96,12 @@ def _write(turn: Turn, row: Row, end: _Ended) -> None:
             transitions.wait_again(turn, row, turn.now + outcome.after)
         case Retrying():
             transitions.wait_again(turn, row, turn.now + outcome.after, outcome.error)
-            turn.books.retried += 1
-            turn.books.failed += 1
+            turn.total("retried")
+            turn.total("failed")
             turn.runs.append(_run(turn, end))
         case Dead():
             transitions.die(turn, row, RUNNING, outcome)
-            turn.books.failed += 1
+            turn.total("failed")
             turn.runs.append(_run(turn, end))
 
 

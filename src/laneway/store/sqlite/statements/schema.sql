@@ -1,4 +1,4 @@
--- schema.sql: the tables that were there with version 1.
+-- schema.sql: the tables, but for those of statistics.
 
 -- One row. All that is counted stands in one place, so that a step of the store writes one page for it.
 create table laneway_meta (
@@ -7,6 +7,12 @@ create table laneway_meta (
     books    blob not null,                -- as JSON, see books.py
     tail     blob not null                 -- the very last runs as JSON, a comma behind each; full, it goes to laneway_recent
 ) strict;
+
+-- What is counted of a queue, if it is none of the first, which stand in the books.
+create table laneway_queue (
+    name    text primary key,
+    counted blob not null                  -- as JSON, see port.py
+) strict, without rowid;
 
 create table laneway_job (
     seq        integer primary key,        -- second half of the place; a replay takes a new one, and so may a rescheduled job
@@ -17,7 +23,7 @@ create table laneway_job (
     rank       integer not null,           -- minus the priority: the walk goes up
     place      integer not null,           -- first half of the place, microseconds
     due        integer not null,           -- when it may be claimed; of a dead job: when it died
-    state      integer not null,           -- 0 waiting, 1 waiting after a failure, 2 parked, 3 running, 4 dead
+    state      integer not null,           -- see rows.py; of a job that waits: as it was when it was written
     holds      integer not null default 0, -- 1: this job holds its lane; a dead one too if its death halts it
     ran        integer not null default 0, -- 1: it has started: a run was settled, or lost with its worker
     attempt    integer not null default 0, -- attempts that counted
@@ -50,11 +56,11 @@ create table laneway_payload (
 ) strict, without rowid;
 create unique index laneway_equal on laneway_payload (lane, side, digest);
 
-create index laneway_due on laneway_job (queue, rank, due, place, seq) where state < 2;
-create index laneway_parked on laneway_job (queue, lane, place, seq) where state = 2;
-create index laneway_running on laneway_job (token) where state = 3;
+create index laneway_due on laneway_job (queue, rank, due, place, seq) where $waits;
+create index laneway_parked on laneway_job (queue, lane, place, seq) where state = $blocked;
+create index laneway_running on laneway_job (token) where state = $running;
 -- A dead job that holds its lane is not forgotten, so it is not among them.
-create index laneway_dead on laneway_job (due, seq) where state = 4 and holds = 0;
+create index laneway_dead on laneway_job (due, seq) where state = $dead and holds = 0;
 -- A lane has one holder: the database itself refuses a second.
 create unique index laneway_holder on laneway_job (queue, lane) where holds = 1;
 -- Of equal jobs one waits.

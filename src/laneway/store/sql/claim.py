@@ -13,11 +13,9 @@ Enters: what a worker wants.  Leaves: `Claim`s.  Called by: the store.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any
 
 from laneway.codec import open_body
 from laneway.errors import GarbageError
@@ -25,9 +23,9 @@ from laneway.job import Claim, Payload, Unit
 from laneway.outcome import Cancelled
 from laneway.store.contract import Want
 from laneway.store.inspect import Run
-from laneway.store.sqlite.books import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED, Queue, ranks
-from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.turn import Turn
+from laneway.store.sql.gather import ALL
+from laneway.store.sql.port import Queue, Turn, ranks
+from laneway.store.sql.rows import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED
 
 __all__ = ["claim", "next_due"]
 
@@ -49,9 +47,11 @@ def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Cl
     """Claim up to `limit` jobs, or runs of collectors, step by step."""
     walk = _Walk(turn, worker)
     for want in wants:
-        queue = turn.queues.get(want.queue)
         most = min(want.most, limit - len(walk.claims))
-        if queue is not None and not queue.paused and queue.counts[READY] and most > 0:
+        if most <= 0:
+            continue
+        queue = turn.find_queue(want.queue)
+        if queue is not None and not queue.paused and queue.counts[READY]:
             walk.queue(queue, want, most)
     return walk.claims
 
@@ -60,11 +60,11 @@ def next_due(turn: Turn, wants: Sequence[Want]) -> int | None:
     """Return how long it is until the next job of the wanted queues is due, microseconds."""
     first: int | None = None
     for name in {want.queue for want in wants}:
-        queue = turn.queues.get(name)
+        queue = turn.find_queue(name)
         if queue is None or queue.paused or not (queue.counts[SCHEDULED] or queue.counts[RETRYING]):
             continue
-        for rank in ranks(turn.execute, name):
-            due: int = turn.execute(SQL["first_due"], (name, rank)).fetchone()[0]
+        for rank in ranks(turn, name):
+            [(due,)] = turn.rows("first_due", queue=name, rank=rank)
             first = due if first is None else min(first, due)
     return None if first is None else max(first - turn.now, 0)
 
@@ -84,7 +84,7 @@ class _Walk:
         """Claim up to `most` jobs or runs of a queue."""
         most += len(self.claims)
         portion = self._lane_portion if queue.collects else self._portion
-        for rank in ranks(self._turn.execute, queue.name):
+        for rank in ranks(self._turn, queue.name):
             while len(self.claims) < most and self._has_time() and portion(queue, rank, want, most):
                 pass
             if len(self.claims) == most or not self._has_time() or not queue.counts[READY]:
@@ -98,12 +98,18 @@ class _Walk:
         """Walk some of the due jobs of a rank; False at its end."""
         # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
         size = min(most - len(self.claims) + 2 * self._passed, self._stride)
-        rows = self._read("walk", queue.name, rank, size)
+        rows = self._turn.walk("walk", queue=queue.name, rank=rank, now=self._turn.now, most=size)
         found = _Found()
         claimed, in_lanes, unique, parked, expired = found.claimed, found.in_lanes, found.unique, found.parked, found.expired
         taken: set[str] = set()  # lanes taken in this portion
         turning: Callable[[], None] | None = None  # its lane goes on with another holder than these rows know of
-        claims, worker, books, now, room = self.claims, self._worker, self._turn.books, self._turn.now, MOST_PASSED - self._passed
+        claims, worker, next_token, now, room = (
+            self.claims,
+            self._worker,
+            self._turn.next_token,
+            self._turn.now,
+            MOST_PASSED - self._passed,
+        )
         for seq, id_, task, lane, attempt, enqueued, due, place, lost, key, expires, body, holder in rows:
             if len(claims) == most or not room:
                 break
@@ -124,7 +130,7 @@ class _Walk:
                 open_body(body)
             except GarbageError as error:
                 garbage = str(error)
-            books.token = token = books.token + 1
+            token = next_token()
             if lane is None:
                 claimed.append((worker, token, seq))
             else:
@@ -145,72 +151,60 @@ class _Walk:
     def _lane_portion(self, queue: Queue, rank: int, want: Want, most: int) -> bool:
         """Walk some of the due lanes of a collector; False at the end."""
         size = min((most - len(self.claims)) * want.lanes, MOST_LANES - self._lanes)
-        rows = self._read("lane_walk", queue.name, rank, size)
+        rows = self._turn.walk("lane_walk", queue=queue.name, rank=rank, now=self._turn.now, most=size)
         found = _Found()
         for run in _runs(rows, want.lanes)[: most - len(self.claims)]:
-            self._turn.books.token += 1
+            token = self._turn.next_token()
             self._lanes += len(run)
-            units = [unit for row in run if (unit := self._take_lane(queue, row, want.payloads, found)) is not None]
+            units = [unit for row in run if (unit := self._take_lane(queue, row, token, want.payloads, found)) is not None]
             if units:
                 (_, _, task, *_, lost, _) = run[0]  # the same for all of them
-                self.claims.append(Claim(self._turn.books.token, queue.name, task, tuple(units), lost or ""))
+                self.claims.append(Claim(token, queue.name, task, tuple(units), lost or ""))
         self._write(queue, found)
         return len(rows) == size
 
-    def _take_lane(self, queue: Queue, row: LaneRow, most: int, found: _Found) -> Unit | None:
+    def _take_lane(self, queue: Queue, row: LaneRow, token: int, most: int, found: _Found) -> Unit | None:
         """Claim a lane with its payloads, or the oldest of them; None if it has none, since somebody took them away."""
-        turn, token = self._turn, self._turn.books.token
+        turn = self._turn
         seq, id_, _, lane, attempt, enqueued, due, place, _, side = row
-        payloads = turn.execute(SQL["payloads_read"], (seq, side, most + 1 if most else -1)).fetchall()
+        payloads = turn.rows("payloads_read", lane=seq, side=side, most=most + 1 if most else ALL)
         if not payloads:
-            turn.execute(SQL["remove"], (seq,))
+            turn.change("remove", id=id_)
             turn.ended(queue.name, None, READY)
             return None
         if most and len(payloads) > most:
             payloads.pop()
             _, score, arrival = payloads[-1]
-            turn.execute(SQL["payloads_take"], (1 - (side or 0), seq, side, score, arrival))
-            turn.execute(SQL["lane_claim_some"], (self._worker, token, turn.now, seq))
-            queue.move(READY, RUNNING)
+            turn.change("payloads_take", lane=seq, side=side, score=score, arrival=arrival)
+            turn.change("lane_claim_some", worker=self._worker, token=token, now=turn.now, id=id_)
+            turn.count(queue.name, READY, RUNNING)
         else:
             found.claimed.append((self._worker, token, seq))
         bodies, scores, arrivals = zip(*payloads, strict=True)
         given, first = list(map(Payload, bodies, scores)), arrivals.index(min(arrivals))
         return Unit(id_, lane, attempt + 1, enqueued, due, place, payloads=given, first=first, number=seq)
 
-    def _read(self, statement: str, queue: str, rank: int, size: int) -> list[Any]:
-        """Read what is due. Text is decoded by SQLite's own means, which is faster, unless somebody wrote text that is none."""
-        connection, values = self._turn.connection, (queue, rank, self._turn.now, size)
-        careful, connection.text_factory = connection.text_factory, str
-        try:
-            return connection.execute(SQL[statement], values).fetchall()
-        except sqlite3.OperationalError:
-            connection.text_factory = careful
-            return connection.execute(SQL[statement], values).fetchall()
-        finally:
-            connection.text_factory = careful
-
     def _write(self, queue: Queue, found: _Found) -> None:
-        executemany = self._turn.executemany
+        turn = self._turn
         if found.parked:
-            executemany(SQL["park"], found.parked)
-            queue.move(READY, BLOCKED, len(found.parked))
+            turn.change_many("park", found.parked)
+            turn.count(queue.name, READY, BLOCKED, len(found.parked))
             self._passed += len(found.parked)
         if found.expired:
             self._expire(queue, READY, found.expired)
         if found.claimed:
-            executemany(SQL["claim"], found.claimed)
+            turn.change_many("claim", found.claimed)
         if found.in_lanes:
-            executemany(SQL["claim_lane"], found.in_lanes)
+            turn.change_many("claim_lane", found.in_lanes)
         if found.unique:
-            executemany(SQL["claimed_unique"], found.unique)
-        queue.move(READY, RUNNING, len(found.claimed) + len(found.in_lanes))
+            turn.change_many("claimed_unique", found.unique)
+        turn.count(queue.name, READY, RUNNING, len(found.claimed) + len(found.in_lanes))
 
     def _expire(self, queue: Queue, before: int, expired: Sequence[Old]) -> None:
         """Jobs leave that are too old to start."""
         turn = self._turn
-        turn.executemany(SQL["remove"], [(seq,) for seq, *_ in expired])
-        turn.books.cancelled += len(expired)
+        turn.change_many("remove", [(id_,) for _, id_, *_ in expired])
+        turn.total("cancelled", len(expired))
         for _, id_, task, lane, enqueued in expired:
             run = Run(id_, task, queue.name, lane, enqueued, 0, turn.now, Cancelled.name)
             turn.ended(queue.name, None, before, run=run)
@@ -220,12 +214,19 @@ class _Walk:
         """A lane's holder leaves, and with it those next in its lane that are too old as well."""
         lane = holder[3]
         self._expire(queue, READY, [holder])
-        parked = self._turn.execute(SQL["parked"], (queue.name, lane, MOST_PASSED - self._passed))
-        behind = list(takewhile(lambda row: row[-1] is not None and row[-1] < self._turn.now, parked))
-        parked.close()
-        self._expire(queue, BLOCKED, [row[:-1] for row in behind])
         if lane is not None:
+            self._expire(queue, BLOCKED, self._too_old(queue.name, lane))
             self._turn.let_out(queue.name, lane)
+
+    def _too_old(self, queue: str, lane: str) -> list[Old]:
+        """Return those next in a lane that are too old to start. Most often there are none, so a few are read first."""
+        room = MOST_PASSED - self._passed
+        for size in (FEW, room):
+            parked = self._turn.rows("parked", queue=queue, lane=lane, most=min(size, room))
+            old = [row[:-1] for row in takewhile(lambda row: row[-1] is not None and row[-1] < self._turn.now, parked)]
+            if len(old) < min(size, room):
+                break
+        return old
 
 
 class _Found:

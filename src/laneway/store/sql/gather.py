@@ -10,35 +10,37 @@ Enters: `Job`s with a `Gather`.  Leaves: rows.  Called by: `push`.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 
 from laneway.job import Job
 from laneway.merge import Arrived, merge
-from laneway.store.sqlite.books import Books
-from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.turn import Row, Turn
+from laneway.store.sql.port import Turn
+from laneway.store.sql.rows import RUNNING, Row
 
-__all__ = ["add_payloads", "digest", "gather"]
+__all__ = ["ALL", "add_payloads", "digest", "gather"]
+
+#: As many rows as there are.
+ALL = 1 << 62
 
 
 def gather(turn: Turn, jobs: Sequence[Job]) -> None:
     """Let payloads join their lanes, in order."""
-    before, turn.changed = turn.books.seq, True  # scores never tie, though an equal payload may change no row
-    turn.books.enqueued += len(jobs)
+    before = turn.next_seq()
+    turn.total("enqueued", len(jobs))
     lanes: dict[str, list[tuple[Job, Arrived]]] = {}
     for job in jobs:
         lanes.setdefault(job.id, []).append((job, _arrive(turn, job)))
     new = [_new(turn, [job for job, _ in pushed]) for pushed in lanes.values()]
-    if turn.executemany(SQL["lane_push"], new).rowcount == len(new):
+    if turn.change_many("lane_push", new) == len(new):
         inside = {row[0] for row in new}
     else:
-        inside = {seq for (seq,) in turn.execute(SQL["pushed"], (before,))}
+        inside = {seq for (seq,) in turn.rows("pushed", before=before)}
     for (id_, pushed), row in zip(lanes.items(), new, strict=True):
-        seq, _, name, *_, due, _ = row
+        seq, _, name, _, _, _, due, state, _, _ = row
         side = 0
         if seq in inside:
-            _count(turn, name, due)
+            turn.count(name, None, state)
+            turn.wait_for(name, 0, due)
         else:
             seq, side = _join(turn, id_, [job for job, _ in pushed])
         add_payloads(turn, seq, side, [payload for _, payload in pushed])
@@ -47,10 +49,10 @@ def gather(turn: Turn, jobs: Sequence[Job]) -> None:
 def add_payloads(turn: Turn, lane: int, side: int, payloads: Sequence[Arrived]) -> None:
     """Merge payloads into one side of a lane. Most of them have no equal there, so all are tried as new ones first."""
     rows = [(lane, side, score, arrival, digest(body), body) for score, arrival, body in merge(payloads)]
-    new = turn.executemany(SQL["payload_add"], rows).rowcount
+    new = turn.change_many("payload_add", rows)
     if new < len(rows):
-        turn.executemany(SQL["payload_merge"], rows)
-    turn.books.merged += len(payloads) - new
+        turn.change_many("payload_merge", rows)
+    turn.total("merged", len(payloads) - new)
 
 
 def digest(body: bytes) -> bytes:
@@ -60,39 +62,30 @@ def digest(body: bytes) -> bytes:
 
 def _arrive(turn: Turn, job: Job) -> Arrived:
     """Give a payload its place."""
-    books = turn.books
-    books.seq += 1
     score = job.gather.score if job.gather is not None else None
-    return Arrived(_next_score(books) if score is None else score, books.seq, job.body)
+    return Arrived(turn.next_score() if score is None else score, turn.next_seq(), job.body)
 
 
-def _next_score(books: Books) -> float:
-    """Return the store's now in seconds, or the next number after the last one: they never tie."""
-    books.score = max(books.now / 1_000_000, math.nextafter(books.score, math.inf))
-    return books.score
-
-
-def _new(turn: Turn, jobs: Sequence[Job]) -> tuple[int, str, str, str, str | None, int, int, int]:
-    """Return a lane that begins to wait: seq, id, queue, task, lane, place, due, enqueued."""
-    turn.books.seq += 1
+def _new(turn: Turn, jobs: Sequence[Job]) -> tuple[int, str, str, str, str | None, int, int, int, int, bytes]:
+    """Return a lane that begins to wait, as the values of `lane_push`."""
     job, due = jobs[0], _first_due(jobs, turn.now)
-    return turn.books.seq, job.id, job.queue, job.task, job.lane, due, due, turn.now
+    state = turn.queue(job.queue).waiting(due)
+    return turn.next_seq(), job.id, job.queue, job.task, job.lane, due, due, state, turn.now, b""
 
 
 def _join(turn: Turn, id_: str, jobs: Sequence[Job]) -> tuple[int, int]:
     """Payloads come into a lane that is there: return its seq, and the side they gather on."""
-    row = turn.find("lane_find", id_)
+    row = turn.find("lane_find", id=id_)
     assert row is not None  # noqa: S101 - this turn has just met it
     assert row.side is not None  # noqa: S101 - the statement says so
-    if row.state == 3:
+    if row.state == RUNNING:
         _gather_while_it_runs(turn, row, jobs)
     elif not row.attempt:
         due = _put_off(row.due, row.enqueued, jobs, turn.now)
         if due != row.due:
-            turn.execute(SQL["lane_move_due"], (row.state, due, 0, row.seq))
-            queue = turn.queue(row.queue)
-            queue.move(queue.waiting(row.due, bool(row.state)), queue.waiting(due, bool(row.state)))
-            turn.wait_for(row.queue, 0, due)
+            state = row.state if row.failed else turn.queue(row.queue).waiting(due)
+            turn.change("lane_move_due", state=state, due=due, id=row.id)
+            turn.waits(row, turn.counted(row), due, failed=row.failed)
     return row.seq, row.side
 
 
@@ -101,7 +94,7 @@ def _gather_while_it_runs(turn: Turn, row: Row, jobs: Sequence[Job]) -> None:
         due, since = _first_due(jobs, turn.now), turn.now
     else:
         due, since = _put_off(row.next_due, row.next_since, jobs, turn.now), row.next_since
-    turn.execute(SQL["lane_gather"], (due, since, row.seq))
+    turn.change("lane_gather", due=due, since=since, id=row.id)
 
 
 def _first_due(jobs: Sequence[Job], now: int) -> int:
@@ -116,11 +109,3 @@ def _put_off(due: int, since: int, jobs: Sequence[Job], now: int) -> int:
             until = now + job.gather.quiet
             due = max(due, min(until, since + job.gather.longest) if job.gather.longest else until)
     return due
-
-
-def _count(turn: Turn, name: str, due: int) -> None:
-    """Count a lane that began to wait."""
-    queue = turn.queue(name)
-    queue.collects = True
-    queue.move(None, queue.waiting(due, failed=False))
-    turn.wait_for(name, 0, due)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from laneway.outcome import Cancelled, Dead, ErrorInfo
 from laneway.store.failures import KILLED, add_error
-from laneway.store.sqlite import lanes
-from laneway.store.sqlite.books import DEAD, RUNNING
-from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.turn import Row, Turn
+from laneway.store.sql import lanes
+from laneway.store.sql.port import Turn
+from laneway.store.sql.rows import DEAD, READY, RETRYING, RUNNING, Row
 
 __all__ = ["KILL", "die", "end_as_asked", "hand_back", "leave", "recover", "wait_again"]
 
@@ -26,12 +25,13 @@ def leave(turn: Turn, row: Row, before: int, outcome: str, started: int = 0, fin
     run = turn.run_of(row, outcome, started, finished) if outcome else None
     gone = 1
     if row.side is None:
-        turn.execute(SQL["remove"], (row.seq,))
+        turn.change("remove", id=row.id)
         turn.ended(row.queue, row.lane if row.holds else None, before, run=run)
     else:
         gone = lanes.go_on(turn, row)
         turn.runs += [run] if run is not None else []
-    turn.books.cancelled += gone if outcome == Cancelled.name else 0
+    if outcome == Cancelled.name:
+        turn.total("cancelled", gone)
 
 
 def die(turn: Turn, row: Row, before: int, dead: Dead, *, counts: bool = True) -> None:
@@ -44,16 +44,18 @@ def die(turn: Turn, row: Row, before: int, dead: Dead, *, counts: bool = True) -
         return
     attempt, halts = row.attempt + counts, bool(row.holds and dead.halt)
     errors = add_error(row.errors, dead.error, turn.now, attempt)
-    turn.execute(SQL["die"], (turn.now, attempt, errors, int(halts), row.seq))
-    turn.books.dead += 1
+    turn.change("die", now=turn.now, attempt=attempt, errors=errors, holds=int(halts), id=row.id)
+    turn.total("dead")
     turn.ended(row.queue, row.lane if row.holds and not halts else None, before, DEAD)
 
 
 def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -> None:
     """A run is over, and the unit waits for the next: later, or, with an error, after a failure."""
-    attempt, failed = row.attempt + (error is not None), error is not None
-    errors = row.errors if error is None else add_error(row.errors, error, turn.now, attempt)
-    _wait(turn, row, due, int(failed), attempt, ran=1, expires=None, lost=None, errors=errors)
+    attempt, errors, state = row.attempt, row.errors, turn.queue(row.queue).waiting(due)
+    if error is not None:
+        attempt, state = attempt + 1, RETRYING
+        errors = add_error(errors, error, turn.now, attempt)
+    _wait(turn, row, due, state, attempt, ran=1, expires=None, lost=None, errors=errors)
 
 
 def hand_back(turn: Turn, row: Row) -> None:
@@ -61,7 +63,7 @@ def hand_back(turn: Turn, row: Row) -> None:
     if row.mark is not None:
         end_as_asked(turn, row)
     else:
-        _wait(turn, row, row.due, 0, row.attempt, ran=row.ran, expires=row.expires, lost=row.lost, errors=row.errors)
+        _wait(turn, row, row.due, READY, row.attempt, ran=row.ran, expires=row.expires, lost=row.lost, errors=row.errors)
 
 
 def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
@@ -73,7 +75,7 @@ def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
         end_as_asked(turn, row)
     else:
         errors = add_error(row.errors, error, turn.now, row.attempt + 1)
-        _wait(turn, row, row.due, 0, row.attempt, ran=1, expires=None, lost=lost or row.lost, errors=errors)
+        _wait(turn, row, row.due, READY, row.attempt, ran=1, expires=None, lost=lost or row.lost, errors=errors)
 
 
 def end_as_asked(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:
@@ -93,8 +95,12 @@ def _wait(
 ) -> None:  # fmt: skip
     """A running unit goes back to wait; of a lane with what gathered."""
     if row.side is None:
-        turn.execute(SQL["wait_again"], (state, due, attempt, ran, expires, lost, errors, row.seq))
+        turn.change(
+            "wait_again", state=state, due=due, attempt=attempt, ran=ran, expires=expires, lost=lost, errors=errors, id=row.id
+        )
     else:
         side = lanes.join_sides(turn, row)
-        turn.execute(SQL["lane_waits_again"], (state, due, attempt, ran, lost, errors, side, row.seq))
-    turn.waits(row, RUNNING, due, failed=bool(state))
+        turn.change(
+            "lane_waits_again", state=state, due=due, attempt=attempt, ran=ran, lost=lost, errors=errors, side=side, id=row.id
+        )
+    turn.waits(row, RUNNING, due, failed=state == RETRYING)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
 
 from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
 from laneway.job import lane_id
 from laneway.store.inspect import Filter, PayloadInfo
-from laneway.store.sqlite import lanes, transitions
-from laneway.store.sqlite.books import DEAD, READY
-from laneway.store.sqlite.filters import COLUMNS, condition
-from laneway.store.sqlite.sql import SQL
-from laneway.store.sqlite.store import SQLiteStore
-from laneway.store.sqlite.turn import Row, Turn
+from laneway.store.sql import lanes, transitions
+from laneway.store.sql.filters import condition
+from laneway.store.sql.port import Database, Turn
+from laneway.store.sql.rows import DEAD, READY, RETRYING, RUNNING, Row
 
-__all__ = ["Acting"]
+__all__ = ["Actions"]
 
 #: So many jobs at most are changed in one turn, so that none is long: others want to write too.
 AT_ONCE = 500
@@ -25,10 +22,10 @@ AT_ONCE = 500
 Action = Callable[[Turn, Row], bool]
 
 
-class Acting:
+class Actions:
     """The half of the inspection side that changes jobs, queues and schedules."""
 
-    def __init__(self, store: SQLiteStore) -> None:
+    def __init__(self, store: Database) -> None:
         self._store = store
 
     def retry(self, id: str) -> bool:  # noqa: A002
@@ -53,18 +50,15 @@ class Acting:
 
     def _act(self, id_: str, action: Action) -> bool:
         with self._store.turn() as turn:
-            row = turn.find("find", id_)
+            row = turn.find("find", id=id_)
             if row is None:
                 raise UnknownJob(f'no job "{id_}" is in the store: it has finished, or never was', id=id_)
-            changed = action(turn, row)
-        if turn.ring:
-            self._store.bell.ring()
-        return changed
+            return action(turn, row)
 
     def drop_oldest(self, queue: str, lane: str) -> PayloadInfo | None:
         """Remove the oldest payload of a collector's lane that does not run."""
         with self._store.turn() as turn:
-            row = turn.find("lane_find", lane_id(queue, lane))
+            row = turn.find("lane_find", id=lane_id(queue, lane))
             return None if row is None else lanes.drop_oldest(turn, row)
 
     def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
@@ -83,56 +77,49 @@ class Acting:
         return self._act_all(_delete, Filter(state="waiting", queue=queue))
 
     def _act_all(self, action: Action, which: Filter) -> int:
-        with self._store.database.reading() as connection:
-            terms, values = condition(which, self._store.read_books(connection).now)
-            statement = f"select seq from laneway_job where {terms} order by seq"  # noqa: S608 - our own words
-            matching = [seq for (seq,) in connection.execute(statement, values)]
+        with self._store.reading() as reading:
+            terms, values = condition(which, reading)
+            matching = [id_ for (id_,) in reading.select("match_jobs", {"terms": terms}, **values)]
         changed = 0
         for start in range(0, len(matching), AT_ONCE):
             with self._store.turn() as turn:
-                terms, values = condition(which, turn.now)
-                statement = f"select {COLUMNS} from laneway_job where seq = :seq and {terms}"  # noqa: S608 - the same
-                for seq in matching[start : start + AT_ONCE]:
+                terms, values = condition(which, turn)
+                for id_ in matching[start : start + AT_ONCE]:
                     # Each as it is now: what was done to the one before may have let it out of its lane.
-                    row = turn.execute(statement, {**values, "seq": seq}).fetchone()
-                    changed += row is not None and action(turn, Row(*row))
-            if turn.ring:
-                self._store.bell.ring()
+                    for row in turn.select("match_job", {"terms": terms}, **values, id=id_):
+                        changed += action(turn, Row(*row))
         return changed
 
     def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
         """Stop or resume claims from a queue."""
         with self._store.turn() as turn:
-            known = {*turn.queues, *declared}
-            if not paused and queue not in known:
-                raise UnknownQueue(f'no queue "{queue}" is in {self._store.database}.{did_you_mean(queue, known)}', queue=queue)
-            entry = turn.queue(queue)
-            if entry.paused != paused:
-                entry.paused, entry.paused_by, entry.paused_at = paused, by if paused else "", turn.now if paused else 0
-            turn.changed = True
-        self._store.bell.ring()
+            if not paused and turn.find_queue(queue) is None and queue not in declared:
+                known = {*(one.name for one in turn.queues()), *declared}
+                raise UnknownQueue(f'no queue "{queue}" is in {self._store}.{did_you_mean(queue, known)}', queue=queue)
+            turn.set_paused(queue, paused, by)
+        self._store.ring()
 
     def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:
         """Stop or resume a schedule."""
         with self._store.turn() as turn:
             if paused:
-                turn.execute(SQL["schedule_pause"], (name, by))
+                turn.change("schedule_pause", name=name, by=by)
             else:
-                turn.execute(SQL["schedule_resume"], (turn.now, name))
+                turn.change("schedule_resume", now=turn.now, name=name)
 
     def tell(self, worker: str, command: str) -> bool:
         """Leave a command for a worker's next beat."""
         with self._store.turn() as turn:
-            found: Any = turn.execute(SQL["command_read"], (worker,)).fetchone()
-            if found is None:
+            found = turn.rows("command_read", id=worker)
+            if not found:
                 return False
-            turn.execute(SQL["command_write"], (f"{found[0] or ''} {command}".strip(), worker))
+            turn.change("command_write", command=f"{found[0][0] or ''} {command}".strip(), id=worker)
         return True
 
     def forget_error(self, id: str) -> bool:  # noqa: A002
         """Forget a kind of failure."""
         with self._store.turn() as turn:
-            return turn.execute(SQL["fault_forget"], (id,)).rowcount > 0
+            return turn.change("fault_forget", id=id) > 0
 
 
 # -- actions -----------------------------------------------------------------------------------------------------
@@ -142,41 +129,39 @@ def _retry(turn: Turn, row: Row) -> bool:
     if row.score is not None:
         lanes.replay(turn, row)
         return True
-    if row.state == 4 and row.holds:  # it halts its lane, and goes on where it was
-        turn.execute(SQL["replay_here"], (turn.now, row.seq))
-        turn.queue(row.queue).move(DEAD, READY)
+    if row.state == DEAD:
+        if row.holds:  # it halts its lane, and goes on where it was
+            turn.change("replay_here", now=turn.now, id=row.id)
+        else:
+            turn.change("replay", seq=turn.next_seq(), now=turn.now, id=row.id)
+        turn.count(row.queue, DEAD, READY)
         return True
-    if row.state == 4:
-        turn.books.seq += 1
-        turn.execute(SQL["replay"], (turn.books.seq, turn.now, turn.now, row.seq))
-        turn.queue(row.queue).move(DEAD, READY)
-        return True
-    if row.state < 2 and row.due > turn.now and (row.holds or row.state == 1 or row.side is not None):
-        _move_due(turn, row, 0, turn.now)
+    if row.waits and row.due > turn.now and (row.holds or row.failed or row.side is not None):
+        _move_due(turn, row, READY, turn.now)
         return True
     return False
 
 
 def _cancel(turn: Turn, row: Row) -> bool:
-    if row.state == 4:
+    if row.state == DEAD:
         return False
-    if row.state == 3 or row.side is not None:
+    if row.state == RUNNING or row.side is not None:
         return _ask(turn, row, "cancel")
     transitions.leave(turn, row, turn.counted(row), "cancelled")
     return True
 
 
 def _delete(turn: Turn, row: Row) -> bool:
-    if row.state == 3 or row.side is not None:
+    if row.state == RUNNING or row.side is not None:
         return _ask(turn, row, "delete")
     transitions.leave(turn, row, turn.counted(row), "")
     return True
 
 
 def _kill(turn: Turn, row: Row) -> bool:
-    if row.state == 4:
+    if row.state == DEAD:
         return False
-    if row.state == 3 or row.side is not None:
+    if row.state == RUNNING or row.side is not None:
         return _ask(turn, row, "kill")
     transitions.die(turn, row, turn.counted(row), transitions.KILL, counts=False)
     return True
@@ -185,22 +170,22 @@ def _kill(turn: Turn, row: Row) -> bool:
 def _ask(turn: Turn, row: Row, mark: str) -> bool:
     """Ask something of a job that runs, or of a collector's lane."""
     if row.side is None:
-        turn.execute(SQL["mark"], (mark, row.seq))
+        turn.change("mark", mark=mark, id=row.id)
     else:
         lanes.ask(turn, row, mark)
     return True
 
 
 def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
-    if row.state > 2:
+    if row.state >= RUNNING:
         return False
     due = max(at, turn.now + delay)
+    state = turn.queue(row.queue).waiting(due)
     if row.ran or row.side is not None:
-        _move_due(turn, row, row.state, due)
+        _move_due(turn, row, row.state if row.failed else state, due)
         return True
-    turn.books.seq += 1
     expires = None if row.expires is None else row.expires - row.place + due
-    turn.execute(SQL["replace"], (turn.books.seq, due, due, expires, row.seq))
+    turn.change("replace", seq=turn.next_seq(), due=due, expires=expires, state=state, id=row.id)
     turn.waits(row, turn.counted(row), due)
     if row.holds and row.lane is not None:
         turn.let_out(row.queue, row.lane)
@@ -209,5 +194,5 @@ def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
 
 def _move_due(turn: Turn, row: Row, state: int, due: int) -> None:
     """It has run, or is a collector's lane: it keeps its place, only the wait is another."""
-    turn.execute(SQL["move_due"], (state, due, row.seq))
-    turn.waits(row, turn.counted(row), due, failed=bool(state))
+    turn.change("move_due", state=state, due=due, id=row.id)
+    turn.waits(row, turn.counted(row), due, failed=state == RETRYING)

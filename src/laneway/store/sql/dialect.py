@@ -1,0 +1,16 @@
+"""Dialects: where SQL databases say the same in other words."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = ["Dialect"]
+
+
+class Dialect(Struct, frozen=True):
+    """Parts of statements. Braces stand for a value's name, with its colon."""
+
+    elements: str  #: a query of the elements of a JSON array of texts or numbers
+    pairs: str  #: a query of the columns `queue` and `rank`, from a JSON array of pairs
+    error_has: str  #: the last error's kind or message has a text in it; errors are JSON, but anybody may have written them
+    by_arrival: str  #: behind a table's name: read it by arrival, since another index would need to sort all that are meant

@@ -1,0 +1,43 @@
+"""Filters as conditions of a statement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from laneway.store.inspect import Filter
+from laneway.store.sql.port import Reading
+from laneway.store.sql.rows import BLOCKED, DEAD, RETRYING, RUNNING, WORDS
+
+__all__ = ["condition"]
+
+#: A state of the API as a condition; `:now` is the store's.
+_IN_STATE = {
+    "scheduled": f"state < {RETRYING} and due > :now",
+    "ready": f"{WORDS['waits']} and due <= :now",
+    "retrying": f"state = {RETRYING} and due > :now",
+    "blocked": f"state = {BLOCKED}",
+    "running": f"state = {RUNNING}",
+    "dead": f"state = {DEAD}",
+    "waiting": f"state < {RUNNING}",  # of ours: all that clear() removes
+}
+
+
+def condition(which: Filter, reading: Reading) -> tuple[str, dict[str, Any]]:
+    """Return what is true of the jobs that a filter means, and the values in it."""
+    terms = ["true"]
+    if which.state is not None:
+        terms.append(_IN_STATE[which.state])
+    terms += [f"{name} = :{name}" for name in ("queue", "task", "lane") if getattr(which, name) is not None]
+    if which.failing:
+        terms.append(f"attempt > 0 and state < {DEAD}")
+    if which.error is not None:
+        terms.append(reading.dialect.error_has.format(":error"))
+    if which.ids is not None:
+        terms.append(f"id in ({reading.dialect.elements.format(':ids')})")
+    values = {
+        "now": reading.now, "queue": which.queue, "task": which.task, "lane": which.lane, "error": which.error,
+        "ids": None if which.ids is None else msgspec.json.encode(which.ids).decode(),
+    }  # fmt: skip
+    return " and ".join(terms), values

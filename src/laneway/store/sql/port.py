@@ -1,0 +1,239 @@
+"""What a database does for the rules: it reads, and it takes turns.
+
+A turn is one write transaction and its counting. Rules never count rows: they say what has changed (`count`, `total`), and the
+database keeps that as it can do best. How many jobs are in a queue, by state, is a `Queue`.
+
+Leaves: `Queue`, `Reading`, `Turn`, `Database`.  Called by: all rules of SQL stores; made by each of these stores.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+
+from laneway.figures import Key
+from laneway.store.inspect import Run
+from laneway.store.sql.dialect import Dialect
+from laneway.store.sql.rows import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Row
+
+__all__ = ["Database", "Queue", "Reading", "Turn", "count_newly_due", "ranks"]
+
+
+class Queue(Struct, array_like=True):
+    """A queue and how many of its jobs are in each state.
+
+    Jobs become due by time alone. So the counts hold as of a time; who looks next counts what has become due since, which is each
+    job once in its life (`count_newly_due`).
+    """
+
+    name: str
+    paused: bool = False
+    counted_at: int = 0  #: jobs due up to here are counted as ready, later ones as scheduled or retrying
+    counts: list[int] = field(default_factory=lambda: [0] * 6)
+    paused_by: str = ""
+    paused_at: int = 0  #: microseconds
+    collects: bool = False  #: it is a collector's: lanes are counted, and dead payloads
+
+    def move(self, before: int | None, after: int | None, number: int = 1) -> None:
+        """Count jobs out of one state and into another; None is outside the store."""
+        if before is not None:
+            self.counts[before] -= number
+        if after is not None:
+            self.counts[after] += number
+
+    def waiting(self, due: int, failed: bool = False) -> int:
+        """Say in which state a job is that waits until then."""
+        if due <= self.counted_at:
+            return READY
+        return RETRYING if failed else SCHEDULED
+
+
+class Reading(ABC):
+    """Looks at the database as of one moment."""
+
+    now: int  #: the store's now, microseconds
+    dialect: Dialect
+
+    @abstractmethod
+    def rows(self, statement: str, **values: Any) -> list[Any]:
+        """Return the rows of a statement, by its name."""
+
+    @abstractmethod
+    def text(self, statement: str, **words: str) -> str:
+        """Return the text of a statement, by its name, with words put into its braces."""
+
+    @abstractmethod
+    def select(self, statement: str, words: dict[str, str], **values: Any) -> list[Any]:
+        """Return the rows of a statement, by its name, with words put into its braces."""
+
+    @abstractmethod
+    def queues(self) -> Collection[Queue]:
+        """Return all queues, counted as of now."""
+
+    @abstractmethod
+    def totals(self) -> dict[str, int]:
+        """Return what was counted since the store began."""
+
+    @abstractmethod
+    def last_runs(self) -> bytes:
+        """Return the very last runs, as JSON with a comma behind each; older ones are in `laneway_recent`."""
+
+    @abstractmethod
+    def arrivals(self) -> tuple[int, dict[str, dict[str, int]]]:
+        """Return what arrived and stands in no table yet: the stretch it came in, and how many by queue and task."""
+
+    def find(self, statement: str, **values: Any) -> Row | None:
+        """Return the one row of a statement, if there is one."""
+        found = self.rows(statement, **values)
+        return Row(*found[0]) if found else None
+
+
+class Turn(Reading):
+    """One write transaction, and what it counts."""
+
+    runs: list[Run]  #: what is remembered of the runs that end in it
+
+    @abstractmethod
+    def change(self, statement: str, **values: Any) -> int:
+        """Do it; return how many rows changed."""
+
+    @abstractmethod
+    def change_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Do it for many rows, with values in the order in which they stand in the statement; return how many rows changed."""
+
+    @abstractmethod
+    def change_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
+        """The same, if each of them changes a row; else change nothing, and return False."""
+
+    @abstractmethod
+    def walk(self, statement: str, **values: Any) -> list[Any]:
+        """Return the rows of a walk: the same as `rows`, and as fast as can be."""
+
+    @abstractmethod
+    def queue(self, name: str) -> Queue:
+        """Return a queue, counted as of now; a new one if it has never had a job."""
+
+    @abstractmethod
+    def find_queue(self, name: str) -> Queue | None:
+        """Return a queue, counted as of now, if there is one."""
+
+    @abstractmethod
+    def count(self, queue: str, before: int | None, after: int | None, number: int = 1) -> None:
+        """Count jobs of a queue out of one state and into another; None is outside the store."""
+
+    @abstractmethod
+    def dead(self) -> int:
+        """Return how many dead jobs and payloads there are."""
+
+    @abstractmethod
+    def set_collects(self, queue: str, collects: bool) -> None:
+        """A queue is to have lanes of a collector, or jobs."""
+
+    @abstractmethod
+    def set_paused(self, queue: str, paused: bool, by: str) -> None:
+        """Stop or resume claims from a queue. One that is paused stays as it is."""
+
+    @abstractmethod
+    def total(self, name: str, number: int = 1) -> None:
+        """Add to what is counted since the store began."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> int:
+        """Return up to when statistics are added up, microseconds."""
+
+    @closed.setter
+    @abstractmethod
+    def closed(self, until: int) -> None: ...
+
+    @abstractmethod
+    def arrive(self, counts: Mapping[Key, int]) -> None:
+        """Count what arrived, by queue and task."""
+
+    @abstractmethod
+    def next_seq(self, number: int = 1) -> int:
+        """Return the next sequence number; with a number, the first of so many."""
+
+    @abstractmethod
+    def next_token(self) -> int:
+        """Return a claim's token: greater than all before."""
+
+    @abstractmethod
+    def next_score(self) -> float:
+        """Return the store's now in seconds, or the next number after the last one: they never tie."""
+
+    @abstractmethod
+    def wait_for(self, queue: str, rank: int, due: int) -> None:
+        """Note a job that is due later: who sleeps may have to hear of it."""
+
+    # -- rules ----------------------------------------------------------------------------------------------
+
+    def ended(self, queue: str, held: str | None, before: int, after: int | None = None, run: Run | None = None) -> None:
+        """The one exit: a unit's life has ended. It is counted, its run is remembered, and the lane that it held goes on."""
+        self.count(queue, before, after)
+        if run is not None:
+            self.runs.append(run)
+        if held is not None:
+            self.let_out(queue, held)
+
+    def let_out(self, queue: str, lane: str) -> None:
+        """A lane's holder has left: the next by place holds it at once, and is due."""
+        if self.change("let_out", queue=queue, lane=lane):
+            self.count(queue, BLOCKED, READY)
+
+    def waits(self, row: Row, before: int, due: int, *, failed: bool = False) -> None:
+        """Count a unit that waits until then from now on."""
+        self.count(row.queue, before, self.queue(row.queue).waiting(due, failed))
+        self.wait_for(row.queue, row.rank, due)
+
+    def counted(self, row: Row) -> int:
+        """Say as what a unit is counted."""
+        return row.state if row.state in (BLOCKED, RUNNING, DEAD) else self.queue(row.queue).waiting(row.due, row.failed)
+
+    def run_of(self, row: Row, outcome: str, started: int = 0, finished: int = 0) -> Run:
+        """Return what is remembered of a run, or of what never ran."""
+        return Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome)
+
+
+class Database(Protocol):
+    """What the inspection side needs of a store."""
+
+    def __str__(self) -> str:
+        """Return what a message may call it."""
+        ...
+
+    def turn(self) -> AbstractContextManager[Turn]:
+        """Return one atomic step, to be used in a `with`. What becomes claimable by it is told to whom it concerns."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        """Return a look at the database; it needs no lock, and holds up nobody."""
+        ...
+
+    def ring(self) -> None:
+        """Wake all that sleep."""
+        ...
+
+
+def count_newly_due(reading: Reading, queue: Queue) -> bool:
+    """Bring a queue's counts up to now; say whether they changed."""
+    changed = False
+    if queue.counted_at < reading.now and (queue.counts[SCHEDULED] or queue.counts[RETRYING]):
+        for rank in ranks(reading, queue.name):
+            [(due, failed)] = reading.rows("newly_due", queue=queue.name, rank=rank, since=queue.counted_at, now=reading.now)
+            queue.move(RETRYING, READY, failed)
+            queue.move(SCHEDULED, READY, due - failed)
+            changed = changed or due > 0
+    queue.counted_at = max(queue.counted_at, reading.now)
+    return changed
+
+
+def ranks(reading: Reading, queue: str) -> Iterator[int]:
+    """Walk the priorities in use among a queue's waiting jobs, as ranks: the highest priority first."""
+    rank: int | None = -1000
+    while (rank := reading.rows("next_rank", queue=queue, rank=rank)[0][0]) is not None:
+        yield rank

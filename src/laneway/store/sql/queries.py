@@ -1,0 +1,252 @@
+"""Queries: what SQL stores show. Needs no lock, and holds up nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from laneway.errors import NotFound
+from laneway.figures import Depth
+from laneway.instant import SECOND, as_datetime
+from laneway.job import STATES
+from laneway.outcome import Notes
+from laneway.store.failures import read_errors
+from laneway.store.faults import ErrorGroup
+from laneway.store.inspect import (
+    Counts,
+    Filter,
+    JobInfo,
+    LanePage,
+    Page,
+    PayloadPage,
+    QueueInfo,
+    Run,
+    StoredResult,
+    WorkerStatus,
+    read_runs,
+)
+from laneway.store.paging import read_number
+from laneway.store.rollup import Kept, Level
+from laneway.store.sql.filters import condition
+from laneway.store.sql.lane_queries import list_lanes, list_payloads
+from laneway.store.sql.port import Database, Queue, Reading, ranks
+from laneway.store.sql.rows import READY, RUNNING, Row, state_of
+from laneway.store.sql.statistics import read_faults, read_figures
+from laneway.store.sql.workers import list_workers
+
+__all__ = ["KEEP_RUNS", "Queries"]
+
+#: How many finished runs stay readable.
+KEEP_RUNS = 1000
+
+_notes = msgspec.json.Decoder(Notes)
+
+
+class Queries:
+    """The half of the inspection side that changes nothing."""
+
+    def __init__(self, store: Database) -> None:
+        self._store = store
+
+    def counts(self) -> Counts:
+        """Count the jobs in each state."""
+        totals: Counts = dict.fromkeys(STATES, 0)
+        for queue in self.queues():
+            for state, number in queue.counts.items():
+                totals[state] += number
+        return totals
+
+    def queues(self) -> list[QueueInfo]:
+        """List the queues by name, with counts as of now."""
+        with self._store.reading() as reading:
+            queues = reading.queues()
+            lags = {queue.name: _lag(reading, queue) for queue in queues if queue.counts[READY]}
+        return [
+            QueueInfo(
+                queue.name, queue.paused, dict(zip(STATES, queue.counts, strict=True)),
+                paused_by=queue.paused_by, paused_at=as_datetime(queue.paused_at) if queue.paused else None,
+                collects=queue.collects, lag=lags.get(queue.name, 0) / SECOND,
+            )
+            for queue in sorted(queues, key=lambda queue: queue.name)
+        ]  # fmt: skip
+
+    def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
+        """List jobs by arrival, or the newest first."""
+        with self._store.reading() as reading:
+            terms, values = condition(which, reading)
+            few = _few(reading, which)
+            if few:
+                terms += f" and seq in ({few})"
+                values["pairs"] = _pairs(reading, which.queue)
+            direction, beyond = ("desc", "<") if newest else ("asc", ">")
+            position = _position(reading, after)
+            if after is not None:
+                terms += f" and seq {beyond} :after"
+            end = None if which.look is None or which.is_indexed or few else _end(reading, which.look, newest, position)
+            if end is not None:
+                terms += f" and seq {'>=' if newest else '<='} {end}"
+            by_arrival = "" if which.ids is not None else reading.dialect.by_arrival
+            words = {"by_arrival": by_arrival, "terms": terms, "direction": direction}
+            rows = reading.select("list_jobs", words, **values, after=position, limit=limit + 1)
+        page = Page(_info(row, reading.now) for row in rows[:limit])
+        if len(rows) > limit:
+            page.next = f"seq:{rows[limit - 1][0]}"
+        elif end is not None:
+            page.next = f"seq:{end}"
+        return page
+
+    def count(self, which: Filter) -> int:
+        """Count jobs; by state and queue the books have it."""
+        if which == Filter(state=which.state, queue=which.queue) and which.state in (None, *STATES):
+            found = [queue.counts for queue in self.queues() if which.queue in (None, queue.name)]
+            return sum(sum(counts.values()) if which.state is None else counts[which.state] for counts in found)
+        with self._store.reading() as reading:
+            terms, values = condition(which, reading)
+            return int(reading.select("count_jobs", {"terms": terms}, **values)[0][0])
+
+    def job(self, id: str) -> JobInfo | None:  # noqa: A002
+        """Return a job that is in the store."""
+        return self._one("id = :id", id=id)
+
+    def lane_holder(self, queue: str, lane: str) -> JobInfo | None:
+        """Return the job that holds a lane."""
+        return self._one("holds = 1 and queue = :queue and lane = :lane", queue=queue, lane=lane)
+
+    def _one(self, terms: str, **values: str) -> JobInfo | None:
+        with self._store.reading() as reading:
+            rows = reading.select("show_job", {"terms": terms}, **values)
+        return _info(rows[0], reading.now) if rows else None
+
+    def parked_before(self, id: str) -> int:  # noqa: A002
+        """Count the jobs that wait in a parked job's lane before it."""
+        with self._store.reading() as reading:
+            return int(reading.rows("parked_before", id=id)[0][0])
+
+    def result(self, id: str) -> StoredResult:  # noqa: A002
+        """Say how a job stands."""
+        with self._store.reading() as reading:
+            row = reading.find("find", id=id)
+            if row is not None:
+                errors = read_errors(row.errors)
+                return StoredResult(state_of(row.state, row.due, reading.now), error=errors[-1] if errors else None)
+            for (value,) in reading.rows("result_find", id=id, now=reading.now):
+                return StoredResult("done", value=value)
+            for run in _recent(reading):
+                if run.id == id and run.outcome in ("done", "cancelled"):
+                    return StoredResult("done" if run.outcome == "done" else "cancelled")
+        return StoredResult("gone")
+
+    def lanes(self, queue: str | None, order: str, limit: int, after: str | None, name: str | None = None) -> LanePage:
+        """List lanes in an order."""
+        with self._store.reading() as reading:
+            return list_lanes(reading, queue, order, limit, after, name)
+
+    def payloads(self, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
+        """List the payloads of a collector's lane."""
+        with self._store.reading() as reading:
+            return list_payloads(reading, queue, lane, limit, after)
+
+    def workers(self) -> list[WorkerStatus]:
+        """List the workers by host and pid, with what they hold."""
+        with self._store.reading() as reading:
+            return list_workers(reading)
+
+    def totals(self) -> dict[str, int]:
+        """Return the counters since the store began."""
+        with self._store.reading() as reading:
+            return {**dict(reading.rows("count_read")), **reading.totals()}
+
+    def recent(self, limit: int) -> list[Run]:
+        """Return the last runs, newest first."""
+        with self._store.reading() as reading:
+            return _recent(reading)[:limit]
+
+    def figures(self, level: Level, number: int, depth: Depth = "times") -> Kept:
+        """Return the last so many buckets of a level."""
+        with self._store.reading() as reading:
+            return read_figures(reading, level, number, depth)
+
+    def errors(self, limit: int) -> list[ErrorGroup]:
+        """Return failures by kind, the last seen first."""
+        with self._store.reading() as reading:
+            return read_faults(reading, limit)
+
+
+#: Those that stand in one index for all queues together.
+_MIXED = ("running", "dead")
+
+
+def _end(reading: Reading, look: int, newest: bool, after: int) -> int | None:
+    """Return the last of so many jobs by arrival; None: there are not so many left."""
+    further = f"seq {'<' if newest else '>'} :after" if after else "true"
+    words = {"further": further, "direction": "desc" if newest else "asc"}
+    found = reading.select("arrival_at", words, after=after, look=max(look - 1, 0))
+    return int(found[0][0]) if found else None
+
+
+def _few(reading: Reading, which: Filter) -> str:
+    """Return where the jobs of a state, or of a queue, are, if they are so few that going through all by arrival takes longer."""
+    if which.state not in (None, *STATES) or (which.state is None and which.queue is None):
+        return ""
+    looked, parts, queues = 0, list[str](), reading.queues()
+    words = {"pairs": reading.dialect.pairs.format(":pairs"), "in_queue": "" if which.queue is None else " and queue = :queue"}
+    for number, state in enumerate(STATES):
+        mine = sum(queue.counts[number] for queue in queues if which.queue in (None, queue.name))
+        if which.state in (None, state) and mine:
+            looked += sum(queue.counts[number] for queue in queues) if state in _MIXED else mine
+            parts.append(reading.text(f"where_{state}", **words))
+    if 4 * looked >= sum(sum(queue.counts) for queue in queues) > 0:
+        return ""
+    return " union all ".join(parts) or reading.text("where_nothing")
+
+
+def _pairs(reading: Reading, queue: str | None) -> str:
+    """Return the queues that are meant and their priorities in use, as JSON."""
+    names = [one.name for one in reading.queues() if queue in (None, one.name)]
+    return msgspec.json.encode([(name, rank) for name in names for rank in ranks(reading, name)]).decode()
+
+
+def _lag(reading: Reading, queue: Queue) -> int:
+    """Return how long the oldest due job of a queue has waited: a look at the first of each priority."""
+    first = [reading.rows("first_due", queue=queue.name, rank=rank)[0][0] for rank in ranks(reading, queue.name)]
+    return max(reading.now - min(first, default=reading.now), 0)
+
+
+def _recent(reading: Reading) -> list[Run]:
+    portions = [reading.last_runs(), *(runs for (runs,) in reading.rows("recent_read"))]
+    return [run for runs in portions for run in reversed(read_runs(runs[:-1]))][:KEEP_RUNS]
+
+
+def _position(reading: Reading, after: str | None) -> int:
+    """Return the sequence number that a job's id or a page's `next` stands for."""
+    if after is None:
+        return 0
+    if after.startswith("seq:") and (number := read_number(after[4:])) is not None:
+        return number
+    for (seq,) in reading.rows("arrival_of", id=after):
+        return int(seq)
+    raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)
+
+
+def _read_notes(notes: bytes | None) -> Notes:
+    try:
+        return _notes.decode(notes) if notes else Notes()
+    except (ValueError, RecursionError):
+        return Notes(log=["(what the run told cannot be read)"])
+
+
+def _info(columns: tuple[Any, ...], now: int) -> JobInfo:
+    row = Row(*columns[:-3])
+    told, body, payloads = columns[-3:]
+    notes = _read_notes(told)
+    if row.side is not None or row.score is not None:
+        body = b"[[%b],{}]" % body  # a payload as a call with it
+    expires = None if row.expires is None or row.state >= RUNNING else as_datetime(row.expires)
+    return JobInfo(
+        id=row.id, task=row.task, queue=row.queue, lane=row.lane, priority=-row.rank, state=state_of(row.state, row.due, now),
+        attempt=row.attempt, enqueued_at=as_datetime(row.enqueued), place_at=as_datetime(row.place), due_at=as_datetime(row.due),
+        expires_at=expires, unique=row.unique_key is not None, holds=bool(row.holds), worker=row.worker, token=row.token,
+        mark=row.mark, errors=read_errors(row.errors), body=body, payloads=payloads,
+        score=row.score, progress=notes.progress, log=notes.log,
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""Rows: a job's columns and the numbers of its states."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from laneway.job import STATES, State
+
+__all__ = ["BLOCKED", "COLUMNS", "DEAD", "READY", "RETRYING", "RUNNING", "SCHEDULED", "WORDS", "Row", "state_of"]
+
+#: The states, in tables and where they are counted. A job that waits has one of the first three, as it was when it was written:
+#: it becomes ready by time alone, with nobody writing anything.
+SCHEDULED, READY, RETRYING, BLOCKED, RUNNING, DEAD = range(len(STATES))
+
+
+class Row(Struct, frozen=True):
+    """A job's columns, but for the body and what its run told."""
+
+    seq: int
+    id: str
+    queue: str
+    task: str
+    lane: str | None
+    rank: int
+    place: int
+    due: int
+    state: int
+    holds: int
+    attempt: int
+    enqueued: int
+    worker: str | None
+    token: int | None
+    mark: str | None
+    lost: str | None
+    errors: bytes | None
+    unique_key: str | None
+    expires: int | None
+    ran: int
+    side: int | None  #: not None: it is a collector's lane
+    next_due: int | None
+    next_since: int | None
+    score: float | None  #: not None: it is a collector's dead payload
+
+    @property
+    def waits(self) -> bool:
+        """It waits for its time, or to be claimed."""
+        return self.state <= RETRYING
+
+    @property
+    def failed(self) -> bool:
+        """It waits after a failure."""
+        return self.state == RETRYING
+
+
+def state_of(state: int, due: int, now: int) -> State:
+    """Return the state that a job is in now. What is in one that there is not is claimed by nobody."""
+    if state <= RETRYING:
+        return "ready" if due <= now else "retrying" if state == RETRYING else "scheduled"
+    return STATES[state] if state < len(STATES) else "blocked"
+
+
+COLUMNS = ", ".join(Row.__struct_fields__)
+
+#: What `$words` in statements stand for.
+WORDS: dict[str, str] = {
+    "columns": COLUMNS,
+    "waits": f"state < {BLOCKED}",
+    **{str(name): str(number) for number, name in enumerate(STATES)},
+}

@@ -1,0 +1,45 @@
+"""Statements by their names: `walk` begins in `statements/jobs.sql` with `-- walk: …`.
+
+Values are named, `:queue`; `$running` and other words (`rows.WORDS`) are put in here. Words in braces are for the caller.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from string import Template
+
+from laneway.store.sql.rows import WORDS
+
+__all__ = ["SHARED", "in_order", "load"]
+
+#: Where the statements are that all SQL stores share.
+SHARED = Path(__file__).parent / "statements"
+
+_NAMED = re.compile(r"^-- ([a-z0-9_]+)(?:\.sql)?: ", re.MULTILINE)
+_VALUE = re.compile(r":([a-z_]+)")
+
+
+def load(*folders: Path) -> dict[str, str]:
+    """Return the statements of some folders; where two have the same name, the last one's."""
+    files = [path for folder in folders for path in sorted(folder.glob("*.sql"))]
+    return {name: statement for path in files for name, statement in _read(path).items()}
+
+
+def in_order(statement: str) -> str:
+    """Return a statement whose values come in the order in which they stand there: faster where there are many rows."""
+    names = _VALUE.findall(statement)
+    assert len(names) == len(set(names)), f"a value stands twice in {statement}"  # noqa: S101 - all are ours
+    return _VALUE.sub("?", statement)
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Return a file's statements without their comments. What comes first is named as the file."""
+    _, *named = _NAMED.split(path.read_text(encoding="utf-8"))
+    found = dict(zip(named[::2], map(_without_comments, named[1::2]), strict=True))
+    return {name: Template(statement).substitute(WORDS) for name, statement in found.items() if statement}
+
+
+def _without_comments(text: str) -> str:
+    lines = [line.partition("--")[0].rstrip() for line in text.splitlines()[1:]]  # the first goes on after the name
+    return "\n".join(filter(None, lines))

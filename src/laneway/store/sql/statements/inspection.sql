@@ -1,0 +1,103 @@
+-- inspection.sql: what is shown. Words in braces are put in by queries.py and lane_queries.py.
+
+-- list_jobs: some jobs by arrival.
+select $columns, notes, body, case when side is not null then (select count(*) from laneway_payload where lane = seq) end
+from laneway_job {by_arrival} where {terms} order by seq {direction} limit :limit
+
+-- show_job: one job.
+select $columns, notes, body, case when side is not null then (select count(*) from laneway_payload where lane = seq) end
+from laneway_job where {terms}
+
+-- count_jobs: how many there are.
+select count(*) from laneway_job where {terms}
+
+-- match_jobs: all of them, by arrival.
+-- returns id
+select id from laneway_job where {terms} order by seq
+
+-- match_job: one of them, if it still is.
+select $columns from laneway_job where id = :id and {terms}
+
+-- arrival_of: the sequence number of a job.
+select seq from laneway_job where id = :id
+
+-- arrival_at: the last of so many jobs by arrival.
+-- returns seq
+select seq from laneway_job where {further} order by seq {direction} limit 1 offset :look
+
+-- where_ready: the jobs of a state, by its own index. pairs: queues and their priorities in use; in_queue: a condition.
+-- returns seq
+select job.seq from ({pairs}) pair cross join laneway_job job
+where job.queue = pair.queue and job.rank = pair.rank and job.$waits and job.due <= :now
+
+-- where_scheduled: the same.
+select job.seq from ({pairs}) pair cross join laneway_job job
+where job.queue = pair.queue and job.rank = pair.rank and job.$waits and job.due > :now
+
+-- where_retrying: the same. They stand among those that are scheduled.
+select job.seq from ({pairs}) pair cross join laneway_job job
+where job.queue = pair.queue and job.rank = pair.rank and job.$waits and job.due > :now
+
+-- where_blocked: the same.
+select seq from laneway_job where state = $blocked{in_queue}
+
+-- where_running: the same.
+select seq from laneway_job where state = $running{in_queue}
+
+-- where_dead: the same.
+select seq from laneway_job where state = $dead and holds = 0{in_queue}
+union all
+select seq from laneway_job where state = $dead and holds = 1{in_queue}
+
+-- where_nothing: of a state in which there is none.
+select seq from laneway_job where false
+
+-- parked_before: how many wait in a parked job's lane before it.
+select count(*)
+from laneway_job me join laneway_job o
+on o.state = $blocked and o.queue = me.queue and o.lane = me.lane and (o.place, o.seq) < (me.place, me.seq)
+where me.id = :id and me.state = $blocked
+
+-- lanes: lanes that have something to do. Of those that jobs run in, the one that holds it stands for the lane, else the first
+-- by place. waiting: jobs that wait, by their seq; see `waiting_in_lanes`.
+-- returns seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value
+with found as (
+    select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job where state = $blocked
+    union all
+    select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job where state = $running and lane is not null
+    union all
+    select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job where state = $dead and holds = 1
+    union all
+    select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job where seq in ({waiting})
+), heads as (
+    select seq, queue, lane, state, attempt, due, side is not null as collects,
+           count(*) over (partition by queue, lane) as jobs,
+           row_number() over (partition by queue, lane order by holds desc, place, seq) as number
+    from found
+    where lane is not null and {terms}
+), sized as (
+    select seq, queue, lane, state, attempt, due, collects,
+           case when collects then (select count(*) from laneway_payload p where p.lane = heads.seq) else jobs end as size
+    from heads where number = 1
+), ordered as (
+    select *, {value} as value from sized
+), page as (
+    select * from ordered where {further} order by value {direction}, queue, lane limit :limit
+)
+select page.seq, page.queue, page.lane, job.task, job.id, page.state, page.attempt, page.due, page.collects, job.errors, page.size, page.value
+from page join laneway_job job on job.seq = page.seq
+order by page.value {direction}, page.queue, page.lane
+
+-- waiting_in_lanes: of the jobs of a queue that wait and have no priority, those that are due first; of these the ones in lanes.
+-- returns seq
+select seq from (
+    select seq, lane from laneway_job where queue = :queue and rank = 0 and $waits order by due, place, seq limit :most
+) waiting where lane is not null
+
+-- waiting_in_lane: the jobs that wait in lanes of this name.
+-- returns seq
+select seq from laneway_job where lane = :lane and $waits
+
+-- claims: what all workers hold, in the order of claiming.
+-- returns worker, id, task, queue, lane, token
+select worker, id, task, queue, lane, token from laneway_job where state = $running order by token

@@ -1,0 +1,124 @@
+-- jobs.sql: jobs as they come, are claimed, wait, leave and are acted on.
+
+-- push: take a job; an id that is in the store changes nothing. It never looks at the lane.
+insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, body)
+values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued, :body)
+on conflict (id) do nothing
+
+-- push_keyed: take a job that may have a key or an end; if its id or an equal job is in the store, nothing changes.
+insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, body, unique_key, expires)
+values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued, :body, :unique_key, :expires)
+on conflict (id) do nothing
+on conflict (unique_key) where unique_key is not null do nothing
+
+-- pushed: which of the last push's jobs are in. before: the last seq before it.
+-- returns seq
+select seq from laneway_job where seq > :before
+
+-- in_stead: the job that a pushed one met: with the same id, or equal to it.
+-- returns id
+select id from laneway_job where id = :id and seq < :seq
+union all
+select id from laneway_job where unique_key = :unique_key and seq < :seq
+limit 1
+
+-- find: the job with an id.
+select $columns from laneway_job where id = :id
+
+-- body: what is stored of a job.
+select body from laneway_job where id = :id
+
+-- held: the job of a claim, if it is still held.
+select $columns from laneway_job where id = :id and token = :token and worker = :worker and state = $running
+
+-- running: what a worker holds, in the order of claiming.
+select $columns from laneway_job where worker = :worker and state = $running order by token
+
+-- done: a job, or a lane in which nothing gathers, leaves the store by its claim.
+delete from laneway_job where id = :id and token = :token and worker = :worker and state = $running and next_due is null
+
+-- remove: a job leaves the store.
+delete from laneway_job where id = :id
+
+-- die: a job gives up and is kept. It holds no lane, unless its death halts it.
+update laneway_job
+set state = $dead, due = :now, attempt = :attempt, errors = :errors, holds = :holds, unique_key = null, expires = null,
+    worker = null, token = null, mark = null, lost = null
+where id = :id
+
+-- wait_again: back into the due index; place and lane are kept.
+update laneway_job
+set state = :state, due = :due, attempt = :attempt, ran = :ran, expires = :expires, lost = :lost, errors = :errors,
+    worker = null, token = null
+where id = :id
+
+-- park: wait behind the lane's holder, out of everybody's way.
+update laneway_job set state = $blocked where seq = :seq
+
+-- parked: who waits in a lane behind its holder, in order.
+-- returns seq, id, task, lane, enqueued, expires
+select seq, id, task, lane, enqueued, expires from laneway_job
+where state = $blocked and queue = :queue and lane = :lane
+order by place, seq
+limit :most
+
+-- let_out: the lane's next by place becomes its holder, and due. The lane had a holder that has just left.
+update laneway_job set state = $ready, holds = 1
+where seq = (select seq from laneway_job where state = $blocked and queue = :queue and lane = :lane order by place, seq limit 1)
+
+-- walk: due jobs of one rank in the order of claiming, each with its lane's holder.
+-- returns seq, id, task, lane, attempt, enqueued, due, place, lost, unique_key, expires, body, holder
+select seq, id, task, lane, attempt, enqueued, due, place, lost, unique_key, expires, body,
+       (select h.seq from laneway_job h where h.holds = 1 and h.queue = j.queue and h.lane = j.lane)
+from laneway_job j
+where $waits and queue = :queue and rank = :rank and due <= :now
+order by due, place, seq
+limit :most
+
+-- claim: a job without a lane is a worker's, or a collector's lane: what comes now gathers on its other side.
+update laneway_job set state = $running, worker = :worker, token = :token, side = 1 - side where seq = :seq
+
+-- claim_lane: a job is a worker's, and holds its lane from now on.
+update laneway_job set state = $running, worker = :worker, token = :token, holds = 1 where seq = :seq
+
+-- claimed_unique: a job is claimed for the first time: from now on it stands in no equal job's way.
+update laneway_job set unique_key = null where seq = :seq
+
+-- first_due: when the first waiting job of a rank is due.
+-- returns due or null
+select min(due) from laneway_job where $waits and queue = :queue and rank = :rank
+
+-- next_rank: the next priority in use among waiting jobs.
+-- returns a rank or null
+select min(rank) from laneway_job where $waits and queue = :queue and rank > :rank
+
+-- newly_due: what has become due in one rank since the counts were made.
+-- returns how many, and how many of them after a failure
+select count(*), coalesce(sum(case when state = $retrying then 1 else 0 end), 0) from laneway_job
+where $waits and queue = :queue and rank = :rank and due > :since and due <= :now
+
+-- move_due: a waiting job is due at another time; place and lane are kept.
+update laneway_job set state = :state, due = :due where id = :id
+
+-- replace: a job that never started takes a new place, out of its lane's line.
+update laneway_job set seq = :seq, place = :due, due = :due, expires = :expires, state = :state, holds = 0 where id = :id
+
+-- replay: a dead job begins anew, at a new place.
+update laneway_job set seq = :seq, place = :now, due = :now, state = $ready, attempt = 0, ran = 0 where id = :id
+
+-- replay_here: a dead job that holds its lane begins anew, at its old place. It has started: put off, it keeps the lane.
+update laneway_job set due = :now, state = $ready, attempt = 0, ran = 1 where id = :id
+
+-- mark: ask something of a running job.
+update laneway_job set mark = :mark where id = :id
+
+-- marks: what is asked of a worker's runs.
+-- returns id, mark
+select id, mark from laneway_job where worker = :worker and state = $running and mark is not null
+
+-- dead_oldest: dead jobs in the order of dying, but for those that hold their lane.
+-- returns id, queue, due
+select id, queue, due from laneway_job where state = $dead and holds = 0 order by due, seq limit :most
+
+-- note: what a run tells about itself, if it still holds its claim. A collector's claim has several rows.
+update laneway_job set notes = :notes where token = :token and state = $running

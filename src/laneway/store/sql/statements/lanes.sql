@@ -1,0 +1,106 @@
+-- lanes.sql: a collector's lanes and their payloads.
+
+-- lane_claim_some: a lane is a worker's, with some of its payloads, which went to the other side: the rest gathers.
+update laneway_job set state = $running, worker = :worker, token = :token, next_due = :now, next_since = enqueued where id = :id
+
+-- lane_find: a collector's lane.
+select $columns from laneway_job where id = :id and side is not null
+
+-- lane_gather: when what gathers while its lane runs is due, and since when it does; null: nothing gathers.
+update laneway_job set next_due = :due, next_since = :since where id = :id
+
+-- lane_goes_on: a run is over, and what gathered begins to wait.
+update laneway_job
+set state = :state, place = next_due, due = next_due, enqueued = next_since, attempt = 0, ran = 0, worker = null, token = null,
+    mark = null, lost = null, errors = null, notes = null, next_due = null, next_since = null
+where id = :id
+
+-- lane_move_due: a lane that waits is due at another time, and begins anew.
+update laneway_job set state = :state, due = :due, attempt = 0 where id = :id
+
+-- lane_push: a collector's lane begins to wait; one that is in the store stays as it is.
+insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, side, body)
+values (:seq, :id, :queue, :task, :lane, 0, :place, :due, :state, :enqueued, 0, :body)
+on conflict (id) do nothing
+
+-- lane_waits_again: a run is over, and its payloads wait again, on the given side with what gathered.
+update laneway_job
+set state = :state, due = :due, attempt = :attempt, ran = :ran, lost = :lost, errors = :errors, side = :side, worker = null,
+    token = null, mark = null, next_due = null, next_since = null
+where id = :id
+
+-- lane_walk: due lanes in the order of claiming.
+-- returns seq, id, task, lane, attempt, enqueued, due, place, lost, side
+select seq, id, task, lane, attempt, enqueued, due, place, lost, side
+from laneway_job
+where $waits and queue = :queue and rank = :rank and due <= :now
+order by due, place, seq
+limit :most
+
+-- payload_add: a payload joins its lane, unless an equal one is there.
+insert into laneway_payload (lane, side, score, arrival, digest, body) values (:lane, :side, :score, :arrival, :digest, :body)
+on conflict (lane, side, digest) do nothing
+
+-- payload_merge: a payload joins its lane. Equal ones are one, with the larger score and the earlier arrival.
+insert into laneway_payload as old (lane, side, score, arrival, digest, body)
+values (:lane, :side, :score, :arrival, :digest, :body)
+on conflict (lane, side, digest) do update
+set score = case when excluded.score > old.score then excluded.score else old.score end,
+    arrival = case when excluded.arrival < old.arrival then excluded.arrival else old.arrival end
+where excluded.score > old.score or excluded.arrival < old.arrival
+
+-- payload_dies: a payload gives up and is kept. One that is dead already stays one, with the larger score.
+-- returns seq: the given one if it is new
+insert into laneway_job as old (seq, id, queue, task, lane, rank, place, due, state, attempt, enqueued, errors, score, body)
+values (:seq, :id, :queue, :task, :lane, 0, :now, :now, $dead, :attempt, :enqueued, :errors, :score, :body)
+on conflict (id) do update
+set task = excluded.task, due = excluded.due, attempt = excluded.attempt, errors = excluded.errors,
+    score = case when excluded.score > old.score then excluded.score else old.score end
+returning seq
+
+-- payload_drop: one payload is gone.
+delete from laneway_payload where lane = :lane and side = :side and score = :score and arrival = :arrival
+
+-- payload_named: a payload of one side, by its digest.
+-- returns body, score, arrival
+select body, score, arrival from laneway_payload where lane = :lane and side = :side and digest = :digest
+
+-- payloads_read: a lane's payloads on one side, the oldest first.
+-- returns body, score, arrival
+select body, score, arrival from laneway_payload where lane = :lane and side = :side order by score, arrival limit :most
+
+-- payloads_after: the same, after one of them.
+-- returns body, score, arrival
+select body, score, arrival from laneway_payload
+where lane = :lane and side = :side and (score, arrival) > (:score, :arrival)
+order by score, arrival
+limit :most
+
+-- payloads_first: of a lane's payloads on one side the one that arrived first.
+-- returns body, score, arrival
+select body, score, arrival from laneway_payload where lane = :lane and side = :side order by arrival limit 1
+
+-- payloads_number: how many are on one side of a lane, counted so far.
+-- returns how many
+select count(*) from (select 1 from laneway_payload where lane = :lane and side = :side limit :most) counted
+
+-- payloads_take: the oldest of a side, up to one of them, go to the other side.
+update laneway_payload set side = 1 - side
+where lane = :lane and side = :side and (score, arrival) <= (:score, :arrival)
+
+-- payloads_equal: what is on one side of a lane and has an equal one on the other, as rows of the other side.
+-- returns lane, side, score, arrival, digest, body
+select it.lane, other.side, it.score, it.arrival, it.digest, it.body
+from laneway_payload it cross join laneway_payload other
+where other.lane = it.lane and other.side = 1 - it.side and other.digest = it.digest and it.lane = :lane and it.side = :side
+
+-- payloads_join: what is on one side of a lane joins the other, but for those that have an equal one there.
+insert into laneway_payload (lane, side, score, arrival, digest, body)
+select lane, 1 - side, score, arrival, digest, body from laneway_payload where lane = :lane and side = :side
+on conflict (lane, side, digest) do nothing
+
+-- payloads_drop: what is on one side of a lane is gone.
+delete from laneway_payload where lane = :lane and side = :side
+
+-- payloads_drop_all: what is in a lane is gone.
+delete from laneway_payload where lane = :lane

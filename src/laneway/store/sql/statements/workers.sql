@@ -1,0 +1,40 @@
+-- workers.sql: workers, what is asked of them, and schedules.
+
+-- beat: a worker lives.
+insert into laneway_worker as old (id, beat, at, info) values (:id, 1, :now, :info)
+on conflict (id) do update set beat = old.beat + 1, at = excluded.at, info = excluded.info
+
+-- command_read: a worker's waiting commands, if it is known.
+-- returns command
+select command from laneway_worker where id = :id
+
+-- command_write: leave a command, or, with null, take the waiting ones away.
+update laneway_worker set command = :command where id = :id
+
+-- workers: all workers that beat or hold claims.
+-- returns id, beat, at, info; a worker that holds claims and never beat has beat 0 and neither time nor info
+select id, beat, at, info from laneway_worker
+union all
+select distinct worker, 0, null, null from laneway_job
+where state = $running and worker not in (select id from laneway_worker)
+
+-- forget: a worker is gone.
+delete from laneway_worker where id = :id
+
+-- schedules: all schedules that have fired or were paused.
+-- returns name, last_slot or null, paused_by or null
+select name, last_slot, paused_by from laneway_schedule
+
+-- schedule_pause: a schedule's slots are skipped from now on. One that is paused stays as it is.
+insert into laneway_schedule as old (name, paused_by) values (:name, :by)
+on conflict (name) do update set paused_by = excluded.paused_by where old.paused_by is null
+
+-- schedule_resume: a schedule goes on, with the slots after now.
+update laneway_schedule set paused_by = null, last_slot = case when last_slot > :now then last_slot else :now end
+where name = :name and paused_by is not null
+
+-- slot_advance: a schedule's slot fires, if it has not.
+-- returns paused_by or null, no row if the slot has fired
+insert into laneway_schedule as old (name, last_slot) values (:name, :slot)
+on conflict (name) do update set last_slot = excluded.last_slot where old.last_slot is null or excluded.last_slot > old.last_slot
+returning paused_by  -- not "is null": SQLite 3.40 takes every column for not null here

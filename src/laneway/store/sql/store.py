@@ -1,0 +1,148 @@
+"""The verbs that SQL stores share: each is one turn, or a reading.
+
+Enters: verbs of `laneway.store.contract`.  Leaves: rows.  Called by: the desk, workers, supervisors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+
+import msgspec
+
+from laneway.figures import Report, Seen
+from laneway.job import Job
+from laneway.life import Observer
+from laneway.outcome import ErrorInfo
+from laneway.store.contract import Heard, Schedules, Slot, WorkerInfo
+from laneway.store.sql import statistics, transitions
+from laneway.store.sql.port import Reading, Turn
+from laneway.store.sql.push import push
+from laneway.store.sql.rows import DEAD, Row
+from laneway.store.workers import read_worker
+
+__all__ = ["SQLStore"]
+
+DAY = 24 * 3600 * 1_000_000
+#: So many dead jobs at most are forgotten in one turn, so that none is long.
+TRIM_AT_ONCE = 1000
+
+
+class SQLStore(ABC):
+    """What a store does with rows, whatever database has them."""
+
+    def __init__(self, *, enqueue_timeout: float, dead_days: float, dead_max: int, dead_after: float) -> None:
+        self.enqueue_timeout = enqueue_timeout
+        self.dead_days = dead_days
+        self.dead_max = dead_max
+        self._observer = Observer(dead_after)
+
+    @abstractmethod
+    def turn(self, timeout: float | None = None) -> AbstractContextManager[Turn]:
+        """Return one atomic step, to be used in a `with`; it waits at most so long for its turn.
+
+        Whoever must hear of what has become claimable by it does.
+        """
+
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[Reading]:
+        """Return a look at the database; it needs no lock, and holds up nobody."""
+
+    # -- jobs ------------------------------------------------------------------------------------------------
+
+    def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
+        """Take jobs, in order. See the contract."""
+        with self.turn(self.enqueue_timeout if timeout is None else timeout) as turn:
+            if slot is not None and not _fires(turn, slot):
+                return [""] * len(jobs)
+            return push(turn, jobs)
+
+    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
+        """Return the worker's claims, except those to keep. See the contract."""
+        kept = frozenset(keep)
+        with self.turn() as turn:
+            back = [row for row in _running(turn, worker) if row.token not in kept]
+            for row in back:
+                transitions.hand_back(turn, row)
+        return [row.id for row in back]
+
+    def schedules(self) -> Schedules:
+        """Say how the schedules stand. See the contract."""
+        with self.reading() as reading:
+            rows = reading.rows("schedules")
+        last = {name: slot for name, slot, _ in rows if slot is not None}
+        return Schedules(reading.now, last, {name: by for name, _, by in rows if by is not None})
+
+    # -- workers ---------------------------------------------------------------------------------------------
+
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+        """Say that these workers live, and hear what is asked of them. See the contract."""
+        heard: dict[str, Heard] = {}
+        with self.turn() as turn:
+            for worker in workers:
+                found = turn.rows("command_read", id=worker.id)
+                commands = tuple(found[0][0].split()) if found and found[0][0] else ()
+                if commands:
+                    turn.change("command_write", command=None, id=worker.id)
+                turn.change("beat", id=worker.id, now=turn.now, info=msgspec.json.encode(worker))
+                marks = dict(turn.rows("marks", worker=worker.id))
+                heard[worker.id] = Heard(known=bool(found), marks=marks, commands=commands)
+            self.trim_dead(turn)
+        return heard
+
+    def dead_workers(self) -> list[str]:
+        """Name the workers that are dead, as far as this observer can tell. See the contract."""
+        with self.turn() as turn:  # a write lock, so that an observer that cannot write judges nobody
+            rows = turn.rows("workers")
+        return self._observer.dead([(read_worker(id_, info), beat) for id_, beat, _, info in rows])
+
+    def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+        """Give a dead worker's claims back and forget the worker. See the contract."""
+        with self.turn() as turn:
+            rows = _running(turn, worker)
+            error = ErrorInfo(kind="worker lost", message=cause)
+            for row in rows:
+                transitions.recover(turn, row, error, lost.get(row.token or 0))
+            turn.total("recovered", len(rows))
+            turn.change("forget", id=worker)
+        return [row.id for row in rows]
+
+    def trim_dead(self, turn: Turn) -> None:
+        """Forget the oldest dead jobs beyond the limits."""
+        dead = turn.dead()
+        if not dead:
+            return
+        too_many = dead - self.dead_max
+        rows = turn.rows("dead_oldest", most=max(1, min(too_many, TRIM_AT_ONCE)))
+        for number, (id_, queue, died) in enumerate(rows):
+            if number < too_many or died < turn.now - self.dead_days * DAY:
+                turn.change("remove", id=id_)
+                turn.ended(queue, None, DEAD)
+
+    # -- what runs and workers tell ----------------------------------------------------------------------------
+
+    def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
+        """Keep what runs tell about themselves."""
+        with self.turn() as turn:
+            turn.change_many("note", [(told, token) for _, token, told in notes])
+
+    def record(self, report: Report) -> None:
+        """Keep what a worker reports. See the contract."""
+        with self.turn() as turn:
+            statistics.record(turn, report)
+
+    def learned(self) -> dict[str, Seen]:
+        """Return what workers have learned about tasks. See the contract."""
+        with self.reading() as reading:
+            return statistics.read_learned(reading)
+
+
+def _running(turn: Turn, worker: str) -> list[Row]:
+    return [Row(*row) for row in turn.rows("running", worker=worker)]
+
+
+def _fires(turn: Turn, slot: Slot) -> bool:
+    """Advance a schedule to a slot; say whether it is to fire, which it is not if it did before or is paused."""
+    return turn.rows("slot_advance", name=slot.schedule, slot=slot.at) == [(None,)]

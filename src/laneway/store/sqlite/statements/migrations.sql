@@ -1,0 +1,20 @@
+-- migrations.sql: from one version of the tables to the next.
+
+-- to_version_3: the states of jobs get the numbers that the counts have, and queues may have rows of their own.
+drop index laneway_due;
+drop index laneway_parked;
+drop index laneway_running;
+drop index laneway_dead;
+update laneway_job set state = case
+    when state > 0 then state + 1
+    when due > (select json_extract(cast(books as text), '$$.now') from laneway_meta) then $scheduled
+    else $ready
+end;
+create index laneway_due on laneway_job (queue, rank, due, place, seq) where $waits;
+create index laneway_parked on laneway_job (queue, lane, place, seq) where state = $blocked;
+create index laneway_running on laneway_job (token) where state = $running;
+create index laneway_dead on laneway_job (due, seq) where state = $dead and holds = 0;
+create table laneway_queue (
+    name    text primary key,
+    counted blob not null
+) strict, without rowid;

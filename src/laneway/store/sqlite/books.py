@@ -22,8 +22,8 @@ IN_BOOKS = 16
 TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 
-class Books(Struct):
-    """What the whole store counts."""
+class Books(Struct, array_like=True):
+    """What the whole store counts. It is stored as an array: what is new comes last."""
 
     now: int = 0  #: the highest time seen, microseconds: the store's now never goes back
     seq: int = 0  #: the last sequence number given to a place

@@ -10,9 +10,12 @@ import sqlite3
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from laneway.errors import SchemaError
+from laneway.store.sql.port import Queue
 from laneway.store.sql.rows import DEAD
-from laneway.store.sqlite.books import IN_BOOKS, Books, decode, encode
+from laneway.store.sqlite.books import IN_BOOKS, Books, encode
 from laneway.store.sqlite.statements import SQL
 
 __all__ = ["MIGRATIONS", "VERSION", "ensure", "is_there", "migrate"]
@@ -73,7 +76,8 @@ def _create(connection: sqlite3.Connection) -> None:
 def _to_version_3(connection: sqlite3.Connection) -> None:
     _run(connection, "to_version_3")
     [(counted,)] = connection.execute("select books from laneway_meta").fetchall()
-    books = decode(counted)
+    old = msgspec.json.decode(counted)  # by the names of its fields
+    books = Books(**{**old, "queues": [Queue(*queue) for queue in old.get("queues", [])]})
     books.kept_dead = sum(queue.counts[DEAD] for queue in books.queues)
     rows = [(queue.name, encode(queue)) for queue in books.queues[IN_BOOKS:]]
     del books.queues[IN_BOOKS:]

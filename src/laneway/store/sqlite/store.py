@@ -33,7 +33,7 @@ __all__ = ["SQLiteStore"]
 
 #: STRICT tables came with it: a number stays a number, whoever writes it.
 OLDEST = (3, 37, 0)
-#: While a worker keeps receiving claims, it is good enough to know how queues with a row of their own stood so long ago, seconds.
+#: While a worker keeps receiving claims, or wants none, it is good enough to know how queues with a row of their own stood so long ago, seconds.
 LATELY = 0.05
 
 
@@ -90,7 +90,7 @@ class SQLiteStore(SQLStore):
         with SQLiteTurn(self.database, self.clock, self._ring_others, in_books=self.in_books) as turn:
             refused = settle(turn, worker, settled) if settled else []
             claims = claim(turn, worker, wants, limit) if limit > 0 else []
-            loads, more = self._look(turn, wants, lately=bool(claims))
+            loads, more = self._look(turn, wants, lately=bool(claims) or not limit)
             due_in = None if more else next_due(turn, wants)
             self.trim_dead(turn)
         return Exchange(refused, claims, more, due_in, loads)
@@ -115,7 +115,7 @@ class SQLiteStore(SQLStore):
                 wanted = turn.find_queue(want.queue)
                 if wanted is not None and wanted.counts[READY] and not wanted.paused:
                     return loads, True
-        if turn.has_rows and lately:
+        if turn.has_rows and lately and wants:
             return self._look(turn, wants, lately=False)
         return loads, False
 

@@ -5,6 +5,7 @@ Enters: statements by name.  Leaves: rows.  Called by: the rules of `laneway.sto
 
 from __future__ import annotations
 
+import functools
 import math
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +20,7 @@ from laneway.store.sql import statistics
 from laneway.store.sql.port import Queue, Reading, Turn, count_newly_due
 from laneway.store.sql.queries import KEEP_RUNS
 from laneway.store.sql.rows import DEAD, READY, RETRYING, SCHEDULED
-from laneway.store.sql.statements import in_order
+from laneway.store.sql.statements import InOrder
 from laneway.store.sqlite.books import IN_BOOKS, TOTALS, Books, decode, decode_queue, encode
 from laneway.store.sqlite.database import Database
 from laneway.store.sqlite.statements import DIALECT, SQL
@@ -31,8 +32,9 @@ TAIL_BYTES = 2000
 #: So many queues and tasks are counted in the books as they arrive.
 MOST_ARRIVED = 16
 
-#: Statements that are done for many rows, as texts.
-_MANY: dict[str, str] = {}
+_in_order = functools.cache(InOrder)
+#: What each turn does, as texts.
+_BOOKS_READ, _BOOKS_WRITE = SQL["books_read"], InOrder(SQL["books_write"]).text
 
 
 class SQLiteReading(Reading):
@@ -48,7 +50,8 @@ class SQLiteReading(Reading):
 
     def rows(self, statement: str, **values: Any) -> list[Any]:
         """Return the rows of a statement, by its name."""
-        return self.connection.execute(SQL[statement], values).fetchall()
+        found = _in_order(SQL[statement])
+        return self.connection.execute(found.text, found.pick(values)).fetchall()
 
     def text(self, statement: str, **words: str) -> str:
         """Return the text of a statement, by its name, with words put into its braces."""
@@ -102,7 +105,7 @@ class SQLiteTurn(SQLiteReading, Turn):
 
     def _begin(self) -> None:
         self.execute = self.connection.execute
-        books, self._tail = self.execute(SQL["books_read"]).fetchone()
+        books, self._tail = self.execute(_BOOKS_READ).fetchone()
         self.books = decode(books)
         self.now = self.books.now = max(self.books.now, self._clock())
         self._changes = self.connection.total_changes
@@ -142,7 +145,7 @@ class SQLiteTurn(SQLiteReading, Turn):
             self.change_many("queue_write", [(name, encode(self._open[name])) for name in written])
         # A turn that changed nothing writes nothing: an idle worker costs no disk and rings no bell.
         if self._changed or self.connection.total_changes != self._changes:
-            self.execute(SQL["books_write"], {"books": encode(self.books), "tail": self._tail})
+            self.execute(_BOOKS_WRITE, (encode(self.books), self._tail))
 
     def _should_ring(self) -> bool:
         """Say whether somebody who waits must look again.
@@ -150,25 +153,27 @@ class SQLiteTurn(SQLiteReading, Turn):
         Who waits has found its queues empty, or knows when the next job is due. So it must hear of a queue that is not empty any
         more, and of a job that is due before all others; while a queue is not empty, its workers look by themselves.
         """
-        for queue in self._open.values():
-            if queue.counts[READY] and queue.name not in self._busy:
+        for name in self._written:
+            if name not in self._busy and self._open[name].counts[READY]:
                 return True
-        return any(self.rows("first_due", queue=queue, rank=rank)[0][0] == due for (queue, rank), due in self._later.items())
+        for (queue, rank), due in self._later.items():
+            if self.rows("first_due", queue=queue, rank=rank)[0][0] == due:
+                return True
+        return False
 
     # -- statements ------------------------------------------------------------------------------------------
 
     def change(self, statement: str, **values: Any) -> int:
         """Do it; return how many rows changed."""
-        return self.execute(SQL[statement], values).rowcount
+        found = _in_order(SQL[statement])
+        return self.execute(found.text, found.pick(values)).rowcount
 
     def change_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Do it for many rows; return how many rows changed."""
-        text = _MANY.get(statement)
-        if text is None:
-            text = _MANY[statement] = in_order(SQL[statement])
+        found = _in_order(SQL[statement])
         if len(rows) == 1:
-            return self.execute(text, rows[0]).rowcount
-        return self.connection.executemany(text, rows).rowcount
+            return self.execute(found.text, rows[0]).rowcount
+        return self.connection.executemany(found.text, rows).rowcount
 
     def change_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
         """Do it for many rows if each of them changes a row; else change nothing."""
@@ -229,7 +234,7 @@ class SQLiteTurn(SQLiteReading, Turn):
 
     def queue(self, name: str) -> Queue:
         """Return a queue, counted as of now; a new one if it has never had a job."""
-        queue = self.find_queue(name)
+        queue = self._open.get(name) or self.find_queue(name)
         if queue is None:
             queue = self._open[name] = Queue(name, counted_at=self.now)
             self._change(name)
@@ -253,9 +258,9 @@ class SQLiteTurn(SQLiteReading, Turn):
 
     def count(self, queue: str, before: int | None, after: int | None, number: int = 1) -> None:
         """Count jobs of a queue out of one state and into another."""
-        self.queue(queue).move(before, after, number)
+        (self._open.get(queue) or self.queue(queue)).move(before, after, number)
         self._written.add(queue)
-        if DEAD in (before, after):
+        if before == DEAD or after == DEAD:
             self.books.kept_dead += number if after == DEAD else -number
 
     def dead(self) -> int:

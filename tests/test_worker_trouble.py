@@ -9,9 +9,10 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 import pytest
 
@@ -20,10 +21,12 @@ from laneway import App, Retry, Worker, current_job
 from laneway.context import JobContext
 from laneway.errors import BadArguments, JobCrashed, JobTimeout, StoreUnavailable
 from laneway.job import Job
+from laneway.life import recover_strangers
 from laneway.outcome import Settled
+from laneway.store.contract import Store, Want
 from laneway.store.sqlite import SQLiteStore
 from laneway.worker.tally import Tally
-from workbench import ALL_DONE, SOON, Running, burst, faulty, until, url, wait, worker_ids, working
+from workbench import ALL_DONE, SOON, Faulty, Running, burst, faulty, until, url, wait, worker_ids, working
 
 EVERY_STORE = True
 
@@ -252,6 +255,86 @@ def test_a_ring_while_an_answer_is_worked_on_is_not_forgotten(app: App, monkeypa
         go.set()
         wait(slow)
         assert second.wait(5), "the loop has forgotten the ring"
+
+
+# -- claims that somebody else's transaction holds -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+def test_what_cannot_be_settled_now_is_settled_later_and_nothing_waits_for_it(app: App, slots: int) -> None:
+    ran: list[int] = []
+
+    @app.task(lane="lane")
+    def work(lane: str, n: int) -> None:
+        ran.append(n)
+
+    store, refused = faulty(app), Counter[int]()
+    work.enqueue("held", 0)
+    work.enqueue("held", 1)
+    for n in range(2, 60):
+        work.enqueue(f"lane-{n % 3}", n)
+
+    def holds(item: Settled) -> bool:  # until all others are done
+        if item.claim.unit.lane == "held" and len(ran) < 59:
+            refused[item.claim.token] += 1
+            return True
+        return False
+
+    store.holds = holds
+    burst(app, slots)
+
+    assert sorted(ran) == list(range(60))
+    assert ran.index(1) == 59  # its lane went on when the one before it was settled
+    assert len(refused) == 1
+    assert set(store.settled.values()) == {1}
+    assert app.inspect.counts() == ALL_DONE
+    assert app.inspect.workers() == []
+
+
+def test_a_worker_that_stops_settles_what_it_could_not_before(app: App) -> None:
+    store, tried, ran = faulty(app), threading.Event(), threading.Event()
+
+    @app.task
+    def work() -> None:
+        ran.set()
+
+    def holds(_: Settled) -> bool:
+        first = not tried.is_set()
+        tried.set()
+        return first
+
+    store.holds = holds
+    work.enqueue()
+    with working(app) as worker:
+        wait(tried)
+        worker.stop()
+
+    assert app.inspect.counts() == ALL_DONE
+    assert app.stats.totals()["processed"] == 1
+
+
+def test_a_dead_worker_of_which_claims_were_left_is_recovered_again(app: App) -> None:
+    """A store may leave claims that somebody is about to finish in a transaction: then the worker stays known."""
+    for n in range(2):
+        app.enqueue("app.task", n)
+    app.store.exchange("gone", [], [Want("default", 2)], 2)
+    recover, calls = app.store.recover, list[str]()
+
+    class Leaving(Faulty):
+        def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+            calls.append(worker)
+            return recover(worker, cause, lost) if len(calls) > 1 else []
+
+        def dead_workers(self) -> list[str]:
+            return [worker.id for worker in app.store_inspect.workers()]
+
+    store = cast(Store, Leaving(app.store))
+    for _ in range(3):
+        recover_strangers(store)
+
+    assert calls == ["gone", "gone"]
+    assert app.inspect.counts()["ready"] == 2
+    assert app.inspect.workers() == []
 
 
 # -- claims that are gone ----------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from laneway import App, JobHandle, Worker
 from laneway.outcome import Settled
 from laneway.store.contract import Exchange, Heard, Store, Want, WorkerInfo
@@ -101,6 +103,7 @@ class Faulty:
         self.after: Callable[[], object] = lambda: None
         self.beating: Callable[[], object] = lambda: None
         self.settled: Counter[tuple[str, int]] = Counter()  # by id and token: what the store took
+        self.holds: Callable[[Settled], bool] = lambda _: False  # somebody else's transaction holds it: not now
         self.calls: list[str] = []
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
@@ -109,10 +112,12 @@ class Faulty:
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
         self.calls.append("exchange")
         self.before()
+        later = frozenset(item.claim.token for item in settled if self.holds(item))
+        settled = [item for item in settled if item.claim.token not in later]
         hear = self._real.begin(worker, settled, wants, limit)
 
         def heard() -> Exchange:
-            answer = hear()
+            answer = msgspec.structs.replace(hear(), later=later)
             self.settled.update((s.claim.unit.id, s.claim.token) for s in settled if s.claim.unit.id not in answer.refused)
             self.after()
             return answer

@@ -7,7 +7,10 @@ Every store passes the same suite (`tests/test_contract.py`). What holds for all
 * **An answer may be lost.** Every verb can be called again: a repeated push finds its ids, a repeated settle is refused.
   After an `exchange` without an answer a worker calls `give_back(worker, keep=the tokens it knows)`, and then
   settles again: what is refused now was settled before.
-* The store's now is its own clock, and never goes back.
+* The store's now is its own clock. It never goes back by more than the store takes to notice that a clock was set, and the places
+  of a lane never do.
+* A claim's token is greater than those of all earlier claims of the same job or lane, and than all that the same worker has heard
+  of. So who holds the greater one holds the claim.
 * Every job runs in a lane. Push never looks at the lane; a claim takes the lane or parks the job; every exit hands it on.
 
 A collector owns a queue, and what waits there are lanes: each with payloads, a due time and attempts, and known by its
@@ -73,8 +76,12 @@ class Exchange(Struct, frozen=True):
     claims: list[Claim]  #: what the worker may run now, in order
     more: bool  #: due jobs of the wanted queues were left: ask again as soon as there is room
     next_due: int | None  #: microseconds from now until the next job of the wanted queues is due, if none is left now
-    #: how many jobs are ready in each queue that is not paused; if there are claims, in others than theirs perhaps a moment ago
+    #: how many jobs are ready in each queue that is not paused; if there are claims, or none were wanted, in others than theirs
+    #: perhaps a second ago. `more` is exact.
     loads: dict[str, int]
+    #: tokens of settled claims of which nothing could be written now, since a transaction that somebody else has not ended holds
+    #: them. They are still held: settle them again, a moment later
+    later: frozenset[int] = frozenset()
 
 
 class Slot(Struct, frozen=True):
@@ -220,6 +227,9 @@ class Store(Protocol):
 
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
         """Give a dead worker's claims back, each marked with the cause, and forget the worker. Gives the ids.
+
+        Claims that a transaction of somebody else holds are left, and then the worker is not forgotten: `dead_workers` names it
+        again, until the last one is back.
 
         `lost` has a word for some of their tokens (`crash`, `timeout`): the job remembers it, and its next claims carry it until
         one of them is settled, or lost with another word. For the others what was remembered stays as it was.

@@ -48,6 +48,8 @@ STUCK = 0.1
 FOREVER = float(FAR)
 #: So long a claim may wait behind one that was expected to be short, before another thread is woken for it, seconds.
 SOON = 0.005
+#: What could not be settled is sent again so many seconds later.
+LATER = 0.05
 
 
 class _Asked(Struct, gc=False):
@@ -109,6 +111,8 @@ class Loop:
         self._rings = 0  # how often the store has said so
         self._due = float("inf")  # or there will be, at this monotonic time
         self._turn = 0
+        self._later: list[Settled] = []  # what could not be settled when it was sent,
+        self._later_at = float("inf")  # and when it is sent again
         self._trouble = 0  # exchanges that failed in a row
         self._awake = clock()  # when the loop last went to sleep
         self._frozen = False  # it slept for longer than it ever does, and the store was not spoken with since
@@ -174,6 +178,8 @@ class Loop:
                 self._give_back()
             if self._due <= time.monotonic():
                 self._look, self._due = True, float("inf")
+            if self._later and (self.stopping or self._later_at <= time.monotonic()):
+                self._send_again()
             settled = self._outbox.take()
             limit = self._room(len(settled))
             if settled or self._trouble or (limit and self._look):
@@ -184,6 +190,8 @@ class Loop:
     def _left_to_slots(self) -> bool:
         """While jobs are short, the slots' threads do the exchanges. Look now and then whether they do."""
         if not self._claims.short or self.stopping or not (self._claims.in_flight or self._mutex.locked()):
+            return False
+        if self._later_at <= time.monotonic():
             return False
         if len(self._outbox.waiting) + self._claims.long_ones >= self._claims.in_flight and not self._mutex.locked():
             return False  # all have ended, and whoever was last found us holding the mutex
@@ -294,6 +302,10 @@ class Loop:
         if unsure:
             log.warning("the store is back")
             self._trouble = 0
+        if answer.later:
+            self._later += [item for item in settled if item.claim.token in answer.later]
+            self._later_at = time.monotonic() + LATER
+            settled = [item for item in settled if item.claim.token not in answer.later]
         self._settled(settled, answer.refused, unsure)
         new = answer.loads.keys() - self._loads.keys()
         self._loads = answer.loads
@@ -302,6 +314,12 @@ class Loop:
             # What rang since this was asked may have come after it.
             self._look = answer.more or bool(new and self._queues is None) or self._rings != asked.rings
             self._due = float("inf") if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
+
+    def _send_again(self) -> None:
+        """Outcomes that somebody else's transaction kept from being written go with the next exchange."""
+        self._claims.not_sent(self._later)
+        self._outbox.put_back(self._later)
+        self._later, self._later_at = [], float("inf")
 
     def _settled(self, settled: list[Settled], refused: list[str], unsure: bool) -> None:
         self._claims.settled(settled)
@@ -384,7 +402,7 @@ class Loop:
     def _sleep(self, limit: int) -> None:
         now = time.monotonic()
         self._is_awake()
-        timeout = min(self._due, self._deadline, now + 60) - now
+        timeout = min(self._due, self._deadline, self._later_at, now + 60) - now
         if self._claims.balance.held_back:  # tasks that compute: a second later there may be room for another
             timeout, self._look = min(timeout, 1.0), True
         stuck = self._claims.hand or self._slots.waiting
@@ -458,7 +476,8 @@ class Loop:
             log.info("%s: stopping, running jobs have %g s", self._why, self._shutdown_timeout)
 
     def _idle(self) -> bool:
-        return not (self._claims.hand or self._claims.in_flight or self._outbox.waiting or self._trouble or self._asked)
+        busy = self._claims.hand or self._claims.in_flight or self._outbox.waiting or self._later
+        return not (busy or self._trouble or self._asked)
 
     def _end(self) -> None:
         """Leave everything in order: nothing claimed that does not run."""
@@ -478,7 +497,7 @@ class Loop:
             they = "job still runs and keeps its claim" if len(left) == 1 else "jobs still run and keep their claims"
             log.error("%d %s until this process ends: %s", len(left), they, names)
         try:
-            if not self._claims.in_flight and not self._outbox.waiting:
+            if not self._claims.in_flight and not self._outbox.waiting and not self._later:
                 self._store.recover(self._info.id, "the worker stopped")
         except StoreUnavailable as error:
             log.warning("the store did not hear that this worker stopped: %s", error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -76,8 +77,9 @@ def _create(connection: sqlite3.Connection) -> None:
 def _to_version_3(connection: sqlite3.Connection) -> None:
     _run(connection, "to_version_3")
     [(counted,)] = connection.execute("select books from laneway_meta").fetchall()
-    old = msgspec.json.decode(counted)  # by the names of its fields
-    books = Books(**{**old, "queues": [Queue(*queue) for queue in old.get("queues", [])]})
+    old: dict[str, Any] = msgspec.json.decode(counted)  # by the names of its fields
+    old["queues"] = [Queue(*queue) for queue in old.get("queues", [])]
+    books = Books(**old)
     books.kept_dead = sum(queue.counts[DEAD] for queue in books.queues)
     rows = [(queue.name, encode(queue)) for queue in books.queues[IN_BOOKS:]]
     del books.queues[IN_BOOKS:]

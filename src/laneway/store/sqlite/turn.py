@@ -156,10 +156,9 @@ class SQLiteTurn(SQLiteReading, Turn):
         for name in self._written:
             if name not in self._busy and self._open[name].counts[READY]:
                 return True
-        for (queue, rank), due in self._later.items():
-            if self.rows("first_due", queue=queue, rank=rank)[0][0] == due:
-                return True
-        return False
+        return bool(self._later) and any(
+            self.rows("first_due", queue=queue, rank=rank)[0][0] == due for (queue, rank), due in self._later.items()
+        )
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -260,7 +259,7 @@ class SQLiteTurn(SQLiteReading, Turn):
         """Count jobs of a queue out of one state and into another."""
         (self._open.get(queue) or self.queue(queue)).move(before, after, number)
         self._written.add(queue)
-        if before == DEAD or after == DEAD:
+        if DEAD in (before, after):
             self.books.kept_dead += number if after == DEAD else -number
 
     def dead(self) -> int:

@@ -1,10 +1,11 @@
 """How fast one worker is, beside a raw sqlite3 loop in the same run.
 
-make bench ARGS="noop waiting idle collectors"
+make bench ARGS="noop queues waiting idle collectors"
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import any_store
@@ -61,6 +62,28 @@ def noop(where: Path) -> None:
     app.close()
 
 
+def queues(where: Path) -> None:
+    """Jobs that do nothing, in one queue and in many."""
+    table = Table("no-op jobs through one worker with 10 slots, by the number of queues, per second", "", "jobs/s", "of one")
+    numbers = (1, 50, 1000)
+
+    def of(number: int) -> float:
+        app = App(f"sqlite:///{where / f'{number}.db'}")
+
+        @app.task
+        def plain(number: int) -> None: ...
+
+        for queue in range(number):
+            plain.using(queue=f"queue-{queue}").enqueue_many((n,) for n in range(20_000 // number))
+        figure = drained(app)
+        app.close()
+        return figure
+
+    one, *figures = alternate(*(partial(of, number) for number in numbers))
+    for number, figure in zip(numbers, (one, *figures), strict=True):
+        table.row(f"{number:,} queues" if number > 1 else "one queue", figure, figure / one)
+
+
 def waiting(where: Path) -> None:
     """2,000 jobs that wait 50 ms, on 25 slots."""
     any_store.waiting("", f"sqlite:///{where / 'jobs.db'}")
@@ -76,4 +99,4 @@ def collectors(where: Path) -> None:
     any_store.collectors("", f"sqlite:///{where / 'alone.db'}", f"sqlite:///{where / 'beside.db'}")
 
 
-PARTS = {part.__name__: part for part in (noop, waiting, idle, collectors)}
+PARTS = {part.__name__: part for part in (noop, queues, waiting, idle, collectors)}

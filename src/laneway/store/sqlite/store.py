@@ -33,7 +33,7 @@ __all__ = ["SQLiteStore"]
 
 #: STRICT tables came with it: a number stays a number, whoever writes it.
 OLDEST = (3, 37, 0)
-#: While a worker keeps receiving claims, or wants none, it is good enough to know how queues with a row of their own stood so long ago, seconds.
+#: While a worker keeps receiving claims, or wants none, how queues with rows of their own stood so long ago will do, seconds.
 LATELY = 0.05
 
 

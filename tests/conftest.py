@@ -85,14 +85,15 @@ def redis(_: Path, clock: Clock) -> Bench:
     return Bench(store, RedisInspect(store), clock, step="change")
 
 
-def old_store(kind: str, written: str, folder: Path, clock: Clock) -> Bench:
+def old_store(kind: str, written: str, folder: Path, clock: Clock, *, migrate: bool = True) -> Bench:
     """A store as another version wrote it: rows or keys from a file beside the tests, byte for byte."""
     found = msgspec.json.decode(Path(__file__).with_name(written).read_bytes())
     if kind == "sqlite":
         with contextlib.closing(sqlite3.connect(folder / "jobs.db", isolation_level=None)) as connection:
             connection.executescript("\n".join(found["sqlite"]))
         made = sqlite_file(folder, clock)
-        made.store.migrate()
+        if migrate:
+            made.store.migrate()
         return made
     made = redis(folder, clock)
     for command in found["redis"]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from conftest import Bench, Clock, old_store
+from conftest import Bench, Clock, old_store, sqlite_file
+from laneway.errors import SchemaError
 from laneway.job import Job
 from laneway.outcome import Done, Settled
 from laneway.store.contract import Want
@@ -93,3 +97,30 @@ def test_what_ran_goes_on_in_order_and_all_of_it_comes_to_an_end(old: Bench) -> 
     ):
         assert sorted(lane, key=ran.index) == list(lane)
     assert (look.totals()["processed"], look.totals()["cancelled"]) == (18, 1)
+
+
+def test_queues_beyond_the_first_get_rows_of_their_own(tmp_path: Path) -> None:
+    clock = Clock(1_001 * SECOND)
+    old_store("sqlite", "old_jobs.json", tmp_path, clock, migrate=False).store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as connection:
+        [(raw,)] = connection.execute("select books from laneway_meta").fetchall()
+        books = msgspec.json.decode(raw)
+        books["queues"] += [[f"q{n}", n == 18, 0, [0, int(n == 19), 0, 0, 0, 0]] for n in range(20)]
+        connection.execute("update laneway_meta set books = ?", (msgspec.json.encode(books),))
+        columns = "seq, id, queue, task, rank, place, due, state, enqueued, body"
+        connection.execute(
+            f"insert into laneway_job ({columns}) values (999, 'far', 'q19', 't', 0, 1, 1, 0, 1, cast('[[],{{}}]' as blob))"
+        )
+    made = sqlite_file(tmp_path, clock)
+    with pytest.raises(SchemaError, match="laneway migrate"):
+        made.inspect.queues()
+
+    made.store.migrate()
+
+    queues = {queue.name: queue for queue in made.inspect.queues()}
+    assert len(queues) == 22
+    assert queues["q18"].paused
+    assert queues["q19"].counts["ready"] == 1
+    assert [claim.unit.id for claim in made.store.exchange("v", [], [Want("q18", 1), Want("q19", 1)], 9).claims] == ["far"]
+    assert made.inspect.counts()["dead"] == 2
+    made.store.close()

@@ -519,6 +519,47 @@ def test_durability_is_a_setting(path: Path) -> None:
         App(f"sqlite:///{path}?synchronous=off").enqueue("app.task")
 
 
+# -- many queues ---------------------------------------------------------------------------------------------
+
+
+def waiting_in(queue: str, id_: str) -> Job:
+    return Job(id_, "app.task", queue, b"[[1],{}]")
+
+
+def test_queues_beyond_the_first_have_rows_of_their_own(
+    store: SQLiteStore, path: Path, opened: Callable[..., SQLiteStore]
+) -> None:
+    names = [f"queue-{n:02}" for n in range(20)]
+    store.push([waiting_in(name, f"job-{name}") for name in names])
+    assert sql(path, "select name from laneway_queue") == [(name,) for name in names[16:]]
+
+    other, answer = opened(), store.exchange("w", [], [Want(name, 1) for name in reversed(names)], 3)
+    assert [claim.queue for claim in answer.claims] == names[:16:-1]
+    assert answer.loads == {name: int(name not in names[17:]) for name in names}
+    other.exchange("v", [], [Want(names[16], 1)], 1)
+    SQLiteInspect(other).pause(names[15], True)
+    settled = [Settled.alike(claim, Done()) for claim in answer.claims]
+    after = store.exchange("w", settled, [Want(name, 9) for name in names[16:]], 9)
+
+    assert (after.claims, after.more) == ([], False)
+    assert after.loads == {name: 1 for name in names[:15]} | dict.fromkeys(names[16:], 0)  # who may go to sleep knows it exactly
+    assert SQLiteInspect(store).counts() == {"scheduled": 0, "ready": 16, "retrying": 0, "blocked": 0, "running": 1, "dead": 0}
+
+
+def test_more_is_exact_though_loads_are_not(store: SQLiteStore, opened: Callable[..., SQLiteStore]) -> None:
+    names, other = [f"queue-{n:02}" for n in range(20)], opened()
+    store.push([waiting_in(name, f"{name}-{n}") for name in names for n in range(2)])
+    store.exchange("w", [], [Want(names[0], 1)], 1)
+    other.exchange("v", [], [Want(names[19], 9)], 9)
+
+    answer = store.exchange("w", [], [Want(names[1], 1), Want(names[19], 9)], 1)
+    assert answer.more  # of the second queue there is one left
+    assert not store.exchange("w", [], [Want(names[1], 1), Want(names[19], 9)], 1).more
+    other.push([waiting_in(names[19], "new")])
+    answer = store.exchange("w", [], [Want(names[2], 2), Want(names[19], 9)], 2)
+    assert (len(answer.claims), answer.more) == (2, True)
+
+
 # -- what has an index ---------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ the database itself says so, by its two unique indexes. Who asks hears which job
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -29,11 +29,11 @@ def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     """Take jobs and payloads, in order; say for each None, or the id of the job that is there in its stead."""
     payloads = [job for job in jobs if job.gather is not None]
     if not payloads:
-        _settle_kind(turn, {job.queue for job in jobs}, collects=False)
+        _settle_kind(turn, dict.fromkeys([job.queue for job in jobs]), collects=False)
         return _push_jobs(turn, jobs)
     plain = [job for job in jobs if job.gather is None]
-    of_jobs, of_collectors = {job.queue for job in plain}, {job.queue for job in payloads}
-    for queue in of_jobs & of_collectors:
+    of_jobs, of_collectors = dict.fromkeys(job.queue for job in plain), dict.fromkeys(job.queue for job in payloads)
+    for queue in of_jobs.keys() & of_collectors:
         raise WrongQueue.of(queue, collects=True)
     _settle_kind(turn, of_jobs, collects=False)
     _settle_kind(turn, of_collectors, collects=True)
@@ -43,7 +43,7 @@ def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     return [next(answers) if job.gather is None else None for job in jobs]
 
 
-def _settle_kind(turn: Turn, names: set[str], *, collects: bool) -> None:
+def _settle_kind(turn: Turn, names: Iterable[str], *, collects: bool) -> None:
     """Each queue has jobs or lanes of a collector, never both; one that is empty may become the other kind."""
     for name in names:
         queue = turn.queue(name)

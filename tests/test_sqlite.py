@@ -542,7 +542,7 @@ def test_queues_beyond_the_first_have_rows_of_their_own(
     after = store.exchange("w", settled, [Want(name, 9) for name in names[16:]], 9)
 
     assert (after.claims, after.more) == ([], False)
-    assert after.loads == {name: 1 for name in names[:15]} | dict.fromkeys(names[16:], 0)  # who may go to sleep knows it exactly
+    assert after.loads == dict.fromkeys(names[:15], 1) | dict.fromkeys(names[16:], 0)  # who may go to sleep knows it exactly
     assert SQLiteInspect(store).counts() == {"scheduled": 0, "ready": 16, "retrying": 0, "blocked": 0, "running": 1, "dead": 0}
 
 

@@ -360,7 +360,7 @@ def test_a_collectors_batches_are_in_its_wants() -> None:
     balance = Balance(4)
     balance.look(loads, 0.0)
 
-    wants = balance.wants(["a", "b"], loads, 4, 0, 0.0, batches={"b": (10, 7)})
+    wants = balance.wants(["a", "b"], loads, 4, 0, 0.0, run_sizes={"b": (10, 7)})
 
     assert wants == [Want("a", 2), Want("b", 2, 10, 7), Want("a", 4), Want("b", 4, 10, 7)]
 

@@ -661,7 +661,7 @@ def test_current_job_says_which_lanes(app: App) -> None:
     @app.collector(name="collect", max_lanes=2)
     def collect(lanes: dict[str, list[int]]) -> None:
         job = current_job()
-        seen.append((job.task, job.queue, job.lanes, job.lane, job.batch, job.attempt))
+        seen.append((job.task, job.queue, job.lanes, job.lane, job.payloads, job.attempt))
         job.progress(1, 2)
         job.log("half")
 
@@ -674,7 +674,21 @@ def test_current_job_says_which_lanes(app: App) -> None:
     ]
 
 
-def test_middlewares_see_the_collector_and_its_batch(app: App) -> None:
+def test_the_old_name_of_payloads_works_and_warns(app: App) -> None:
+    seen: list[Any] = []
+
+    @app.collector(name="collect")
+    def collect(lanes: dict[str, list[int]]) -> None:
+        with pytest.warns(DeprecationWarning, match="payloads"):
+            seen.append(current_job().batch)
+
+    collect.enqueue("a", 1)
+    burst(app)
+
+    assert seen == [{"a": [1]}]
+
+
+def test_middlewares_see_the_collector_and_its_payloads(app: App) -> None:
     told: list[Any] = []
 
     @app.client_middleware
@@ -690,7 +704,7 @@ def test_middlewares_see_the_collector_and_its_batch(app: App) -> None:
 
     @app.middleware
     def around(job: JobContext) -> Generator[None]:
-        told.append((job.task, job.batch))
+        told.append((job.task, job.payloads))
         yield
         told.append("after")
 

@@ -107,9 +107,9 @@ def test_queues_beyond_the_first_get_rows_of_their_own(tmp_path: Path) -> None:
         books = msgspec.json.decode(raw)
         books["queues"] += [[f"q{n}", n == 18, 0, [0, int(n == 19), 0, 0, 0, 0]] for n in range(20)]
         connection.execute("update laneway_meta set books = ?", (msgspec.json.encode(books),))
-        columns = "seq, id, queue, task, rank, place, due, state, enqueued, body"
         connection.execute(
-            f"insert into laneway_job ({columns}) values (999, 'far', 'q19', 't', 0, 1, 1, 0, 1, cast('[[],{{}}]' as blob))"
+            "insert into laneway_job (seq, id, queue, task, rank, place, due, state, enqueued, body) "
+            "values (999, 'far', 'q19', 't', 0, 1, 1, 0, 1, cast('[[],{}]' as blob))"
         )
     made = sqlite_file(tmp_path, clock)
     with pytest.raises(SchemaError, match="laneway migrate"):

@@ -7,6 +7,7 @@ is meant to end if not by its result.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -134,9 +135,15 @@ class JobContext:
         return tuple([unit.lane for unit in self.claim.units if unit.lane is not None])
 
     @property
-    def batch(self) -> dict[str, list[Any]]:
+    def payloads(self) -> dict[str, list[Any]]:
         """What a collector was called with: its lanes and their payloads. Empty for a task's job."""
         return self.args[0] if self.claim.collects else {}
+
+    @property
+    def batch(self) -> dict[str, list[Any]]:
+        """The same, by its name before 0.2."""
+        warnings.warn("current_job().batch is called .payloads now, and goes with 0.3", DeprecationWarning, stacklevel=2)
+        return self.payloads
 
     @property
     def ids(self) -> tuple[str, ...]:

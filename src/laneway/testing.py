@@ -39,7 +39,7 @@ from laneway.retry import Retry
 from laneway.store.contract import Want
 from laneway.store.inspect import JobInfo
 from laneway.task import Task, is_task
-from laneway.worker.batch import batch_sizes
+from laneway.worker.collector_run import run_sizes
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
@@ -174,12 +174,12 @@ class Testing:
 
     def _drain(self, *, keep: bool) -> int:
         runner = _Runner(self._app.declared, self._app.hooks, _forget)
-        batches = batch_sizes(self._app.declared)
+        sizes = run_sizes(self._app.declared)
         runs = 0
         settled: list[Settled] = []
         while True:
             queues = [queue.name for queue in self._app.inspect.queues() if not queue.paused]
-            wants = [Want(queue, 1, *batches.get(queue, ())) for queue in queues]
+            wants = [Want(queue, 1, *sizes.get(queue, ())) for queue in queues]
             answer = self._app.store.exchange(self._worker, settled, wants, 1)
             settled = []
             if not answer.claims:

@@ -18,7 +18,7 @@ from laneway.job import Claim
 from laneway.outcome import Settled
 from laneway.store.contract import Want
 from laneway.worker.balance import Policy
-from laneway.worker.batch import batch_sizes
+from laneway.worker.collector_run import run_sizes
 from laneway.worker.dealing import Balance, expected, first_to_run
 from laneway.worker.fetch import MOST_BESIDE, MOST_WAITING, Pace
 from laneway.worker.kinds import Kinds
@@ -44,7 +44,7 @@ class Claims:
         self._slots = slots
         self._seats = seats
         self._pipelined = pipelined  # what is handed over runs while others are settled
-        self._batches = batch_sizes(declared)
+        self._run_sizes = run_sizes(declared)
         self._seated = {name for name, task in declared.items() if task.is_async and not task.isolate}
         self._on_loop = 0  # of those in flight, on the event loop
         self._overfull = float("-inf")  # when there were far too many in hand
@@ -104,7 +104,7 @@ class Claims:
         self.balance.look(loads, now, io=self.kinds.io, cpu=self.kinds.cpu, busy=self.kinds.busy)
         ending = [item.claim.token for item in (*settled, *self._sent)]
         return self.balance.wants(
-            queues, loads, limit, turn, now, ending=ending, asked=expected(self._wanted, self._limit), batches=self._batches,
+            queues, loads, limit, turn, now, ending=ending, asked=expected(self._wanted, self._limit), run_sizes=self._run_sizes,
             least=self.pace.share,
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from laneway.store.contract import Want
 from laneway.worker.balance import Policy, check, even, felt
-from laneway.worker.fetch import MOST_WAITING, SHORT, WAITING, Batches
+from laneway.worker.fetch import MOST_WAITING, SHORT, WAITING, RunSizes
 
 __all__ = ["Balance", "Part", "deal", "expected", "first_to_run"]
 
@@ -279,7 +279,7 @@ class Balance:
     def wants(
         self, queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int, now: float, *,
         ending: Iterable[int] = (), asked: Mapping[str, int] = MappingProxyType({}),
-        batches: Batches = MappingProxyType({}), least: int = 1,
+        run_sizes: RunSizes = MappingProxyType({}), least: int = 1,
     ) -> list[Want]:  # fmt: skip
         """Return the steps of a claim: what each queue is to have as far as we know, then whatever there is.
 
@@ -299,18 +299,18 @@ class Balance:
                 dealt = deal(parts, self._slots, held, capacity, least=least, piece=min(self._mean, EVERY))
         else:
             self._catch_up([part for part in map(self._part, busy) if part.share])
-        steps = [Want(queue, number, *batches.get(queue, ())) for queue, number in dealt.items()]
+        steps = [Want(queue, number, *run_sizes.get(queue, ())) for queue, number in dealt.items()]
         first = turn % len(queues) if queues else 0
         order = (*queues[first:], *queues[:first])
         self.held_back = False
         if not self._capped:
-            return steps + [Want(queue, capacity, *batches.get(queue, ())) for queue in order]
+            return steps + [Want(queue, capacity, *run_sizes.get(queue, ())) for queue in order]
         for queue in order:
             most = capacity
             if queue in self._capped:
                 most = min(self._parts[queue].room(ends[queue] - dealt.get(queue, 0)), capacity)
             if most > 0:
-                steps.append(Want(queue, most, *batches.get(queue, ())))
+                steps.append(Want(queue, most, *run_sizes.get(queue, ())))
             else:  # it is not even asked: there would always be more of it
                 self.held_back = self.held_back or loads.get(queue, 0) > 0
         return steps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["LONG", "MOST_BESIDE", "MOST_WAITING", "SHORT", "WAITING", "Batches", "Pace"]
+__all__ = ["LONG", "MOST_BESIDE", "MOST_WAITING", "SHORT", "WAITING", "RunSizes", "Pace"]
 
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
@@ -64,4 +64,4 @@ class Pace:
 
 
 #: How many lanes a claim of a queue may have, and how many payloads each.
-Batches = Mapping[str, tuple[int, int]]
+RunSizes = Mapping[str, tuple[int, int]]

@@ -35,7 +35,7 @@ from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying,
 from laneway.retry import Retry
 from laneway.shield import Limit, TimeIsUp, mend_log
 from laneway.task import is_task
-from laneway.worker import batch
+from laneway.worker import collector_run
 from laneway.worker.isolate import Apart, Isolation
 from laneway.worker.kinds import Kinds
 from laneway.worker.watchdog import Watchdog
@@ -194,7 +194,7 @@ class Runner:
         if claim.garbage or task is None:
             return self._strange(claim)
         if claim.collects or not is_task(task):
-            return self._prepare_batch(claim, task, started, place)
+            return self._prepare_collector(claim, task, started, place)
         try:
             args, kwargs, options = task.signature.open(claim.unit.body)
             policy, headers = _read_options(options, task.retry) if options else (task.retry, _NO_HEADERS)
@@ -212,18 +212,18 @@ class Runner:
         log.warning('no task named "%s" is known here: job %s is put back', claim.task, claim.unit.id)
         return self._stillborn(claim, unknown(claim))
 
-    def _prepare_batch(self, claim: Claim, task: Declared, started: int, place: int) -> Ready | Meant:
+    def _prepare_collector(self, claim: Claim, task: Declared, started: int, place: int) -> Ready | Meant:
         """The same for a collector's lanes."""
         if not is_collector(task) or not claim.collects:
             kinds = ("a task's", "a collector") if is_collector(task) else ("a collector's", "a task")
             message = f"it is {kinds[0]}, and {claim.task} is {kinds[1]} here: was it changed while it waited?"
             return self._stillborn(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
-        read = batch.open_batch(task, claim)
+        read = collector_run.open_run(task, claim)
         for unit in claim.units:
             if (dead := read.spoilt.get(unit.id)) is not None:
                 self._lane_died(claim, unit, dead, BadArguments(dead.error.message), ran=False)
         if not read.lanes:
-            return batch.for_all(claim, (), read.spoilt)
+            return collector_run.for_all(claim, (), read.spoilt)
         job = JobContext(read.claim, [read.lanes], {}, _NO_HEADERS, started)
         job.spoilt = read.spoilt
         return self._begin(job, task, task.retry, place)
@@ -315,9 +315,9 @@ class Runner:
         return self._failed(job, _NEVER, JobCrashed(f"{said}, {CRASHES} times"))
 
     def _lane_apart(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Outcome:
-        """Run one lane of a batch apart."""
+        """Run one lane of a collector's run apart."""
         lane = claim.unit.lane or ""
-        one = JobContext(claim, [{lane: job.batch[lane]}], {}, job.headers, job.started)
+        one = JobContext(claim, [{lane: job.payloads[lane]}], {}, job.headers, job.started)
         one.cancelled = job.cancelled
         return self._call_apart(claim, one, task, policy)[0]
 
@@ -404,7 +404,7 @@ class Runner:
             return found
 
         outcomes: list[Outcome] = []
-        for unit, cause in zip(job.claim.units, batch.causes(job.claim, error), strict=True):
+        for unit, cause in zip(job.claim.units, collector_run.causes(job.claim, error), strict=True):
             outcome = _DONE if cause is None else judge(policy, unit.attempt, cause, describe)
             if isinstance(outcome, Dead) and self._tried_last_only(job):
                 outcome = msgspec.structs.replace(outcome, payloads=tuple([payload.body for payload in unit.payloads]))
@@ -430,7 +430,7 @@ class Runner:
         """Tell of payloads of a collector's lane that give up."""
         task = self._tasks.get(claim.task)
         read = task.payload.unpack if is_collector(task) else msgspec.json.decode
-        for job in batch.dead_ones(claim, unit, outcome, read, _NO_HEADERS):
+        for job in collector_run.dead_ones(claim, unit, outcome, read, _NO_HEADERS):
             self._died(job, outcome, error, ran=ran)
 
     def _leave_child(self, error: BaseException | None = None) -> None:
@@ -468,7 +468,7 @@ class Runner:
                 extra = {"laneway_job": job, "laneway_outcomes": meant}
                 log.debug("%s %s %s in %.3f s", job.task, _what(job), names, (finished - started) / SECOND, extra=extra)
             if job.spoilt:
-                meant = batch.for_all(claim, meant, job.spoilt)
+                meant = collector_run.for_all(claim, meant, job.spoilt)
         return Settled(claim, meant, started, finished)
 
     def _ended(self, job: JobContext, meant: Meant) -> Meant:

@@ -3,7 +3,7 @@
 Runs hand over outcomes in any order, from any thread. The worker's loop takes what has gathered whenever its last exchange
 returned: under load that is many per round trip, when idle one at once. There is no timer.
 
-Enters: `Settled` pairs.  Leaves: the same, in batches.  Called by: `loop`.
+Enters: `Settled` pairs.  Leaves: the same, many at a time.  Called by: `loop`.
 """
 
 from __future__ import annotations

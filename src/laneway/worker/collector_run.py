@@ -1,4 +1,4 @@
-"""Batches: what a collector's run gets, and what it meant for each of its lanes. Pure but for a user's codecs.
+"""A collector's run: what it gets, and what it meant for each of its lanes. Pure but for a user's codecs.
 
 A lane with payloads that cannot be read takes no part in the run: those die, the rest comes back at once.
 
@@ -18,16 +18,16 @@ from laneway.declared import Declared
 from laneway.job import Claim, Unit, payload_id
 from laneway.outcome import Dead, ErrorInfo, Outcome
 
-__all__ = ["Batch", "batch_sizes", "causes", "dead_ones", "for_all", "open_batch"]
+__all__ = ["CollectorRun", "causes", "dead_ones", "for_all", "open_run", "run_sizes"]
 
 
-def batch_sizes(declared: Mapping[str, Declared]) -> dict[str, tuple[int, int]]:
+def run_sizes(declared: Mapping[str, Declared]) -> dict[str, tuple[int, int]]:
     """Return how many lanes a run of each collector gets, and how many payloads of each; 0: all."""
     collectors = [one for one in declared.values() if is_collector(one)]
     return {one.queue: (one.max_lanes, one.max_payloads or 0) for one in collectors}
 
 
-class Batch(msgspec.Struct):
+class CollectorRun(msgspec.Struct):
     """A collector's claim, read."""
 
     claim: Claim  #: with the lanes that can be read
@@ -35,7 +35,7 @@ class Batch(msgspec.Struct):
     spoilt: dict[str, Dead]  #: those that cannot, by their ids
 
 
-def open_batch(collector: AnyCollector[Any, Any], claim: Claim) -> Batch:
+def open_run(collector: AnyCollector[Any, Any], claim: Claim) -> CollectorRun:
     """Read the payloads of a claim."""
     lanes: dict[str, list[Any]] = {}
     spoilt: dict[str, Dead] = {}
@@ -48,7 +48,7 @@ def open_batch(collector: AnyCollector[Any, Any], claim: Claim) -> Batch:
             spoilt[unit.id] = Dead(info, payloads=collector.spoilt(unit))
     if spoilt:
         claim = msgspec.structs.replace(claim, units=tuple([unit for unit in claim.units if unit.id not in spoilt]))
-    return Batch(claim, lanes, spoilt)
+    return CollectorRun(claim, lanes, spoilt)
 
 
 def for_all(claim: Claim, outcomes: Sequence[Outcome], spoilt: Mapping[str, Dead]) -> tuple[Outcome, ...]:

@@ -32,6 +32,7 @@ from laneway import shield
 from laneway.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from laneway.kernel import was_forked
 from laneway.locks import FairLock, Place, around_forks, this_frame
+from laneway.store.sqlite.books import Books
 from laneway.store.sqlite.lock import FileLock, has_locks
 
 __all__ = ["Database"]
@@ -60,6 +61,8 @@ class Database:
         self.number = next(_numbers)
         self._synchronous = synchronous
         self._file_lock = None if self.folder is None else FileLock(self.folder)
+        #: The books as the last turn left them, as bytes and read: most often the next one finds the same bytes.
+        self.last_books: tuple[bytes, Books] | None = None
         self._lost_in_fork = False
         self._told_of: _Identity = None
         self._start()

@@ -105,8 +105,9 @@ class SQLiteTurn(SQLiteReading, Turn):
 
     def _begin(self) -> None:
         self.execute = self.connection.execute
-        books, self._tail = self.execute(_BOOKS_READ).fetchone()
-        self.books = decode(books)
+        self._as_read, self._tail = self.execute(_BOOKS_READ).fetchone()
+        last, self._database.last_books = self._database.last_books, None  # ours now, or nobody's if this turn fails
+        self.books = last[1] if last is not None and last[0] == self._as_read else decode(self._as_read)
         self.now = self.books.now = max(self.books.now, self._clock())
         self._changes = self.connection.total_changes
         self._changed = False  # the books changed, though no row did
@@ -129,6 +130,8 @@ class SQLiteTurn(SQLiteReading, Turn):
                 self._database.leave(trouble)
                 raise
         self._database.leave(error)
+        if error is None:
+            self._database.last_books = (self._as_read, self.books)
         if rings:
             self._ring()
 
@@ -145,7 +148,8 @@ class SQLiteTurn(SQLiteReading, Turn):
             self.change_many("queue_write", [(name, encode(self._open[name])) for name in written])
         # A turn that changed nothing writes nothing: an idle worker costs no disk and rings no bell.
         if self._changed or self.connection.total_changes != self._changes:
-            self.execute(_BOOKS_WRITE, (encode(self.books), self._tail))
+            self._as_read = encode(self.books)
+            self.execute(_BOOKS_WRITE, (self._as_read, self._tail))
 
     def _should_ring(self) -> bool:
         """Say whether somebody who waits must look again.

@@ -19,11 +19,13 @@ from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying,
 from laneway.store.failures import add_error
 from laneway.store.inspect import Run
 
-__all__ = ["Grouped", "QueueOutcomes", "error_text", "group_by_queue"]
+__all__ = ["NONE", "Grouped", "QueueOutcomes", "error_text", "group_by_queue"]
 
 _to_json = msgspec.json.Encoder().encode
 _to_lines = msgspec.json.Encoder().encode_lines
-_to_msgpack = msgspec.msgpack.Encoder().encode
+
+#: An exchange that settles no success.
+NONE: tuple[str | bytes, ...] = ("0", b"")
 
 
 class QueueOutcomes(Struct):
@@ -40,17 +42,15 @@ class QueueOutcomes(Struct):
     #: So many may become ready in this queue because these have ended: the next in their lanes, and themselves again.
     followers: int = 0
 
-    def arguments(self) -> tuple[str | bytes, ...]:
-        """Return all of it as the script takes it."""
-        ids, lanes, number = self.ids, self.lanes, len(self.ids)
-        named = () if lanes.count(None) == number else ["" if lane is None else f":{lane}" for lane in lanes]
-        return (
-            _to_msgpack(self.others) if self.others else b"",
-            _to_msgpack(self.results) if self.results else b"",
-            str(number),
-            _to_lines(self.runs).replace(b"\n", b",\n")[:-2] if number else b"",
-            *ids, *self.tokens, *named,
-        )  # fmt: skip
+    def successes(self) -> tuple[str | bytes, ...]:
+        """Return the successes as the script takes them."""
+        number = len(self.ids)
+        if not number:
+            return NONE
+        runs = _to_lines(self.runs).replace(b"\n", b",\n")[:-2]
+        if self.lanes.count(None) == number:
+            return (str(number), runs, *self.ids, *self.tokens)
+        return (str(number), runs, *self.ids, *self.tokens, *["" if lane is None else f":{lane}" for lane in self.lanes])
 
 
 class Grouped(Struct, frozen=True):

@@ -131,7 +131,8 @@ class _Call:
             memory.begin(self._asked_at)
         if self._limit:
             self._deal()
-        known, others = self._house.queues.numbers, list[str]()
+        known = self._house.queues.numbers
+        others: list[str] = []
         if len(memory.stood) < len(known):
             concerned = {*self._shares, *self._outcomes, *memory.stood}
             others = [name for name in known if name not in concerned]
@@ -225,7 +226,8 @@ class _Call:
         self._asked = house.wire.send_all(commands) if commands else None
 
     def _command(self, queue: str, now: str) -> Command:
-        house, outcomes, most, steps = self._house, self._outcomes.get(queue), 0, list[int]()
+        house, outcomes, most = self._house, self._outcomes.get(queue), 0
+        steps: list[int] = []
         for number, asked in self._shares.get(queue, ()):
             most += asked
             if self._wants[number].lanes != 1 or self._wants[number].payloads:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from laneway.job import Unit, payload_id
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
@@ -31,14 +31,14 @@ NONE: tuple[str | bytes, ...] = ("0", b"")
 class QueueOutcomes(Struct):
     """What is to be settled in one queue."""
 
-    ids: list[str] = field(default_factory=list[str])  #: of successes: jobs, or lanes of a collector
-    tokens: list[str] = field(default_factory=list[str])
-    lanes: list[str | None] = field(default_factory=list[str | None])
-    runs: list[Run] = field(default_factory=list[Run])
-    others: list[Any] = field(default_factory=list[Any])  #: a list each, see `_other`
-    results: list[Any] = field(default_factory=list[Any])  #: flat: id, milliseconds, microseconds, value
-    done_at: list[int] = field(default_factory=list[int])  #: which of all that is settled the successes are
-    others_at: list[int] = field(default_factory=list[int])  #: and the others
+    ids: list[str] = []  #: of successes: jobs, or lanes of a collector
+    tokens: list[str] = []
+    lanes: list[str | None] = []
+    runs: list[Run] = []
+    others: list[Any] = []  #: a list each, see `_other`
+    results: list[Any] = []  #: flat: id, milliseconds, microseconds, value
+    done_at: list[int] = []  #: which of all that is settled the successes are
+    others_at: list[int] = []  #: and the others
     #: So many may become ready in this queue because these have ended: the next in their lanes, and themselves again.
     followers: int = 0
 

@@ -12,7 +12,7 @@ from typing import Any
 from laneway.codec import open_body
 from laneway.errors import GarbageError
 from laneway.job import Claim, Payload, Unit
-from laneway.store.redis.record import LOST, is_simple, read, read_simple
+from laneway.store.redis.record import LOST, read, read_simple
 from laneway.store.redis.tokens import tokens_from
 
 __all__ = ["claims_of_jobs", "claims_of_lanes"]
@@ -34,27 +34,24 @@ def claims_of_lanes(queue: str, runs: Sequence[list[Any]], token: int) -> list[C
 
 def _of_job(queue: str, id_: bytes, raw: bytes, token: int, words: Mapping[bytes, bytes]) -> Claim:
     """Return a claim; if there is no job in it, it says why."""
+    name, lost, flaw = id_.decode(errors="replace"), "", ""
     try:
-        if is_simple(raw):
-            _, enqueued, lane, task, body = read_simple(raw)
-            unit = Unit(id_.decode(errors="replace"), lane, 1, enqueued, enqueued, enqueued, body)
-            return Claim(token, queue, task, (unit,), "", _flaw(body))
-        record = read(raw)
+        simple = read_simple(raw)
+        if simple is not None:
+            enqueued, lane, task, body = simple
+            unit = Unit(name, lane, 1, enqueued, enqueued, enqueued, body)
+        else:
+            record = read(raw)
+            task, body, attempt = record.task, record.body, record.attempt + 1
+            unit = Unit(name, record.lane, attempt, record.enqueued, record.due, record.place, body)
+            lost = words.get(id_, b"").decode(errors="replace") if record.flags & LOST else ""
     except GarbageError as error:
         return _garbage(queue, id_, raw, token, str(error))
-    name, attempt = id_.decode(errors="replace"), record.attempt + 1
-    unit = Unit(name, record.lane, attempt, record.enqueued, record.due, record.place, record.body)
-    lost = words.get(id_, b"").decode(errors="replace") if record.flags & LOST else ""
-    return Claim(token, queue, record.task, (unit,), lost, _flaw(record.body))
-
-
-def _flaw(body: bytes) -> str:
-    """Say why a body is no job's; empty: it is one."""
     try:
         open_body(body)
     except GarbageError as error:
-        return str(error)
-    return ""
+        flaw = str(error)
+    return Claim(token, queue, task, (unit,), lost, flaw)
 
 
 def _garbage(queue: str, id_: bytes, raw: bytes, token: int, why: str) -> Claim:

@@ -27,7 +27,7 @@ from laneway.store.contract import Exchange, Want
 from laneway.store.redis.claims import claims_of_jobs, claims_of_lanes
 from laneway.store.redis.keys import queue_base
 from laneway.store.redis.mend import mend
-from laneway.store.redis.outcomes import Grouped, QueueOutcomes, group_by_queue
+from laneway.store.redis.outcomes import NONE, Grouped, QueueOutcomes, group_by_queue
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Asked, Command, Wire
@@ -38,8 +38,6 @@ __all__ = ["Exchanges"]
 LATELY = 0.05
 #: A queue that nobody was asked about: it may have any number of jobs ready.
 UNKNOWN = (1 << 62, 0, -1)
-#: An exchange that settles nothing: no other ends, no results, no successes.
-NOTHING: tuple[str | bytes, ...] = (b"", b"", "0", b"")
 
 log = logging.getLogger("laneway")
 
@@ -49,35 +47,25 @@ _to_msgpack = msgspec.msgpack.Encoder().encode
 class _Memory:
     """How queues stood when they were last asked."""
 
-    def __init__(self, clock: Callable[[], str]) -> None:
+    def __init__(self) -> None:
         self.stood: dict[str, tuple[int, int, int]] = {}  #: ready, paused, microseconds until the next is due (-1: none)
-        self._clock = clock
-        self._until = 0.0  # until when all of it is good enough
+        self.until = 0.0  #: until when a busy worker need not know better, seconds of the store's clock
 
-    def _now(self) -> float:
-        """Return seconds, as the store's clock goes."""
-        given = self._clock()
-        return int(given) / 1_000_000 if given else time.monotonic()
-
-    def is_fresh(self) -> bool:
-        """Say whether all were asked so lately that a busy worker need not know better."""
-        return self._now() < self._until
-
-    def begin(self) -> None:
+    def begin(self, now: float) -> None:
         """All of them are about to be asked."""
         self.stood = {}
-        self._until = self._now() + LATELY
+        self.until = now + LATELY
 
-    def note(self, queue: str, ready: int, paused: int, due_in: int) -> None:
-        """Remember what a queue said. When one that has nothing ready is due, somebody must ask."""
+    def note(self, queue: str, ready: int, paused: int, due_in: int, asked: float) -> None:
+        """Remember what a queue said that was asked then. When one that has nothing ready is due, somebody must ask."""
         self.stood[queue] = (ready, paused, due_in)
         if due_in >= 0:
-            self._until = min(self._until, self._now() + due_in / 1_000_000)
+            self.until = min(self.until, asked + due_in / 1_000_000)
 
     def forget(self, queues: Collection[str] | None = None) -> None:
         """Something has changed in these queues, or in any of them."""
         if queues is None:
-            self._until = 0.0
+            self.until = 0.0
         else:
             for queue in queues:
                 self.stood.pop(queue, None)
@@ -90,7 +78,7 @@ class Exchanges:
         self.wire = wire
         self.queues = queues
         self.clock = clock
-        self.memory = _Memory(clock)
+        self.memory = _Memory()
         self.script = script("exchange").digest
         self.load = script("load").digest
         self.highest = 0  #: the highest token seen: later claims of this process have greater ones, whatever their queue
@@ -112,6 +100,7 @@ class _Call:
     """One exchange. It is made for every job of a busy lane: what is not needed yet is not made."""
 
     _asked: Asked | None = None  # what was sent, and not heard
+    _asked_at = 0.0  # when, seconds of the store's clock
     _counting = False  # the registry is asked along how many queues there are
     _remembers = False  # some queues were not asked, because we remember how they stood
     _is_more = False  # some that were asked have more
@@ -135,18 +124,25 @@ class _Call:
 
     def send(self) -> None:
         """Send the first round: all outcomes, what is likely to be claimable, and the question how the other queues stand."""
-        memory = self._house.memory
-        if (self._outcomes or self._limit) and memory.is_fresh():
+        memory, now = self._house.memory, self._look_at_clock()
+        if self._asked_at < memory.until and (self._outcomes or self._limit):
             self._remembers = True
         else:
-            memory.begin()
+            memory.begin(self._asked_at)
         if self._limit:
             self._deal()
-        known, others = self._house.queues.numbers, list[str]()
+        known = self._house.queues.numbers
+        others: list[str] = []
         if len(memory.stood) < len(known):
             concerned = {*self._shares, *self._outcomes, *memory.stood}
             others = [name for name in known if name not in concerned]
-        self._send(others, count=not self._remembers)
+        self._send(now, others, count=not self._remembers)
+
+    def _look_at_clock(self) -> str:
+        """Return the time for scripts, and note it in seconds."""
+        now = self._house.clock()
+        self._asked_at = int(now) / 1_000_000 if now else time.monotonic()
+        return now
 
     def _send_more(self) -> bool:
         """Send another round if that may bring more: places are left, or nobody knows how some of the queues stand."""
@@ -154,11 +150,12 @@ class _Call:
         if self._is_more or self._is_cut or others:
             self._deal()
             if self._shares or others:
-                self._send([name for name in others if name not in self._shares], count=False)
+                self._send(self._look_at_clock(), [name for name in others if name not in self._shares], count=False)
                 return True
         if self._remembers and self._places == self._limit:  # who goes to sleep must know
             self._remembers = False
-            self._send([name for name in self._house.queues.numbers if name not in self._names], count=True)
+            others = [name for name in self._house.queues.numbers if name not in self._names]
+            self._send(self._look_at_clock(), others, count=True)
             return True
         return False
 
@@ -212,9 +209,9 @@ class _Call:
             self._shares[queue] = [(number, most)]
         return most
 
-    def _send(self, loading: Sequence[str], *, count: bool) -> None:
+    def _send(self, now: str, loading: Sequence[str], *, count: bool) -> None:
         """Send a round: outcomes and shares, the question how some queues stand, and the one how many queues there are."""
-        house, now = self._house, self._house.clock()
+        house = self._house
         self._names = names = [*self._outcomes]
         for name in self._shares:
             if name not in self._outcomes:
@@ -229,19 +226,23 @@ class _Call:
         self._asked = house.wire.send_all(commands) if commands else None
 
     def _command(self, queue: str, now: str) -> Command:
-        house, wants, most, steps = self._house, self._wants, 0, b""
+        house, outcomes, most = self._house, self._outcomes.get(queue), 0
+        steps: list[int] = []
         for number, asked in self._shares.get(queue, ()):
             most += asked
-            if wants[number].lanes != 1 or wants[number].payloads:
+            if self._wants[number].lanes != 1 or self._wants[number].payloads:
                 steps = self._steps(queue)
-        told = self._outcomes[queue].arguments() if queue in self._outcomes else NOTHING
-        head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest), steps)
-        return head + told
+        rare, successes = b"", NONE if outcomes is None else outcomes.successes()
+        if steps or (outcomes is not None and (outcomes.others or outcomes.results)):
+            others, results = ((), ()) if outcomes is None else (outcomes.others, outcomes.results)
+            rare = _to_msgpack((steps, others, results))
+        head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest), rare)
+        return head + successes
 
-    def _steps(self, queue: str) -> bytes:
+    def _steps(self, queue: str) -> list[int]:
         """Return how a collector's lanes are to be claimed: runs, lanes of each, payloads of each, …"""
         asked = [(most, self._wants[number]) for number, most in self._shares[queue]]
-        return _to_msgpack([n for most, want in asked for n in (most, want.lanes, want.payloads)])
+        return [n for most, want in asked for n in (most, want.lanes, want.payloads)]
 
     # -- what comes back -------------------------------------------------------------------------------------
 
@@ -260,7 +261,7 @@ class _Call:
             if isinstance(answer, StoreError):
                 self._meet_trouble(name, answer, needed=name in settled)
                 continue
-            self._house.memory.note(name, answer[0], answer[1], answer[2])
+            self._house.memory.note(name, answer[0], answer[1], answer[2], self._asked_at)
             if answer[0]:
                 self._is_more = True
             if len(answer) > 3:
@@ -291,7 +292,7 @@ class _Call:
         if needed:
             raise error
         if mended:
-            self._house.memory.note(queue, 1, 0, -1)  # it goes on: somebody should look again
+            self._house.memory.note(queue, 1, 0, -1, self._asked_at)  # it goes on: somebody should look again
         elif queue not in self._house.complained:
             self._house.complained.add(queue)
             log.error('the queue "%s" cannot be worked on, the others go on: %s', queue, error)

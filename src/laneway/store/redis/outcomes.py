@@ -12,45 +12,45 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from laneway.job import Unit, payload_id
 from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.failures import add_error
 from laneway.store.inspect import Run
 
-__all__ = ["Grouped", "QueueOutcomes", "error_text", "group_by_queue"]
+__all__ = ["NONE", "Grouped", "QueueOutcomes", "error_text", "group_by_queue"]
 
 _to_json = msgspec.json.Encoder().encode
 _to_lines = msgspec.json.Encoder().encode_lines
-_to_msgpack = msgspec.msgpack.Encoder().encode
+
+#: An exchange that settles no success.
+NONE: tuple[str | bytes, ...] = ("0", b"")
 
 
 class QueueOutcomes(Struct):
     """What is to be settled in one queue."""
 
-    ids: list[str] = field(default_factory=list[str])  #: of successes: jobs, or lanes of a collector
-    tokens: list[str] = field(default_factory=list[str])
-    lanes: list[str | None] = field(default_factory=list[str | None])
-    runs: list[Run] = field(default_factory=list[Run])
-    others: list[Any] = field(default_factory=list[Any])  #: a list each, see `_other`
-    results: list[Any] = field(default_factory=list[Any])  #: flat: id, milliseconds, microseconds, value
-    done_at: list[int] = field(default_factory=list[int])  #: which of all that is settled the successes are
-    others_at: list[int] = field(default_factory=list[int])  #: and the others
+    ids: list[str] = []  #: of successes: jobs, or lanes of a collector
+    tokens: list[str] = []
+    lanes: list[str | None] = []
+    runs: list[Run] = []
+    others: list[Any] = []  #: a list each, see `_other`
+    results: list[Any] = []  #: flat: id, milliseconds, microseconds, value
+    done_at: list[int] = []  #: which of all that is settled the successes are
+    others_at: list[int] = []  #: and the others
     #: So many may become ready in this queue because these have ended: the next in their lanes, and themselves again.
     followers: int = 0
 
-    def arguments(self) -> tuple[str | bytes, ...]:
-        """Return all of it as the script takes it."""
-        ids, lanes, number = self.ids, self.lanes, len(self.ids)
-        named = () if lanes.count(None) == number else ["" if lane is None else f":{lane}" for lane in lanes]
-        return (
-            _to_msgpack(self.others) if self.others else b"",
-            _to_msgpack(self.results) if self.results else b"",
-            str(number),
-            _to_lines(self.runs).replace(b"\n", b",\n")[:-2] if number else b"",
-            *ids, *self.tokens, *named,
-        )  # fmt: skip
+    def successes(self) -> tuple[str | bytes, ...]:
+        """Return the successes as the script takes them."""
+        number = len(self.ids)
+        if not number:
+            return NONE
+        runs = _to_lines(self.runs).replace(b"\n", b",\n")[:-2]
+        if self.lanes.count(None) == number:
+            return (str(number), runs, *self.ids, *self.tokens)
+        return (str(number), runs, *self.ids, *self.tokens, *["" if lane is None else f":{lane}" for lane in self.lanes])
 
 
 class Grouped(Struct, frozen=True):

@@ -50,7 +50,6 @@ __all__ = [
     "Record",
     "before_body",
     "id_of_entry",
-    "is_simple",
     "parked_entry",
     "pushed",
     "read",
@@ -72,7 +71,7 @@ _head = Packed(">BBQQQQH")
 _short = Packed(">H")
 _long = Packed(">Q")
 _double = Packed(">d")
-_simple = (bytes([PLAIN]), bytes([PLAIN | LANE]))
+_simple = (PLAIN, PLAIN | LANE)
 _first = [[bytes([flags, rank]) for rank in range(201)] for flags in range(8)]
 
 
@@ -122,15 +121,15 @@ def _measured(text: str) -> bytes:
 _named = functools.lru_cache(maxsize=1000)(_measured)  # tasks are few
 
 
-def is_simple(raw: bytes) -> bool:
-    """Say whether a record is of a job that is plain, or would be if it had no lane."""
-    return raw[:1] in _simple and raw[2:3] == b"\0"
+def read_simple(raw: bytes) -> tuple[int, str | None, str, bytes] | None:
+    """Return when a job was enqueued, its lane, task and body, if it is plain or would be without its lane; else None.
 
-
-def read_simple(raw: bytes) -> tuple[int, int, str | None, str, bytes]:
-    """Return the rank of such a job, when it was enqueued, its lane, task and body. Most are such: this is half of `read`."""
+    Most are such: this is half of `read`.
+    """
     try:
-        flags, rank, _, enqueued = _fresh.unpack_from(raw)
+        flags, rank, rules_and_seq, enqueued = _fresh.unpack_from(raw)
+        if flags not in _simple or rules_and_seq > _SEQ:
+            return None
         lane, at = _text(raw, 18) if flags & LANE else (None, 18)
         end = at + 2 + ((raw[at] << 8) | raw[at + 1])
         task = raw[at + 2 : end].decode(errors="replace")
@@ -138,7 +137,7 @@ def read_simple(raw: bytes) -> tuple[int, int, str | None, str, bytes]:
         raise GarbageError(f"this is no job's record: {error}") from None
     if end > len(raw) or rank > 200:
         raise GarbageError("this is no job's record: it ends too early")
-    return rank, enqueued, lane, task, raw[end:]
+    return enqueued, lane, task, raw[end:]
 
 
 def read(raw: bytes) -> Record:

@@ -2,8 +2,10 @@
 
 local call = redis.call
 
-local now = tonumber(ARGV[1])  -- given by tests; else it is the server's
-if not now then
+local now
+if ARGV[1] == '' then
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
+else
+    now = tonumber(ARGV[1])  -- given by tests
 end

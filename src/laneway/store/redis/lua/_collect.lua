@@ -27,13 +27,12 @@ local lane_ways = {
 }
 
 -- Settle all; returns the numbers of the refused successes, and of other refused ends.
-local function settle_lanes()
-    local items, texts, number = {}, each_run(ARGV[9]), tonumber(ARGV[8])
+local function settle_lanes(others)
+    local items, texts, number = {}, each_run(ARGV[7]), tonumber(ARGV[6])
     for n = 1, number do
-        items[n] = {ARGV[9 + n], ARGV[9 + number + n], 'done', 0, '', texts[n]}
+        items[n] = {ARGV[7 + n], ARGV[7 + number + n], 'done', 0, '', texts[n]}
     end
-    local refused = settle_each(items, open_lane, lane_ways)
-    return refused, ARGV[6] ~= '' and settle_each(cmsgpack.unpack(ARGV[6]), open_lane, lane_ways) or nil
+    return settle_each(items, open_lane, lane_ways), settle_each(others, open_lane, lane_ways)
 end
 
 -- -- what is claimed ---------------------------------------------------------------------------------------------
@@ -153,8 +152,8 @@ local function collect(most, width, portion)
     end
 end
 
-local function claim_lanes(most)
-    local steps = ARGV[5] ~= '' and cmsgpack.unpack(ARGV[5]) or {most, 1, 0}
+local function claim_lanes(most, steps)
+    steps = steps and steps[1] and steps or {most, 1, 0}
     for n = 1, #steps, 3 do
         collect(steps[n], math.max(steps[n + 1], 1), steps[n + 2])
     end

@@ -15,6 +15,4 @@ local q = {
     ranks = books[B_RANKS] or '',  -- the priorities in use besides 0, a byte each: priority + 100
     blocked = tonumber(books[B_BLOCKED]) or 0,  -- how many jobs are parked
     changed = false,  -- the books are to be written
-    hands = false,  -- see leave
-    handed = false,
 }

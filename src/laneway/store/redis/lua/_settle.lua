@@ -85,14 +85,14 @@ local job_ways = {
     end,
 }
 
-local function settle_others(packed)
-    return settle_each(cmsgpack.unpack(packed), open, job_ways)
+local function settle_others(items)
+    return settle_each(items, open, job_ways)
 end
 
 -- The runs of successes, one by one: see exchange.lua.
 local function each_run(joined)
     local at, list = 1, {}
-    for n = 1, tonumber(ARGV[8]) do
+    for n = 1, tonumber(ARGV[6]) do
         local stop = joined:find(',\n', at, true) or #joined + 1
         list[n] = joined:sub(at, stop - 1)
         at = stop + 2
@@ -104,13 +104,13 @@ end
 -- holds, if that is known. Settles the others; returns how many those are, their runs, the numbers of the refused (nil: none), and
 -- which are kept, by id.
 local function settle_some(number, tokens)
-    local texts, ids, lanes, kept, refused, seen = each_run(ARGV[9]), {}, {}, {}, nil, {}
+    local texts, ids, lanes, kept, refused, seen = each_run(ARGV[7]), {}, {}, {}, nil, {}
     for n = 1, number do
-        local id = ARGV[9 + n]
+        local id = ARGV[7 + n]
         local held = tokens and tokens[n] or not tokens and call('HGET', RUNNING .. ARGV[2], id)
-        if held == ARGV[9 + number + n] and not seen[id] then
+        if held == ARGV[7 + number + n] and not seen[id] then
             local at = #ids + 1
-            seen[id], ids[at], lanes[at], kept[at] = true, id, ARGV[9 + 2 * number + n] or '', texts[n]
+            seen[id], ids[at], lanes[at], kept[at] = true, id, ARGV[7 + 2 * number + n] or '', texts[n]
         else
             refused = refused or {}
             refused[#refused + 1] = n - 1
@@ -125,8 +125,7 @@ local function settle_some(number, tokens)
 end
 
 -- Keep results; `kept`: of which successes, if not of all.
-local function keep_results(packed, kept)
-    local results = cmsgpack.unpack(packed)
+local function keep_results(results, kept)
     for n = 1, #results, 4 do
         if not kept or kept[results[n]] then
             call('SET', RESULT .. results[n], struct.pack('>I8', q.now + results[n + 2]) .. results[n + 3], 'PX', results[n + 1])

@@ -20,8 +20,8 @@ end
 -- a colon and the lane; or nil.
 --
 -- The next by place holds its lane at once, and waits. Most are fresh, and nothing but their lane matters: those are written together.
--- If there is but one of them, and the script said that it `hands`, that one is `handed` to it, and is in no index.
-local function leave(ids, first, last, lanes, lane_at)
+-- If one job leaves, and the script `wants` such a next one at once, its entry, due time and record are returned: it is in no index.
+local function leave(ids, first, last, lanes, lane_at, wants)
     q.changed = true
     if ids then
         call('HDEL', JOB, unpack(ids, first, last))
@@ -35,7 +35,7 @@ local function leave(ids, first, last, lanes, lane_at)
     if not lanes then
         return
     end
-    local holders, free, waits, came  -- lists are made when they are needed
+    local holders, free, waits  -- lists are made when they are needed
     for n = lane_at, lane_at + last - first do
         if lanes[n] ~= '' then
             local lane, id = lanes[n]:sub(2), nil
@@ -50,22 +50,22 @@ local function leave(ids, first, last, lanes, lane_at)
                         alone, rank = lane_alone(record)
                     end
                     if alone == lane and rank == 100 then
-                        if waits then
-                            waits[#waits + 1] = found[2]
-                            waits[#waits + 1] = entry
-                        else
-                            waits, came = {found[2], entry}, record
+                        if wants then
+                            call('HSET', LANES, lane, id)
+                            return entry, found[2], record
                         end
+                        waits = waits or {}
+                        waits[#waits + 1] = found[2]
+                        waits[#waits + 1] = entry
                     elseif not need('jobs').come_forward(id, record) then
                         id = nil
                     end
                 end
             until id or not entry
-            if id and holders then
+            if id then
+                holders = holders or {}
                 holders[#holders + 1] = lane
                 holders[#holders + 1] = id
-            elseif id then
-                holders = {lane, id}
             else
                 free = free or {}
                 free[#free + 1] = lane
@@ -78,9 +78,7 @@ local function leave(ids, first, last, lanes, lane_at)
     if free then
         call('HDEL', LANES, unpack(free))
     end
-    if waits and #waits == 2 and q.hands and not q.handed then
-        q.handed = {waits[1], waits[2], came}  -- due, entry, record
-    elseif waits then
+    if waits then
         call('ZADD', DUE .. '0', unpack(waits))
     end
 end
@@ -112,9 +110,13 @@ local function finish(left, counter, done, runs)
             kept = need('jobs').forget_runs(kept)
         end
     end
-    local processed = (tonumber(books[B_PROCESSED]) or 0) + (done or 0) + (q.processed or 0)
-    local token = counter and string.format('%d', counter) or books[B_TOKEN] or 0
-    call('HSET', META, 'now', q.now_text, 'processed', processed, 'runs', kept, 'blocked', q.blocked, 'token', token)
+    local format, processed = string.format, (tonumber(books[B_PROCESSED]) or 0) + (done or 0) + (q.processed or 0)
+    local token = counter and format('%d', counter) or books[B_TOKEN] or '0'
+    -- A server takes longer to write out a number than Lua.
+    call(
+        'HSET', META, 'now', q.now_text, 'processed', format('%d', processed), 'runs', format('%d', kept),
+        'blocked', format('%d', q.blocked), 'token', token
+    )
     local rings = left > 0 and not books[B_PAUSED]
     if q.later then
         for rank, head in pairs(q.later) do

@@ -5,11 +5,12 @@
 -- makes  collector: record jobs lanes settle collect
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 how many to claim   4 tokens must be greater than this
---       5 of a collector, how: '' or a flat msgpack list of how many runs, lanes each, payloads each
---       6 other ends than success or '': a msgpack list of lists of id, token, outcome, after, error, run up to the outcome, and what
---         death means: whether it halts the lane, or of a collector's lane which payloads die, as digests
---       7 results or '': a flat msgpack list of id, milliseconds, microseconds, value
---       8 how many successes   9 their runs, JSON with a comma and a newline between
+--       5 what is rare: '' or a msgpack list of three lists:
+--         how lanes of a collector are claimed: how many runs, lanes each, payloads each, …
+--         other ends than success, a list each: id, token, outcome, after, error, run up to the outcome, and what death means:
+--         whether it halts the lane, or of a collector's lane which payloads die, as digests
+--         results: id, milliseconds, microseconds, value, …
+--       6 how many successes   7 their runs, JSON with a comma and a newline between
 --       then their ids, their tokens, and if one has a lane, for each '' or a colon and its lane
 -- returns how many are ready, whether the queue is paused, microseconds until the next is due (-1: none), the first new token, the ids
 --         of the claims, their records; and if there is any of it: how many are dead (-1: as before), the refused successes by number,
@@ -18,22 +19,23 @@
 -- Most exchanges bring successes, and claims of plain jobs: what these need is written out here, and no group of functions is made.
 
 local byte, sub, format = string.byte, string.sub, string.format
-local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[8]), books[B_KIND] == 'lanes', books[B_PAUSED]
+local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[6]), books[B_KIND] == 'lanes', books[B_PAUSED]
+local rare = ARGV[5] ~= '' and cmsgpack.unpack(ARGV[5])
 local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused, false
 local first_token, claimed, ids, records, batches = token + TOKEN_STEP, 0, nil, nil, nil
 local done, runs, refused, refused_others, kept = 0, nil, nil, nil, nil
-q.hands = claims
+local handed, handed_due, handed_record  -- the next of a lane
 
 -- -- what has ended ----------------------------------------------------------------------------------------------
 
 if collects then
-    refused, refused_others = need('collector').settle_lanes()
+    refused, refused_others = need('collector').settle_lanes(rare and rare[2] or {})
 elseif successes > 0 then
-    local last, tokens, holds_all = 9 + successes, nil, false
+    local last, tokens, holds_all = 7 + successes, nil, false
     if successes == 1 then
-        holds_all = call('HGET', running, ARGV[10]) == ARGV[11]
+        holds_all = call('HGET', running, ARGV[8]) == ARGV[9]
     elseif successes <= 1000 then
-        tokens, holds_all = call('HMGET', running, unpack(ARGV, 10, last)), true
+        tokens, holds_all = call('HMGET', running, unpack(ARGV, 8, last)), true
         for n = 1, successes do
             if tokens[n] ~= ARGV[last + n] then
                 holds_all = false
@@ -42,40 +44,37 @@ elseif successes > 0 then
         end
     end
     -- If fewer go than the worker holds, one stands twice.
-    if holds_all and call('HDEL', running, unpack(ARGV, 10, last)) == successes then
-        done, runs = successes, ARGV[9]
-        leave(ARGV, 10, last, #ARGV > last + successes and ARGV, last + successes + 1)
+    if holds_all and call('HDEL', running, unpack(ARGV, 8, last)) == successes then
+        done, runs = successes, ARGV[7]
+        local lanes = #ARGV > last + successes and ARGV
+        handed, handed_due, handed_record = leave(ARGV, 8, last, lanes, last + successes + 1, claims and successes == 1)
     else
         done, runs, refused, kept = need('jobs').settle_some(successes, tokens)
     end
     settled = done > 0
-    if ARGV[7] ~= '' then
-        need('jobs').keep_results(ARGV[7], kept)
-    end
 end
-if ARGV[6] ~= '' and not collects then
-    refused_others = need('jobs').settle_others(ARGV[6])
+if rare and not collects then
+    need('jobs').keep_results(rare[3], kept)
+    refused_others = need('jobs').settle_others(rare[2])
 end
 settled = settled or q.settled
 
 -- -- what is claimed ---------------------------------------------------------------------------------------------
 
-local handed, none_ready, next_due = q.handed, false, nil
-q.hands = false
+local none_ready, next_due = false, nil
 if handed then
     -- It is claimed at once if nothing else is ready; else it waits like all others.
-    local head = call('ZRANGE', DUE .. '0', 0, 0, 'WITHSCORES')
-    next_due = tonumber(head[2])
+    next_due = tonumber(call('ZRANGE', DUE .. '0', '0', '0', 'WITHSCORES')[2])
     none_ready = q.ranks == '' and (not next_due or next_due > now)
     if not none_ready then
-        call('ZADD', DUE .. '0', handed[1], handed[2])
+        call('ZADD', DUE .. '0', handed_due, handed)
         handed = nil
     end
 end
 if collects then
     if claims then
         q.token, q.claimed = token, 0
-        batches = need('collector').claim_lanes(most)
+        batches = need('collector').claim_lanes(most, rare and rare[1])
         token, claimed = q.token, q.claimed
     end
 elseif claims then
@@ -83,12 +82,14 @@ elseif claims then
     for n = 1, due_keys and #due_keys or 1 do
         local due_key, more, passed = due_keys and due_keys[n] or DUE .. '0', true, q.passed or 0
         while more and claimed < most and passed < MOST_PASSED do
-            local met, found, size, portion
+            local met, found, taken, held, length, portion  -- of those that are met the first are taken
             if handed then
-                met, found, size = {sub(handed[2], 9)}, {handed[3]}, 2
+                token, more = token + TOKEN_STEP, false
+                met, found, taken, length = {sub(handed, 9)}, {handed_record}, 1, 1
+                held = {met[1], format('%d', token)}
             else
-                size = math.min(most - claimed + 2 * passed, 1000)  -- where many are passed over, portions grow
-                met = call('ZRANGEBYSCORE', due_key, '-inf', q.now_text, 'LIMIT', 0, size)
+                local size = math.min(most - claimed + 2 * passed, 1000)  -- where many are passed over, portions grow
+                met = call('ZRANGEBYSCORE', due_key, '-inf', q.now_text, 'LIMIT', '0', size)
                 if not met[1] then
                     break
                 end
@@ -96,32 +97,31 @@ elseif claims then
                     local entry = met[n]
                     met[n] = sub(entry, byte(entry) == 255 and 9 or 16)
                 end
-                found = call('HMGET', JOB, unpack(met))
-            end
-            local length, room, gone, taken, held, full = #met, most - claimed, 0, 0, {}, false
-            while gone < length and taken < room and not full do
-                gone = gone + 1
-                local id, record, takes = met[gone], found[gone], handed
-                if record and not takes then
-                    local flags, _, rules = byte(record, 1, 3)
-                    takes = flags == PLAIN and rules == 0 and #record >= 20
+                found, taken, held, length = call('HMGET', JOB, unpack(met)), 0, {}, #met
+                local room, gone, full = most - claimed, 0, false
+                while gone < length and taken < room and not full do
+                    gone = gone + 1
+                    local id, record, takes = met[gone], found[gone], false
+                    if record then
+                        local flags, _, rules = byte(record, 1, 3)
+                        takes = flags == PLAIN and rules == 0 and #record >= 20
+                    end
+                    if not takes then
+                        portion = portion or need('walk').look_ahead(found, gone)
+                        takes = need('walk').meet(portion, gone, id, record)
+                        full = q.passed >= MOST_PASSED or portion.expired
+                    end
+                    if takes then
+                        taken, token = taken + 1, token + TOKEN_STEP
+                        held[2 * taken - 1], held[2 * taken] = id, format('%d', token)
+                        met[taken], found[taken] = id, record
+                    end
                 end
-                if not takes then
-                    portion = portion or need('walk').look_ahead(found, gone)
-                    takes = need('walk').meet(portion, gone, id, record)
-                    full = q.passed >= MOST_PASSED or portion.expired
-                end
-                if takes then
-                    taken, token = taken + 1, token + TOKEN_STEP
-                    held[2 * taken - 1], held[2 * taken] = id, format('%d', token)
-                    met[taken], found[taken] = id, record
-                end
-            end
-            q.changed = true
-            if not handed then
+                q.changed = true
                 -- All that were met leave, and they stand in front. If this is the first write, it is one that needs no memory: a
                 -- server that is full refuses others, and work must get out all the same.
-                call('ZREMRANGEBYRANK', due_key, 0, gone - 1)
+                call('ZREMRANGEBYRANK', due_key, '0', gone - 1)
+                more = length == size or portion and portion.expired
             end
             if taken > 0 then
                 -- A small hash is a list inside, which is searched from its beginning and copied to grow. A value that is too long for
@@ -148,8 +148,6 @@ elseif claims then
                 need('walk').write_portion(portion)
                 passed = q.passed
             end
-            more = length == size or portion and portion.expired
-            handed = nil
         end
     end
     if q.ranks ~= '' and claimed > 0 then

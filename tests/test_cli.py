@@ -532,7 +532,7 @@ def test_status_does_not_make_a_store(project: Path, run: Run) -> None:
 def test_the_demo_in_a_pipe_prints_lines_and_a_summary(tmp_path: Path, run: Run) -> None:
     done = run("demo", cwd=tmp_path, DEMO_SECONDS="2", TMPDIR=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^  1 s  enqueued +\d+  done ", done.stdout, re.MULTILINE)
+    assert re.search(r"^ +\d+ s  enqueued +\d+  done ", done.stdout, re.MULTILINE)
     assert re.search(r"In order: \d+ charges in \d lanes", done.stdout)
     assert "LOST" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -544,7 +544,7 @@ def test_a_signal_ends_the_demo_early_with_its_summary(number: signal.Signals) -
     command = [sys.executable, "-m", "laneway", "demo", "--seconds", "60"]
     with subprocess.Popen(command, env=environment(PYTHONUNBUFFERED="1"), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        read_until(process.stdout.fileno(), "  1 s")
+        read_until(process.stdout.fileno(), " s  enqueued")  # after a second, or later on a busy machine
         process.send_signal(number)
         out, _ = process.communicate(timeout=30)
     assert process.returncode == 0

@@ -71,14 +71,14 @@ def test_strict_order_serves_a_queue_only_when_those_before_it_are_empty(app: Ap
         ran.append(queue)
 
     for queue in ("low", "default", "critical"):
-        work.using(queue=queue).enqueue_many([(queue,)] * 60)
+        work.using(queue=queue).enqueue_many([(queue,)] * 600)
     burst(app, 1, queues=["critical", "default", "low"], balance="strict")
 
-    # Claims are made ahead, while it is not known yet what waits.
-    first = Counter(ran[:60])
-    assert first["critical"] >= 50
-    assert set(ran[120:]) <= {"low", "default"}
-    assert Counter(ran) == {"critical": 60, "default": 60, "low": 60}
+    # Claims are made ahead, while it is not known yet what waits: some dozens, if the store's first answer comes late.
+    first = Counter(ran[:600])
+    assert first["critical"] >= 500
+    assert set(ran[1200:]) <= {"low", "default"}
+    assert Counter(ran) == {"critical": 600, "default": 600, "low": 600}
 
 
 def test_a_users_policy_is_asked_and_followed(app: App) -> None:

@@ -23,7 +23,7 @@ import pytest
 import collect_jobs
 from collect_evidence import RECORD, Findings, Sent, check, key, read
 from conftest import SOAK
-from fleet_evidence import Fault
+from fleet_evidence import Fault, Mark
 from fleetbench import Fleet, Trial, figures, open_trial, tell
 from workbench import DEADLINE, until
 
@@ -164,7 +164,7 @@ def collect_at_random(trial: Trial, seed: int, *, kills: int, payloads: int) -> 
             if not fleets[victim].lives:
                 fleets[victim].assert_gone()
                 fleets[victim] = start(trial)
-        meet(trial, producer)
+        meet(trial, fleets, producer)
     finally:
         producer.close()
     finish(trial, fleets)
@@ -173,20 +173,27 @@ def collect_at_random(trial: Trial, seed: int, *, kills: int, payloads: int) -> 
     assert len({one.key.partition("/")[2] for one in producer.sent}) == LANES
 
 
-def meet(trial: Trial, producer: Producer) -> None:
-    """Let payloads come during runs with equal ones: how often they do by chance depends on what else the machine does."""
+def meet(trial: Trial, fleets: list[Fleet], producer: Producer) -> None:
+    """Let payloads come during runs with equal ones, and a kill meet one of these runs.
+
+    How often that happens by chance depends on what else the machine does.
+    """
     hot = {key("many", f"l{n}"): f"l{n}" for n in range(HOT)}
     hold = Path(f"{trial.tail.path}.hold")
     hold.touch()
     before = len(read(trial.tail.path))  # what begins from now on waits
 
-    def held() -> set[str]:
-        return {hot[one.mark.id] for one in read(trial.tail.path)[before:] if one.mark.what == "start" and one.mark.id in hot}
+    def held() -> list[Mark]:
+        starts = [one.mark for one in read(trial.tail.path)[before:] if one.mark.what == "start" and one.mark.id in hot]
+        return [mark for mark in starts if mark.pid == mark.worker]
 
     try:
         producer.send_equal(hot.values()).result(DEADLINE)
         until(held, "a run of a hot lane")
-        producer.send_equal(held()).result(DEADLINE)
+        running = held()
+        producer.send_equal({hot[mark.id] for mark in running}).result(DEADLINE)
+        [fleet] = [fleet for fleet in fleets if fleet.session == running[0].fleet]
+        fleet.kill("worker", running[0].pid)
     finally:
         hold.unlink()
 

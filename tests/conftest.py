@@ -163,7 +163,7 @@ def pytest_runtest_teardown() -> None:
         traceback.clear_frames(_logged.pop())
 
 
-#: Files that take long, the longest first: begun last, one of two processes would wait for them.
+#: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
     "browser_pages", "hostile", "fleet_life", "cli", "browser_acts", "timeouts", "balance", "model_collect", "fleet_kill",
     "browser_live", "redis_trouble", "codec", "model", "browser_hostile", "redis_hosts", "minimum", "redis", "fleet_harm",

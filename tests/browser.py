@@ -33,6 +33,7 @@ from playwright.sync_api import (
     Request,
     Response,
     ViewportSize,
+    WebError,
     expect,
 )
 
@@ -42,7 +43,7 @@ from workbench import DEADLINE, until
 
 expect.set_options(timeout=DEADLINE * 1000)
 
-__all__ = ["CHROMIUM", "PHONE", "WIDE", "Desk", "Ear", "Program", "Tab", "open_tab", "why_not"]
+__all__ = ["CHROMIUM", "PHONE", "WIDE", "Desk", "Ear", "Program", "Tab", "Window", "open_tab", "why_not"]
 
 #: The browser's program; another one may be tried.
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), "chromium")
@@ -198,11 +199,20 @@ class Ear:
         self._home = urlsplit(home).netloc
         self._forgiven: list[re.Pattern[str]] = []
         context.on("console", self._console)
-        context.on("weberror", lambda error: self._note(f"error of a script: {error.error}"))
+        context.on("weberror", self._error)
         context.on("dialog", self._dialog)
         context.on("request", self._request)
         context.on("requestfailed", self._failed)
         context.on("response", self._answered)
+
+    def leave(self, context: BrowserContext) -> None:
+        """Hear nothing more of a context that lives on."""
+        context.remove_listener("console", self._console)
+        context.remove_listener("weberror", self._error)
+        context.remove_listener("dialog", self._dialog)
+        context.remove_listener("request", self._request)
+        context.remove_listener("requestfailed", self._failed)
+        context.remove_listener("response", self._answered)
 
     def forgive(self, pattern: str) -> None:
         """Let something pass that a test brings about itself."""
@@ -218,6 +228,9 @@ class Ear:
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):
             self._note(f"{message.type} on the console: {message.text} ({message.location.get('url')})")
+
+    def _error(self, error: WebError) -> None:
+        self._note(f"error of a script: {error.error}")
 
     def _dialog(self, dialog: Dialog) -> None:
         self._note(f"a dialog: {dialog.type} {dialog.message}")
@@ -248,6 +261,11 @@ class Tab:
         self.ear = ear
         self.acted: list[str] = []  #: the paths of actions that the page asked for
         page.on("request", self._asked)
+
+    def leave(self) -> None:
+        """Hear nothing more of a page that lives on."""
+        self.page.remove_listener("request", self._asked)
+        self.ear.leave(self.page.context)
 
     def _asked(self, request: Request) -> None:
         if request.method == "POST":
@@ -328,17 +346,22 @@ class Tab:
         return found
 
 
+def _new_context(browser: Browser, every: float | None, **options: Any) -> BrowserContext:
+    context = browser.new_context(**{"viewport": WIDE, "reduced_motion": "reduce", **options})
+    context.set_default_timeout(DEADLINE * 1000)
+    context.add_init_script(REPORT)
+    if every is not None:
+        context.add_init_script(HASTE.replace("4", str(every)))
+    return context
+
+
 @contextlib.contextmanager
 def open_tab(browser: Browser, url: str, *, every: float | None = None, **options: Any) -> Iterator[Tab]:
     """Open a tab in a window of its own. Whatever went wrong in it is an error when it is closed.
 
     With `every` its pages are brought up to date more often than users need it, so that tests need not wait.
     """
-    context = browser.new_context(**{"viewport": WIDE, "reduced_motion": "reduce", **options})
-    context.set_default_timeout(DEADLINE * 1000)
-    context.add_init_script(REPORT)
-    if every is not None:
-        context.add_init_script(HASTE.replace("4", str(every)))
+    context = _new_context(browser, every, **options)
     ear = Ear(context, url)
     tab = Tab(context.new_page(), url, ear)
     try:
@@ -347,3 +370,49 @@ def open_tab(browser: Browser, url: str, *, every: float | None = None, **option
         ear.listens = False  # what is on its way while the window closes does not arrive
         context.close()
     assert not ear.heard, "\n".join(ear.heard)
+
+
+class Window:
+    """A tab that tests have one after another: to make one takes a browser half a second of a core.
+
+    Each test finds it as a new one is: an empty page of the usual size, which remembers nothing. After a test that failed it is
+    thrown away.
+    """
+
+    def __init__(self, browser: Browser, *, every: float | None = None) -> None:
+        self.browser = browser
+        self._every = every
+        self._page: Page | None = None
+
+    @contextlib.contextmanager
+    def tab(self, url: str) -> Iterator[Tab]:
+        """Open the tab. Whatever went wrong in it is an error when it is left."""
+        page, self._page = self._page or _new_context(self.browser, self._every).new_page(), None
+        ear = Ear(page.context, url)
+        tab = Tab(page, url, ear)
+        try:
+            yield tab
+            ear.listens = False  # what is on its way while the page is left does not arrive
+            self._tidy(tab)
+            self._page = page
+        finally:
+            if self._page is None:
+                page.context.close()
+        assert not ear.heard, "\n".join(ear.heard)
+
+    @staticmethod
+    def _tidy(tab: Tab) -> None:
+        """Leave nothing of a test: neither listeners nor anything that the browser keeps."""
+        page, context = tab.page, tab.page.context
+        assert context.pages == [page]
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        page.goto("about:blank")
+        context.clear_cookies()
+        context.clear_permissions()
+        page.emulate_media(color_scheme="light", reduced_motion="reduce")
+        page.set_viewport_size(WIDE)
+        tab.leave()
+
+    def close(self) -> None:
+        if self._page is not None:
+            self._page.context.close()

@@ -1,4 +1,4 @@
-"""The fixtures of tests in a browser: `browser`, `desk` and `tab`. Loaded as a plugin, by modules that say so.
+"""The fixtures of tests in a browser: `browser`, `window`, `desk` and `tab`. Loaded as a plugin, by modules that say so.
 
 The browser lives as long as a module: an event loop lives with it, and beside that tests of other modules could have none of
 their own.
@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 import redisbench
-from browser import CHROMIUM, Desk, Tab, open_tab, why_not
+from browser import CHROMIUM, Desk, Tab, Window, why_not
 from conftest import SOAK
 
 #: Pages ask the API alone, which is tested on every store: so a browser looks at one, and at the others with make soak. Some
@@ -48,8 +48,16 @@ def desk(browser: Browser, request: pytest.FixtureRequest, tmp_path_factory: pyt
         made.close()
 
 
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> Iterator[Window]:
+    """A window for all tests of a module."""
+    made = Window(browser)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def tab(browser: Browser, desk: Desk) -> Iterator[Tab]:
+def tab(window: Window, desk: Desk) -> Iterator[Tab]:
     """A tab on the desk's dashboard."""
-    with open_tab(browser, desk.url) as opened:
+    with window.tab(desk.url) as opened:
         yield opened

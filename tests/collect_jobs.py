@@ -43,6 +43,8 @@ def _collect(name: str, lanes: dict[str, list[int]]) -> None:
     given = {lane: [Given(p.body.decode() or "-", p.score) for p in unit.payloads] for lane, unit in claimed}
     append(path, "start", job.token, [(key(name, lane), unit.attempt, "-", given[lane]) for lane, unit in claimed])
     assert lanes == {lane: [int(one.body) for one in found if one.body != "-"] for lane, found in given.items()}
+    while os.path.exists(f"{path}.hold"):  # there is something to come during this run
+        time.sleep(0.002)
     time.sleep(chance.uniform(0.002, 0.02))
     said = _say(lanes, chance)
     append(path, "end", job.token, [(key(name, lane), unit.attempt, said[lane], ()) for lane, unit in claimed])

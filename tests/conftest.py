@@ -167,12 +167,13 @@ def pytest_runtest_teardown() -> None:
         traceback.clear_frames(_logged.pop())
 
 
-#: Files that take long, the longest first: begun last, one of two processes would wait for them.
+#: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
-    "cli", "fleet_life", "browser_pages", "browser_acts", "browser_live", "worker_bad_input", "redis_hosts", "fleet_kill",
-    "model", "model_collect", "stats_fleet", "web_live", "cli_lanes", "timeouts", "balance", "redis_trouble", "redis",
-    "fleet_harm", "contract", "worker_balance", "worker_trouble", "cli_demo", "web_access", "browser_hostile", "typing",
-    "contract_collect", "codec", "stats_stores", "stats_figures", "docs", "pages", "isolate", "sqlite",
+    "browser_pages", "hostile", "fleet_life", "cli", "browser_acts", "timeouts", "balance", "model_collect", "fleet_kill",
+    "browser_live", "redis_trouble", "codec", "model", "browser_hostile", "redis_hosts", "minimum", "redis", "fleet_harm",
+    "worker_trouble", "desk", "forks", "fleet_frozen", "web_server", "pages", "docs", "contract_collect", "cli_demo",
+    "stats_fleet", "cli_lanes", "isolate", "sqlite", "collector", "stats_stores", "fleet_collect", "contract", "worker_balance",
+    "typing", "cli_parts", "web_live", "stats_figures", "pages_lists", "worker_bad_input", "web_access",
 )  # fmt: skip
 
 
@@ -188,14 +189,40 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = _once(items)
     places = {f"test_{name}": place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
 
 
+#: What a module says as EVERY_STORE whose tests need all their parameters on the first store, and on another only the first.
+ONCE = "once"
+
+
+def _once(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Leave out the parameters that a module does not want to see again on another store."""
+    seen: set[tuple[object, object]] = set()
+    for item in items:
+        if isinstance(item, pytest.Function) and getattr(item.module, "EVERY_STORE", None) == ONCE and hasattr(item, "callspec"):
+            store = item.callspec.params.get("app", STORES_OF_APPS[0])
+            if store != STORES_OF_APPS[0]:
+                if (item.function, store) in seen:
+                    continue
+                seen.add((item.function, store))
+        yield item
+
+
+STORES_OF_APPS = ("sqlite", "redis")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests of a module that says EVERY_STORE run on every kind of store."""
-    if "app" in metafunc.fixturenames and getattr(metafunc.module, "EVERY_STORE", False):
-        metafunc.parametrize("app", ["sqlite", "redis"], indirect=True)
+    """Tests of a module that says EVERY_STORE run on every kind of store; in other modules those with the mark.
+
+    What is above the stores sees them through their interfaces, which the contract suite proves on each: there one store is
+    enough, and what is marked shows that the others fit in.
+    """
+    everywhere = getattr(metafunc.module, "EVERY_STORE", False) or metafunc.definition.get_closest_marker("every_store")
+    if "app" in metafunc.fixturenames and everywhere:
+        metafunc.parametrize("app", STORES_OF_APPS, indirect=True)
 
 
 @pytest.fixture

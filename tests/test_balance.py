@@ -509,7 +509,7 @@ def test_ten_of_fifty_queues_share_what_is_run_by_weight(length: float, seconds:
 def test_weights_hold_where_queues_have_jobs_of_different_length_and_all_slots_are_used() -> None:
     lengths = {queue: (0.003, 0.01, 0.1, 1.0)[number % 4] for number, queue in enumerate(WEIGHTS)}
 
-    work, used = simulate(weighted(WEIGHTS), lengths, 20, idle=IDLE)
+    work, used = simulate(weighted(WEIGHTS), lengths, 14, idle=IDLE)
 
     assert furthest(work, WEIGHTS) < 0.05
     assert used > 0.98 * 25

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from browser import Tab, open_tab
+from browser import PHONE, WIDE, Tab, Window, open_tab
 from webdesk import serving
 from workbench import until
 
@@ -46,8 +46,8 @@ def url(browser: Browser) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_goes_wrong_on_a_page_is_heard(browser: Browser, url: str, name: str) -> None:
-    with open_tab(browser, url) as tab:
+def test_what_goes_wrong_on_a_page_is_heard(window: Window, url: str, name: str) -> None:
+    with window.tab(url) as tab:
         tab.page.goto(f"{url}/page/{name}")
         until(lambda: heard(tab), f"a {name}")
         assert WRONG[name][1] in "\n".join(tab.ear.heard)
@@ -74,3 +74,40 @@ def test_what_a_test_brings_about_itself_is_forgiven(browser: Browser, url: str)
         tab.ear.forgive("careful")
         with tab.page.expect_console_message():
             tab.page.goto(f"{url}/page/warning")
+
+
+def test_a_window_that_heard_something_fails_its_test_and_not_the_next(window: Window, url: str) -> None:
+    def visit() -> None:
+        with window.tab(url) as tab, tab.page.expect_console_message():
+            tab.page.goto(f"{url}/page/error")
+
+    with pytest.raises(AssertionError, match="error on the console: bad"):
+        visit()
+    with window.tab(url) as tab:
+        assert heard(tab) == []
+        with tab.page.expect_console_message():
+            tab.page.goto(f"{url}/page/warning")
+        until(lambda: heard(tab), "a warning")
+        assert len(tab.ear.heard) == 1
+        tab.ear.heard.clear()
+
+
+def test_a_window_that_was_used_is_like_a_new_one(window: Window, url: str) -> None:
+    look = """[innerWidth, innerHeight, matchMedia("(prefers-color-scheme: dark)").matches,
+        matchMedia("(prefers-reduced-motion: reduce)").matches, localStorage.length, sessionStorage.length, document.cookie,
+        window.isTheSame, (await navigator.permissions.query({ name: "clipboard-read" })).state]"""
+
+    def seen(tab: Tab) -> object:
+        tab.ear.forgive("careful")
+        tab.page.goto(f"{url}/page/warning")
+        return tab.page.evaluate(f"(async () => {look})()")
+
+    with window.tab(url) as tab:
+        seen(tab)
+        tab.page.set_viewport_size(PHONE)
+        tab.page.emulate_media(color_scheme="dark", reduced_motion="no-preference")
+        tab.page.context.grant_permissions(["clipboard-read"])
+        tab.page.evaluate("localStorage.a = sessionStorage.a = document.cookie = 'a=1'; window.isTheSame = true")
+    with window.tab(url) as used, open_tab(window.browser, url) as new:
+        assert seen(used) == seen(new)
+        assert used.page.viewport_size == WIDE

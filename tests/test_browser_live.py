@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from browser import Desk, Tab, open_tab
+from browser import Desk, Tab, Window, open_tab
 from laneway.web import dashboard
 from webdesk import serving
 
@@ -23,11 +23,12 @@ PREFIX = "/admin/lane way"
 AWAY = "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|ERR_SOCKET_NOT_CONNECTED"
 
 
-@pytest.fixture
-def tab(browser: Browser, desk: Desk) -> Iterator[Tab]:
-    """A tab whose pages are brought up to date with each event of the stream."""
-    with open_tab(browser, desk.url, every=0.5) as opened:
-        yield opened
+@pytest.fixture(scope="module")
+def window(browser: Browser) -> Iterator[Window]:
+    """A window whose pages are brought up to date with each event of the stream."""
+    made = Window(browser, every=0.5)
+    yield made
+    made.close()
 
 
 @pytest.fixture(autouse=True)

@@ -332,13 +332,18 @@ def reader(_: object) -> str:
     return "read"
 
 
+#: Who may act is one word for all pages, wherever it comes from: of a dashboard that is read-only some pages are enough.
 @on_one_store
-@pytest.mark.parametrize("options", [{"auth": reader}, {"read_only": True}], ids=["reader", "read-only"])
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [({"auth": reader}, NAMES), ({"read_only": True}, ["jobs", "job", "workers"])],
+    ids=["reader", "read-only"],
+)
 def test_who_may_only_look_sees_no_way_to_act_and_cannot(
-    browser: Browser, desk: Desk, filled: Filled, options: dict[str, Any]
+    browser: Browser, desk: Desk, filled: Filled, options: dict[str, Any], names: list[str]
 ) -> None:
     with serving(dashboard(desk.app, **options)) as url, open_tab(browser, url) as tab:
-        for name in NAMES:
+        for name in names:
             tab.open(filled.address(name))
             expect(tab.page.locator("header .badge")).to_have_text("read-only")
             acts = "[data-action]:not([disabled]), [data-verb], [data-pick], [data-edit]"

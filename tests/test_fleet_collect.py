@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,7 @@ import pytest
 import collect_jobs
 from collect_evidence import RECORD, Findings, Sent, check, key, read
 from conftest import SOAK
-from fleet_evidence import Fault
+from fleet_evidence import Fault, Mark
 from fleetbench import Fleet, Trial, figures, open_trial, tell
 from workbench import DEADLINE, until
 
@@ -74,6 +74,10 @@ class Producer:
         """Begin to enqueue so many payloads."""
         return self._thread.submit(self._send, number)
 
+    def send_equal(self, lanes: Iterable[str]) -> Future[None]:
+        """Begin to enqueue one payload of each kind into each of these lanes: the same ones each time."""
+        return self._thread.submit(self._send_equal, [Item(lane, body, 0.0, None) for lane in lanes for body in range(5)])
+
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
 
@@ -98,11 +102,16 @@ class Producer:
         self._note(name, [item], called)
 
     def _several(self, name: str, number: int) -> None:
-        items = [self._item(name, left_out=False) for _ in range(number)]
+        self._at_once(name, [self._item(name, left_out=False) for _ in range(number)])
+
+    def _send_equal(self, items: list[Item]) -> None:
+        self._at_once("many", items)
+
+    def _at_once(self, name: str, items: list[Item]) -> None:
         called = time.monotonic_ns()
         accepted = getattr(self._collectors, name).enqueue_many([item.call() for item in items], chunk=7)
         self._note(name, items, called)
-        assert accepted == number
+        assert accepted == len(items)
 
     def _note(self, name: str, items: list[Item], called: int) -> None:
         returned = time.monotonic_ns()
@@ -155,12 +164,38 @@ def collect_at_random(trial: Trial, seed: int, *, kills: int, payloads: int) -> 
             if not fleets[victim].lives:
                 fleets[victim].assert_gone()
                 fleets[victim] = start(trial)
+        meet(trial, fleets, producer)
     finally:
         producer.close()
     finish(trial, fleets)
     judge(trial, producer.sent)
     assert len(producer.sent) >= payloads
     assert len({one.key.partition("/")[2] for one in producer.sent}) == LANES
+
+
+def meet(trial: Trial, fleets: list[Fleet], producer: Producer) -> None:
+    """Let payloads come during runs with equal ones, and a kill meet one of these runs.
+
+    How often that happens by chance depends on what else the machine does.
+    """
+    hot = {key("many", f"l{n}"): f"l{n}" for n in range(HOT)}
+    hold = Path(f"{trial.tail.path}.hold")
+    hold.touch()
+    before = len(read(trial.tail.path))  # what begins from now on waits
+
+    def held() -> list[Mark]:
+        starts = [one.mark for one in read(trial.tail.path)[before:] if one.mark.what == "start" and one.mark.id in hot]
+        return [mark for mark in starts if mark.pid == mark.worker]
+
+    try:
+        producer.send_equal(hot.values()).result(DEADLINE)
+        until(held, "a run of a hot lane")
+        running = held()
+        producer.send_equal({hot[mark.id] for mark in running}).result(DEADLINE)
+        [fleet] = [fleet for fleet in fleets if fleet.session == running[0].fleet]
+        fleet.kill("worker", running[0].pid)
+    finally:
+        hold.unlink()
 
 
 def start(trial: Trial) -> Fleet:

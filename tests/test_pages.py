@@ -1,4 +1,4 @@
-"""Pages: all of them on every store, for everybody who is let in, with hostile names, under a prefix, and without scripts."""
+"""Pages: each of them on every store, for everybody who is let in, with hostile names, under a prefix, and without scripts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ from laneway.web.pages.mount import PAGES, POLICY
 from laneway.web.pages.overview import queue_rows
 from laneway.web.pages.points import spark
 from webdesk import TOKEN, Client, Shop, asking, visiting
-
-EVERY_STORE = True
 
 FOLDER = Path(laneway.web.__file__).parent
 ADDRESSES = ["/", "/jobs", "/errors", "/lanes", "/workers", "/schedules", "/history"]
@@ -90,6 +88,7 @@ def read(client: Client, path: str, status: int = 200, **query: Any) -> Reader:
 # -- every page --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("path", ADDRESSES)
 def test_every_page_answers_with_and_without_jobs(app: App, path: str) -> None:
     with visiting(app) as client:
@@ -102,6 +101,7 @@ def test_every_page_answers_with_and_without_jobs(app: App, path: str) -> None:
         assert [attributes["lang"] for attributes in page.all("html")] == ["en"]
 
 
+@pytest.mark.every_store
 def test_every_page_of_the_table_is_asked_for(app: App) -> None:
     shop = Shop(app).fill()
     more = {f"/jobs/{shop.dead}", "/lane?queue=sync&lane=o%2F1%20%3F"}
@@ -151,6 +151,7 @@ def test_under_a_prefix_every_address_has_it(app: App, path: str) -> None:
     assert page.all("html")[0]["data-root"] == "/ops/jobs%20here/"
 
 
+@pytest.mark.every_store
 def test_counters_are_links_to_their_lists(app: App) -> None:
     shop = Shop(app).fill()
     with visiting(app) as client:
@@ -254,6 +255,7 @@ def hostile_app(app: App) -> App:
     return app
 
 
+@pytest.mark.every_store
 def test_nothing_that_users_wrote_becomes_markup(app: App) -> None:
     hostile_app(app)
     [dead] = app.inspect.jobs("dead")
@@ -378,6 +380,7 @@ def test_health_is_said_in_words(app: App) -> None:
     assert "1 worker, 0 of 4 slots busy." in words
 
 
+@pytest.mark.every_store
 def test_the_overview_says_what_each_queue_does(app: App) -> None:
     shop = Shop(app).fill()
     for _ in range(30):
@@ -393,6 +396,7 @@ def test_the_overview_says_what_each_queue_does(app: App) -> None:
     assert rows["mail"].p50 is None
 
 
+@pytest.mark.every_store
 def test_of_a_collector_payloads_come_and_go_and_lanes_fail_and_wait(app: App) -> None:
     @app.collector(name="sync", max_lanes=2, retry=Retry(times=1, backoff=0))
     def sync(lanes: dict[str, list[int]]) -> None:
@@ -463,6 +467,7 @@ def test_the_plans_chart_reaches_until_everything_is_gone_or_a_week(drained: lis
     assert reach == 7 * 86_400 or all(seconds is not None and seconds <= reach for seconds in drained)
 
 
+@pytest.mark.every_store
 def test_the_overview_tells_about_its_store(app: App) -> None:
     with visiting(app) as client:
         text = read(client, "/").text

@@ -38,7 +38,6 @@ from laneway.web.redact import Redactor
 from laneway.web.refused import Refused
 from webdesk import Shop, asking
 
-EVERY_STORE = True
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
@@ -140,6 +139,7 @@ def rows(page: dict[str, Any]) -> list[str]:
     return [row["id"] for row in page["rows"]]
 
 
+@pytest.mark.every_store
 def test_jobs_are_listed_the_newest_first_and_page_by_page(app: App) -> None:
     shop = Shop(app)
     shop.add.enqueue_many([(n,) for n in range(LIMIT + 3)])
@@ -162,6 +162,7 @@ def test_tabs_count_states_and_keep_the_rest_of_the_query(app: App) -> None:
     assert jobs(ask(app))["tabs"][6]["count"] == app.inspect.counts()["dead"] == 1
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize(
     ("query", "name"),
     [
@@ -244,6 +245,7 @@ def test_a_full_page_of_a_search_goes_on_behind_its_last_job(app: App, monkeypat
     assert seen == [f'"u{n}"' for n in reversed(range(8))]
 
 
+@pytest.mark.every_store
 def test_a_list_whose_place_is_gone_begins_again_and_says_so(app: App) -> None:
     shop = Shop(app).fill()
     app.inspect.delete(shop.ready)
@@ -262,6 +264,7 @@ def test_all_that_match_are_offered_only_if_the_query_was_understood(app: App) -
     }  # fmt: skip
 
 
+@pytest.mark.every_store
 def test_finished_runs_are_listed_as_far_as_the_store_remembers(app: App) -> None:
     shop = Shop(app).fill()
     page = jobs(ask(app, q="state:finished task:add"))
@@ -272,6 +275,7 @@ def test_finished_runs_are_listed_as_far_as_the_store_remembers(app: App) -> Non
 # -- one job -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_a_dead_job_shows_what_happened_and_what_can_be_done(app: App) -> None:
     shop = Shop(app).fill()
     page = job(ask(app, {"id": shop.dead}))
@@ -283,6 +287,7 @@ def test_a_dead_job_shows_what_happened_and_what_can_be_done(app: App) -> None:
     assert page["reasons"][0].startswith("it gave up")
 
 
+@pytest.mark.every_store
 def test_a_job_that_has_finished_shows_its_run_and_result(app: App) -> None:
     shop = Shop(app).fill()
     page = job(ask(app, {"id": shop.done}))
@@ -290,6 +295,7 @@ def test_a_job_that_has_finished_shows_its_run_and_result(app: App) -> None:
     assert [event["word"] for event in page["timeline"]] == ["enqueued", "started", "done"]
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("id_", ["never-was", "<script>", "x" * 200, ""])
 def test_a_job_that_nobody_knows_is_not_found(app: App, id_: str) -> None:
     with pytest.raises(UnknownJob):
@@ -326,6 +332,7 @@ def test_a_traceback_is_shown_whole_and_other_peoples_code_is_marked() -> None:
 # -- the others --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_store
 def test_errors_are_grouped_and_lead_to_their_jobs(app: App) -> None:
     shop = Shop(app).fill()
     page = errors(ask(app))
@@ -339,6 +346,7 @@ def test_errors_are_grouped_and_lead_to_their_jobs(app: App) -> None:
         errors(ask(app, **{"in": "never"}))
 
 
+@pytest.mark.every_store
 def test_lanes_are_listed_in_an_order_and_found_by_name(app: App) -> None:
     Shop(app).fill()
     listed = {(row["queue"], row["lane"]): row["size"] for row in lanes(ask(app))["rows"]}
@@ -349,6 +357,7 @@ def test_lanes_are_listed_in_an_order_and_found_by_name(app: App) -> None:
     assert lanes(ask(app, order="nonsense"))["order"] == "lag"
 
 
+@pytest.mark.every_store
 def test_a_collectors_lane_shows_its_payloads_without_secrets(app: App) -> None:
     Shop(app).fill()
     page = lane(ask(app, queue="sync", lane="o/1 ?"))
@@ -359,6 +368,7 @@ def test_a_collectors_lane_shows_its_payloads_without_secrets(app: App) -> None:
     assert page["can_run"]
 
 
+@pytest.mark.every_store
 def test_a_lane_of_jobs_shows_them_in_order_and_one_with_only_dead_ones_too(app: App) -> None:
     shop = Shop(app).fill()
     page = lane(ask(app, queue="billing", lane="c-2"))
@@ -369,6 +379,7 @@ def test_a_lane_of_jobs_shows_them_in_order_and_one_with_only_dead_ones_too(app:
         lane(ask(app, queue="billing", lane="nobody"))
 
 
+@pytest.mark.every_store
 def test_workers_show_slots_and_what_was_learned(app: App) -> None:
     app.store.beat([WorkerInfo("w-1", host="h", pid=7, slots=4, queues=("mail",), tasks=("add",))])
     page = workers(ask(app))
@@ -378,6 +389,7 @@ def test_workers_show_slots_and_what_was_learned(app: App) -> None:
     assert page["slots"] == 4
 
 
+@pytest.mark.every_store
 def test_schedules_show_when_they_run_next_and_how_they_ran(app: App) -> None:
     shop = Shop(app)
     app.inspect.run_schedule("nightly")
@@ -404,6 +416,7 @@ def test_an_empty_store_has_every_page(app: App, page: Any) -> None:
 ANSWERS = {endpoint.path: endpoint.answer for endpoint in PAGE_ACTIONS}
 
 
+@pytest.mark.every_store
 def test_a_dead_job_is_tried_again_with_other_arguments_and_takes_its_place(app: App) -> None:
     shop = Shop(app).fill()
     done: Any = ANSWERS["/api/v1/jobs/{id}/again"](ask(app, {"id": shop.dead}, args=["c-9"]))
@@ -443,6 +456,7 @@ def test_nothing_but_what_was_hidden_is_restored(sent: Any, before: Any) -> None
     assert restored(sent, before) == sent
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize("verb", ["retry", "delete"])
 def test_a_group_of_failures_is_acted_on_and_nobody_else(app: App, verb: str) -> None:
     @app.task(name="other", retry=Retry(times=0))

@@ -16,8 +16,6 @@ from laneway.store.contract import Want, WorkerInfo
 from laneway.web import dashboard
 from webdesk import asking
 
-EVERY_STORE = True
-
 
 def shown(app: App) -> str:
     """Return the words of the page."""
@@ -32,6 +30,7 @@ def hold(app: App, worker: str, queue: str, number: int) -> None:
     app.store.exchange(worker, [], [Want(queue, number)], number)
 
 
+@pytest.mark.every_store
 def test_each_queue_is_shown_with_the_slots_it_holds(app: App) -> None:
     app.store.beat([WorkerInfo("w", slots=10, balance="even")])
     hold(app, "w", "mail", 2)

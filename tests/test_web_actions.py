@@ -17,9 +17,8 @@ from laneway.web.operations import Operation, Operations
 from laneway.web.refused import Refused
 from webdesk import ACTIONS, DEADLINE, Shop, visiting
 
-EVERY_STORE = True
 
-
+@pytest.mark.every_store
 @pytest.mark.parametrize("endpoint", ACTIONS, ids=lambda one: one.path)
 def test_every_action_changes_something(app: App, endpoint: Endpoint) -> None:
     shop = Shop(app).fill()
@@ -62,6 +61,7 @@ def test_a_job_is_rescheduled_by_duration_or_moment(app: App) -> None:
     assert ["say when" in says[0], "time zone" in says[1], "ten years" in says[2]] == [True, True, True]
 
 
+@pytest.mark.every_store
 def test_all_that_match_are_acted_on_as_an_operation_with_progress(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(app)
     shop.login.enqueue_many([(f"u{n}", "p") for n in range(30)])
@@ -150,6 +150,7 @@ def test_who_paused_a_queue_is_known(app: App) -> None:
         assert "Did you mean" in client.post("/api/v1/queues/mial/resume", 404)["error"]["message"]
 
 
+@pytest.mark.every_store
 def test_a_lane_runs_now_loses_its_oldest_payload_and_is_dropped(app: App) -> None:
     Shop(app).fill()
     lane = {"queue": "sync", "lane": "o/1 ?"}
@@ -164,6 +165,7 @@ def test_a_lane_runs_now_loses_its_oldest_payload_and_is_dropped(app: App) -> No
         assert "no collector" in client.post("/api/v1/lanes/run_all", 422, queue="mail")["error"]["message"]
 
 
+@pytest.mark.every_store
 def test_workers_hear_what_they_are_told(app: App) -> None:
     Shop(app).fill()
     with visiting(app) as client:

@@ -1,4 +1,4 @@
-"""What the API shows, on every store: the same as the command line, in pages, without secrets."""
+"""What the API shows, each look on every store: the same as the command line, in pages, without secrets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from laneway.web.endpoint import Endpoint
 from laneway.web.redact import Redactor
 from webdesk import LOOKS, Shop, asking, visiting
 
-EVERY_STORE = True
 
-
+@pytest.mark.every_store
 @pytest.mark.parametrize("endpoint", LOOKS, ids=lambda one: one.path)
 def test_every_look_answers(app: App, endpoint: Endpoint) -> None:
     shop = Shop(app).fill()
@@ -40,6 +39,7 @@ def test_every_look_answers(app: App, endpoint: Endpoint) -> None:
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
+@pytest.mark.every_store
 def test_jobs_are_listed_in_pages_with_filters(app: App) -> None:
     shop = Shop(app).fill()
     with visiting(app) as client:
@@ -106,6 +106,7 @@ def test_which_words_are_secret_is_a_setting(app: App) -> None:
         assert client.get(f"/api/v1/jobs/{shop.ready}")["args"] == ["[redacted]", "hunter2"]
 
 
+@pytest.mark.every_store
 def test_payloads_and_lanes_have_pages_too(app: App) -> None:
     Shop(app).fill()
     with visiting(app) as client:
@@ -119,6 +120,7 @@ def test_payloads_and_lanes_have_pages_too(app: App) -> None:
     assert (lane["size"], len(lane["reasons"]) > 0) == (2, True)
 
 
+@pytest.mark.every_store
 def test_figures_have_length_dead_and_lag_of_each_queue_and_in_total(app: App) -> None:
     Shop(app).fill()
     with visiting(app) as client:
@@ -132,6 +134,7 @@ def test_figures_have_length_dead_and_lag_of_each_queue_and_in_total(app: App) -
     assert stats["workers"] == {"count": 1, "slots": 4, "busy": 0, "memory": 0}
 
 
+@pytest.mark.every_store
 def test_statistics_over_time(app: App) -> None:
     Shop(app).fill()
     with visiting(app) as client:
@@ -146,6 +149,7 @@ def test_statistics_over_time(app: App) -> None:
         assert {task["name"]: task["processed"] for task in client.get("/api/v1/stats/tasks")["tasks"]}["add"] == 1
 
 
+@pytest.mark.every_store
 @pytest.mark.parametrize(
     ("path", "query", "status", "says"),
     [
@@ -199,6 +203,7 @@ def test_a_store_that_is_away_is_a_503(app: App, monkeypatch: pytest.MonkeyPatch
         assert client.ask("GET", "/metrics").text.splitlines()[-1] == "laneway_up 0"
 
 
+@pytest.mark.every_store
 def test_the_names_are_those_of_the_command_line(app: App) -> None:
     if app.url == "sqlite://":
         pytest.skip("no other process can look at it")

@@ -25,7 +25,6 @@ from laneway.web import dashboard, live
 from laneway.web.live import Live
 from webdesk import DEADLINE, Shop, serving, visiting
 
-EVERY_STORE = True
 Event = dict[str, str]
 
 
@@ -61,6 +60,7 @@ class Count:
         return self._call()
 
 
+@pytest.mark.every_store
 def test_two_listeners_and_one_look_a_second(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     Shop(app).fill()
     calls = {name: Count(getattr(app.inspect, name)) for name in ("queues", "workers")}
@@ -87,6 +87,7 @@ def test_two_listeners_and_one_look_a_second(app: App, monkeypatch: pytest.Monke
         assert looks - 1 <= (count.times[-1] - count.times[0]) / live.EVERY + 1, name
 
 
+@pytest.mark.every_store
 def test_the_socket_answers_requests_and_acts(app: App) -> None:
     shop = Shop(app).fill()
     with serving(dashboard(app)) as url, httpx.Client(base_url=url, trust_env=False) as client:

@@ -71,14 +71,14 @@ def test_strict_order_serves_a_queue_only_when_those_before_it_are_empty(app: Ap
         ran.append(queue)
 
     for queue in ("low", "default", "critical"):
-        work.using(queue=queue).enqueue_many([(queue,)] * 60)
+        work.using(queue=queue).enqueue_many([(queue,)] * 600)
     burst(app, 1, queues=["critical", "default", "low"], balance="strict")
 
-    # Claims are made ahead, while it is not known yet what waits.
-    first = Counter(ran[:60])
-    assert first["critical"] >= 50
-    assert set(ran[120:]) <= {"low", "default"}
-    assert Counter(ran) == {"critical": 60, "default": 60, "low": 60}
+    # Claims are made ahead, while it is not known yet what waits: some dozens, if the store's first answer comes late.
+    first = Counter(ran[:600])
+    assert first["critical"] >= 500
+    assert set(ran[1200:]) <= {"low", "default"}
+    assert Counter(ran) == {"critical": 600, "default": 600, "low": 600}
 
 
 def test_a_users_policy_is_asked_and_followed(app: App) -> None:
@@ -154,7 +154,9 @@ def test_who_lends_its_share_gets_it_back(app: App) -> None:
         until(lambda: running["late"] >= 4, "its share back")
 
 
-def test_a_task_that_computes_has_one_run_at_a_time_and_others_go_on(app: App) -> None:
+def test_a_task_that_computes_has_one_run_at_a_time_and_others_go_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where others have nearly all of the cores, a worker takes a job that computes for one that waits, and starts a second one.
+    monkeypatch.setattr("laneway.worker.dealing.IDLE", 0.0)
     at_once: Counter[str] = Counter()
     most: Counter[str] = Counter()
     guard = threading.Lock()

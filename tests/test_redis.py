@@ -985,10 +985,14 @@ def test_a_key_of_another_type_is_reported_and_the_other_queues_go_on(
     ):
         try:
             act()
-        except StoreCorrupt as error:
+        except (StoreCorrupt, StoreUnavailable) as error:
             assert "\n" not in str(error)  # noqa: PT017 - whether it meets the key is its own affair
 
-    both = store.exchange("w", [], [Want("default", 5), Want("good", 5)], 5)
+    try:
+        both = store.exchange("w", [], [Want("default", 5), Want("good", 5)], 5)
+    except StoreUnavailable:  # an answer got lost over it
+        store.give_back("w")
+        both = store.exchange("w", [], [Want("default", 5), Want("good", 5)], 5)
     assert "good" in ids(both.claims)
     [good] = [c for c in both.claims if c.unit.id == "good"]
     assert settle(store, [good], Done()) == []
@@ -1017,7 +1021,7 @@ def test_a_key_of_another_type_is_set_aside_and_all_jobs_are_done(
             answer = store.exchange("w", [], WANT, 9)
             done += ids(answer.claims)
             settle(store, answer.claims, Done())
-        except StoreCorrupt:
+        except (StoreCorrupt, StoreUnavailable):
             assert "Laneway did not write" in caplog.text
     assert done.index("x0") < done.index("x1") < done.index("x2") or name in ("LANES", "PARKED")
     if name not in ("BELL", "RECENT", "ARRIVED", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "HALTED", "RETRY", "DEAD"):

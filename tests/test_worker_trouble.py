@@ -337,6 +337,29 @@ def test_a_dead_worker_of_which_claims_were_left_is_recovered_again(app: App) ->
     assert app.inspect.workers() == []
 
 
+def test_claims_that_garbage_kept_from_being_heard_of_run_all_the_same(app: App) -> None:
+    if not app.url.startswith("redis"):
+        pytest.skip("keys of another type are for Redis")
+    ran: list[int] = []
+
+    @app.task(queue="other")
+    def work(n: int) -> None:
+        ran.append(n)
+
+    @app.task
+    def begin() -> None:
+        work.enqueue(0)
+        redisbench.server().ask("RPUSH", "laneway:{other:0}:holders", "garbage")  # it is met when claims are written already
+        for n in range(1, 4):
+            work.enqueue(n)
+
+    begin.enqueue()
+    burst(app, 2)
+
+    assert sorted(ran) == list(range(4))
+    assert app.inspect.counts() == ALL_DONE
+
+
 # -- claims that are gone ----------------------------------------------------------------------------------------
 
 

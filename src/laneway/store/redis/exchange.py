@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from laneway.errors import StoreCorrupt, StoreError
+from laneway.errors import StoreCorrupt, StoreError, StoreUnavailable
 from laneway.job import Claim
 from laneway.outcome import Settled
 from laneway.store.contract import Exchange, Want
@@ -291,6 +291,9 @@ class _Call:
         mended = self._house.mend(queue)
         if needed:
             raise error
+        if mended and queue in self._shares:
+            # The script may have written claims before it met the garbage: who asked gives back what it has not heard of.
+            raise StoreUnavailable(f"The answer of the queue {queue} got lost over a key that Laneway did not write.") from error
         if mended:
             self._house.memory.note(queue, 1, 0, -1, self._asked_at)  # it goes on: somebody should look again
         elif queue not in self._house.complained:

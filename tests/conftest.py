@@ -194,6 +194,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
 
 
+#: The stores of `app`, where a test asks for all of them.
+APP_STORES = ("sqlite", "redis")
 #: What a module says as EVERY_STORE whose tests need all their parameters on the first store, and on another only the first.
 ONCE = "once"
 
@@ -203,15 +205,11 @@ def _once(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     seen: set[tuple[object, object]] = set()
     for item in items:
         if isinstance(item, pytest.Function) and getattr(item.module, "EVERY_STORE", None) == ONCE and hasattr(item, "callspec"):
-            store = item.callspec.params.get("app", STORES_OF_APPS[0])
-            if store != STORES_OF_APPS[0]:
-                if (item.function, store) in seen:
-                    continue
-                seen.add((item.function, store))
+            store = item.callspec.params.get("app", APP_STORES[0])
+            if store != APP_STORES[0] and (item.function, store) in seen:
+                continue
+            seen.add((item.function, store))
         yield item
-
-
-STORES_OF_APPS = ("sqlite", "redis")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -222,7 +220,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     everywhere = getattr(metafunc.module, "EVERY_STORE", False) or metafunc.definition.get_closest_marker("every_store")
     if "app" in metafunc.fixturenames and everywhere:
-        metafunc.parametrize("app", STORES_OF_APPS, indirect=True)
+        metafunc.parametrize("app", APP_STORES, indirect=True)
 
 
 @pytest.fixture

@@ -469,3 +469,24 @@ def test_who_holds_many_has_a_table_and_no_list(store: RedisStore, number: int, 
 
     assert (encoding == b"hashtable") == wide
     assert redisbench.server().ask("HLEN", queue_key("a", "RUNNING", "w")) == number
+
+
+def test_those_behind_what_was_claimed_stay_where_they_are(store: RedisStore) -> None:
+    store.push(jobs("a", 2, "lane"))
+    store.exchange("w", [], [Want("a", 1)], 1)  # the next of the lane is met later, and parked
+    store.push([Job(f"p{n}", "t", "a", b"[[],{}]") for n in range(6)])
+
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 1)], 1).claims] == ["p0"]
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == [f"p{n}" for n in range(1, 6)]
+
+
+def test_a_lower_priority_waits_while_there_are_more_to_pass_over(store: RedisStore) -> None:
+    first, *others = [Job(f"x{n}", "t", "a", b"[[],{}]", "lane", priority=1) for n in range(1500)]
+    store.push([first])
+    store.exchange("w", [], [Want("a", 1)], 1)
+    store.push([*others, Job("high", "t", "a", b"[[],{}]", priority=1), Job("low", "t", "a", b"[[],{}]")])
+
+    answer = store.exchange("w", [], [Want("a", 1)], 1)
+
+    assert (answer.claims, answer.more) == ([], True)
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 2)], 2).claims] == ["high", "low"]

@@ -490,3 +490,11 @@ def test_a_lower_priority_waits_while_there_are_more_to_pass_over(store: RedisSt
 
     assert (answer.claims, answer.more) == ([], True)
     assert [one.unit.id for one in store.exchange("w", [], [Want("a", 2)], 2).claims] == ["high", "low"]
+
+
+def test_all_lanes_that_end_at_once_are_free(store: RedisStore) -> None:
+    store.push([Job(f"{lane}0", "t", "a", b"[[],{}]", lane) for lane in "xyz"])
+    store.exchange("w", done(store.exchange("w", [], [Want("a", 9)], 9).claims), [], 0)
+    store.push([Job(f"{lane}1", "t", "a", b"[[],{}]", lane) for lane in "xyz"])
+
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == ["x1", "y1", "z1"]

@@ -498,3 +498,11 @@ def test_all_lanes_that_end_at_once_are_free(store: RedisStore) -> None:
     store.push([Job(f"{lane}1", "t", "a", b"[[],{}]", lane) for lane in "xyz"])
 
     assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == ["x1", "y1", "z1"]
+
+
+def test_a_lane_goes_on_behind_one_whose_record_is_gone(store: RedisStore) -> None:
+    store.push(jobs("a", 3, "lane"))
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    redisbench.server().ask("HDEL", queue_key("a", "JOB"), "a1")
+
+    assert [one.unit.id for one in store.exchange("w", done(held), [Want("a", 9)], 9).claims] == ["a2"]

@@ -469,3 +469,40 @@ def test_who_holds_many_has_a_table_and_no_list(store: RedisStore, number: int, 
 
     assert (encoding == b"hashtable") == wide
     assert redisbench.server().ask("HLEN", queue_key("a", "RUNNING", "w")) == number
+
+
+def test_those_behind_what_was_claimed_stay_where_they_are(store: RedisStore) -> None:
+    store.push(jobs("a", 2, "lane"))
+    store.exchange("w", [], [Want("a", 1)], 1)  # the next of the lane is met later, and parked
+    store.push([Job(f"p{n}", "t", "a", b"[[],{}]") for n in range(6)])
+
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 1)], 1).claims] == ["p0"]
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == [f"p{n}" for n in range(1, 6)]
+
+
+def test_a_lower_priority_waits_while_there_are_more_to_pass_over(store: RedisStore) -> None:
+    first, *others = [Job(f"x{n}", "t", "a", b"[[],{}]", "lane", priority=1) for n in range(1500)]
+    store.push([first])
+    store.exchange("w", [], [Want("a", 1)], 1)
+    store.push([*others, Job("high", "t", "a", b"[[],{}]", priority=1), Job("low", "t", "a", b"[[],{}]")])
+
+    answer = store.exchange("w", [], [Want("a", 1)], 1)
+
+    assert (answer.claims, answer.more) == ([], True)
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 2)], 2).claims] == ["high", "low"]
+
+
+def test_all_lanes_that_end_at_once_are_free(store: RedisStore) -> None:
+    store.push([Job(f"{lane}0", "t", "a", b"[[],{}]", lane) for lane in "xyz"])
+    store.exchange("w", done(store.exchange("w", [], [Want("a", 9)], 9).claims), [], 0)
+    store.push([Job(f"{lane}1", "t", "a", b"[[],{}]", lane) for lane in "xyz"])
+
+    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == ["x1", "y1", "z1"]
+
+
+def test_a_lane_goes_on_behind_one_whose_record_is_gone(store: RedisStore) -> None:
+    store.push(jobs("a", 3, "lane"))
+    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    redisbench.server().ask("HDEL", queue_key("a", "JOB"), "a1")
+
+    assert [one.unit.id for one in store.exchange("w", done(held), [Want("a", 9)], 9).claims] == ["a2"]

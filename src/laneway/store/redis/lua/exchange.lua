@@ -104,7 +104,7 @@ elseif claims then
                     local id, record, takes = met[gone], found[gone], false
                     if record then
                         local flags, _, rules = byte(record, 1, 3)
-                        takes = flags == PLAIN and rules == 0 and #record >= 20
+                        takes = flags == PLAIN and rules == 0
                     end
                     if not takes then
                         portion = portion or need('walk').look_ahead(found, gone)

@@ -7,9 +7,8 @@ the database itself says so, by its two unique indexes. Who asks hears which job
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Any
 
 from laneway.errors import WrongQueue
 from laneway.job import Job
@@ -88,14 +87,14 @@ def _in_stead(turn: Turn, job: Job, seq: int) -> str:
 def _count(turn: Turn, rows: list[Pushed]) -> None:
     """Count new jobs."""
     turn.total("enqueued", len(rows))
-    turn.arrive(_tally(rows, _queue_and_task))
-    for (name, state), number in _tally(rows, _queue_and_state).items():
-        turn.count(name, None, state, number)
+    if len(rows) == 1:  # most often
+        [row] = rows
+        turn.arrive({_queue_and_task(row): 1})
+        turn.count(row[2], None, row[8])
+    else:
+        turn.arrive(Counter(map(_queue_and_task, rows)))
+        for (name, state), number in Counter(map(_queue_and_state, rows)).items():
+            turn.count(name, None, state, number)
     for _, _, name, _, _, rank, _, due, state, _, _ in rows:
         if state == SCHEDULED:
             turn.wait_for(name, rank, due)
-
-
-def _tally(rows: list[Pushed], key: Callable[[Pushed], Any]) -> Mapping[Any, int]:
-    """Count rows by a key."""
-    return {key(rows[0]): 1} if len(rows) == 1 else Counter(map(key, rows))

@@ -238,18 +238,21 @@ def test_a_child_that_raises_in_a_job_ends_with_1_and_the_job_is_its_parents(yar
 
 def test_a_job_that_holds_the_interpreter_for_longer_than_the_limits_is_not_taken_for_dead(yard: Yard) -> None:
     fleet = yard.start("--beat", "0.2", processes=1, slots=2, HARM_DEAD_AFTER="1")
-    harmful = yard.enqueue("hold_the_interpreter", 4)
-    yard.until_mark("holding", harmful)
     observer = yard.start("--beat", "0.2", processes=1, HARM_DEAD_AFTER="1")
-
-    neighbours = [yard.enqueue("neighbour") for _ in range(40)]
-    yard.until_done(neighbours)
-    assert not yard.marks("held", harmful), "this showed nothing: it had let go before its neighbours were done"
+    for seconds in (4, 8, 16):  # on a busy machine its neighbours may need longer
+        harmful = yard.enqueue("hold_the_interpreter", seconds)
+        yard.until_mark("holding", harmful)
+        neighbours = [yard.enqueue("neighbour") for _ in range(40)]
+        yard.until_done(neighbours)
+        if not yard.marks("held", harmful):
+            break
+    else:
+        pytest.fail("this showed nothing: it had let go before its neighbours were done")
     yard.until_done([harmful])
 
     assert len(yard.marks("holding", harmful)) == len(yard.marks("held", harmful)) == 1
     held = yard.marks("held", harmful)[0].at - yard.marks("holding", harmful)[0].at
-    assert held > 3.9
+    assert held > 0.9 * seconds
     assert yard.app.store_inspect.totals()["recovered"] == 0
     for each in (fleet, observer):
         assert "taken for dead" not in each.said

@@ -351,7 +351,7 @@ def _crashed(error: BaseException) -> None:
 _floors: weakref.WeakSet[Floor] = weakref.WeakSet()
 
 #: A fork waits so long (seconds) for idle threads to end.
-REST = 0.05
+REST = 0.5
 
 
 def rest() -> None:

@@ -27,9 +27,9 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-# Shares are of the slots' time, and one long run that the machine is to blame for counts as less: on a busy machine that shows. The
-# simulations of test_balance are within 5 %. Of jobs of microseconds only their number is known, and what else the machine does just
-# then is measured with it: that row is for a quiet machine.
+# Shares are of the slots' time, and one long run that the machine is to blame for counts as less: on a busy machine that shows.
+# The simulations of test_balance are within 5 %. Of jobs of microseconds only their number is known, and what else the machine
+# does just then is measured with it: that row is for a quiet machine.
 @pytest.mark.parametrize(
     ("nap", "within"), [pytest.param(0.0, 0.5, marks=pytest.mark.skipif(not SOAK, reason="only with make soak")), (0.01, 0.25)]
 )

@@ -75,6 +75,7 @@ def sqlite_file(folder: Path, clock: Clock) -> Bench:
 def sqlite_memory(_: Path, clock: Clock) -> Bench:
     store = SQLiteStore(clock=clock, dead_after=0.2)
     store.in_books = 1  # from the second on, queues have rows of their own
+    store.lately = 0.0
     return Bench(store, SQLiteInspect(store), clock)
 
 

@@ -165,9 +165,9 @@ class Database:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
-    def reading(self) -> _Reading | _Writing:
-        """Give a connection with one consistent view, in a `with`."""
-        return self.writing if self.path is None else _Reading(self)
+    def reading(self, frame: FrameType | None = None) -> _Reading | _Writing:
+        """Give a connection with one consistent view, in a `with` of the given frame, or of the caller's."""
+        return _Writing(self, frame) if self.path is None else _Reading(self, frame)
 
     def enter_reading(self, frame: FrameType) -> tuple[Place, sqlite3.Connection]:
         """Take the connection that reads, for a frame."""
@@ -436,11 +436,13 @@ _Identity = tuple[int, int] | None
 class _Writing:
     """`with database.writing as connection:` is one transaction."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, frame: FrameType | None = None) -> None:
         self._database = database
+        self._frame = frame
 
     def __enter__(self) -> sqlite3.Connection:
-        return self._database.enter(this_frame(1))
+        frame, self._frame = self._frame, None
+        return self._database.enter(frame or this_frame(1))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._database.leave(error)
@@ -449,13 +451,15 @@ class _Writing:
 class _Reading:
     """`with database.reading() as connection:` is one consistent view."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, frame: FrameType | None = None) -> None:
         self._database = database
+        self._frame = frame
 
     def __enter__(self) -> sqlite3.Connection:
         shield.up()
         try:
-            self._place, connection = self._database.enter_reading(this_frame(1))
+            frame, self._frame = self._frame, None
+            self._place, connection = self._database.enter_reading(frame or this_frame(1))
             connection.execute("begin")
         except BaseException as error:
             self._leave(error)

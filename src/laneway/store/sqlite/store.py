@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +41,7 @@ class SQLiteStore(SQLStore):
 
     capabilities = Capabilities(pipelined=False, one_step=True)
     in_books = IN_BOOKS  #: so many queues at most stand in the books
+    lately = LATELY  #: how old what is known of the others may be, seconds
 
     def __init__(
         self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, enqueue_timeout: float = 2.0,
@@ -75,11 +75,9 @@ class SQLiteStore(SQLStore):
         """Return one atomic step, to be used in a `with`; it waits at most so long for its turn."""
         return SQLiteTurn(self.database, self.clock, self.bell.ring, timeout, in_books=self.in_books)
 
-    @contextmanager
-    def reading(self) -> Generator[SQLiteReading]:
-        """Look through the reading connection."""
-        with self.database.reading() as connection:
-            yield SQLiteReading(connection, self.clock)
+    def reading(self) -> SQLiteReading:
+        """Return a look through the reading connection, to be used in a `with`."""
+        return SQLiteReading(self.database, self.clock)
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
@@ -101,7 +99,7 @@ class SQLiteStore(SQLStore):
         Of queues that have rows of their own the former may be as of a moment ago, if `lately` will do. The latter is exact.
         """
         if turn.has_rows and not (lately and time.monotonic() < self._loads_until):
-            self._loads_until, self._loads = time.monotonic() + LATELY, {}
+            self._loads_until, self._loads = time.monotonic() + self.lately, {}
             turn.queues()
         loads = dict(self._loads)
         for queue in turn.known():

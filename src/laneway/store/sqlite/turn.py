@@ -10,7 +10,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from laneway.figures import Key
 from laneway.locks import this_frame
@@ -38,15 +38,33 @@ _BOOKS_READ, _BOOKS_WRITE = SQL["books_read"], InOrder(SQL["books_write"]).text
 
 
 class SQLiteReading(Reading):
-    """Looks at the database through a connection, as of one moment."""
+    """`with SQLiteReading(database, clock) as reading:` looks at the database as of one moment.
+
+    The lock goes by the frame of that `with`. So no generator must stand between: its frame can be cleared while it waits.
+    """
 
     dialect = DIALECT
+    connection: sqlite3.Connection
+    books: Books
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
-        self.connection = connection
-        [(books, self._tail)] = self.rows("books_read")
-        self.books: Books = decode(books)
-        self.now = self.books.now = max(self.books.now, clock())
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        self._database = database
+        self._clock = clock
+
+    def __enter__(self) -> Self:
+        self._held = self._database.reading(this_frame(1))
+        self.connection = self._held.__enter__()
+        try:
+            [(books, self._tail)] = self.rows("books_read")
+            self.books = decode(books)
+            self.now = self.books.now = max(self.books.now, self._clock())
+        except BaseException as error:
+            self._held.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._held.__exit__(kind, error, trace)
 
     def rows(self, statement: str, **values: Any) -> list[Any]:
         """Return the rows of a statement, by its name."""
@@ -88,13 +106,12 @@ class SQLiteTurn(SQLiteReading, Turn):
         self, database: Database, clock: Callable[[], int], ring: Callable[[], object], timeout: float | None = None,
         *, in_books: int = IN_BOOKS,
     ) -> None:  # fmt: skip
-        self._database = database
-        self._clock = clock
+        super().__init__(database, clock)
         self._ring = ring
         self._timeout = timeout
         self._in_books = in_books
 
-    def __enter__(self) -> SQLiteTurn:
+    def __enter__(self) -> Self:
         self.connection = self._database.enter(this_frame(1), self._timeout)
         try:
             self._begin()

@@ -269,6 +269,23 @@ class TestOrder:
         clock.advance(1)
         assert ids(claim(store)) == ["future"]
 
+    def test_the_next_that_is_due_is_the_first_of_all_priorities_and_queues(self, store: Store) -> None:
+        store.push([job(priority=5, delay=10), job(delay=100), job(queue="a", delay=50), job(queue="b", delay=7)])
+
+        def next_due(*queues: str) -> int | None:
+            return store.exchange("w", [], [Want(queue, 9) for queue in queues], 9).next_due
+
+        assert next_due("default") == 10 * SECOND
+        assert next_due("a") == 50 * SECOND
+        assert next_due("a", "default") == next_due("default", "a") == 10 * SECOND
+        assert next_due("a", "b", "default") == next_due("b", "a") == 7 * SECOND
+
+    def test_a_retry_is_the_next_that_is_due(self, store: Store) -> None:
+        store.push([job("a")])
+        settle(store, claim(store), Retrying(10 * SECOND, ERROR))
+
+        assert store.exchange("w", [], [Want("default", 9)], 9).next_due == 10 * SECOND
+
     def test_steps_are_served_in_order_within_the_limit(self, store: Store) -> None:
         store.push([job(f"{queue}{n}", queue=queue) for n in range(5) for queue in "ab"])
 

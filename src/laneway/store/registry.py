@@ -9,7 +9,6 @@ Enters: a URL.  Leaves: a `StoreURL`, or a store and its inspection side.  Calle
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from importlib.metadata import entry_points
 from typing import ClassVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
@@ -99,6 +98,8 @@ def register(backend: Backend) -> None:
 def backend_of(scheme: str) -> Backend:
     """Return the backend of a scheme, or raise ConfigError."""
     if scheme not in _backends:
+        from importlib.metadata import entry_points  # noqa: PLC0415 - it takes as long to load as all of the rest
+
         for found in entry_points(group=GROUP, name=scheme):
             register(found.load()())
     if scheme not in _backends:

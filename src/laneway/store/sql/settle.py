@@ -48,8 +48,7 @@ def _all_done(turn: Turn, worker: str, done: list[_Ended]) -> bool:
     """Settle many successes in one statement; if one of them is not held, or does not just leave, change nothing."""
     if not turn.change_all("done", [(end.unit.id, end.item.claim.token, worker) for end in done]):
         return False
-    for end in done:
-        _done(turn, end)
+    turn.total("processed", sum([_done(turn, end) for end in done]))
     return True
 
 
@@ -57,7 +56,7 @@ def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
     """Write one outcome; False if the unit is not held."""
     id_, token = end.unit.id, end.item.claim.token
     if type(end.outcome) is Done and turn.change("done", id=id_, token=token, worker=worker):
-        _done(turn, end)
+        turn.total("processed", _done(turn, end))
         return True
     row = turn.find("held", id=id_, token=token, worker=worker)
     if row is not None:
@@ -65,18 +64,18 @@ def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
     return row is not None
 
 
-def _done(turn: Turn, end: _Ended) -> None:
-    """The usual end: the row is deleted, and all that is needed is in the claim."""
+def _done(turn: Turn, end: _Ended) -> int:
+    """The usual end: the row is deleted, and all that is needed is in the claim. Returns how many are processed by it."""
     claim, unit, outcome = end.item.claim, end.unit, end.outcome
     if unit.payloads:
-        turn.total("processed", turn.change("payloads_drop_all", lane=unit.number))
+        gone = turn.change("payloads_drop_all", lane=unit.number)
         turn.ended(claim.queue, None, RUNNING, run=_run(turn, end))
-        return
-    turn.total("processed")
+        return gone
     turn.ended(claim.queue, unit.lane, RUNNING, run=_run(turn, end))
     if isinstance(outcome, Done) and outcome.result is not None and outcome.keep > 0:
         turn.change("result_trim", now=turn.now)
         turn.change("result_add", id=unit.id, until=turn.now + outcome.keep, value=outcome.result)
+    return 1
 
 
 def _write(turn: Turn, row: Row, end: _Ended) -> None:

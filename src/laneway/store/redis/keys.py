@@ -82,6 +82,6 @@ def queue_base(queue: str, shard: int = 0) -> str:
     return f"laneway:{{{queue}:{shard}}}:"
 
 
-def queue_key(queue: str, name: str, more: str = "") -> str:
+def queue_key(queue: str, name: str, more: str = "", shard: int = 0) -> str:
     """Return one of a queue's keys."""
-    return queue_base(queue) + QUEUE_KEYS[name] + more
+    return queue_base(queue, shard) + QUEUE_KEYS[name] + more

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ BALANCES: dict[str, tuple[Load, tuple[str, ...]]] = {
 SHAPES = {"1 slot": (1, 1, 8), "25 slots": (25, 1, 150), "100 slots": (100, 1, 600), "2 × 25 slots": (25, 2, 300)}
 
 Side = Callable[[Load], Ran]
+IN_RUBY = partial(calibrated, ruby=True)
 
 
 def slots(where: Path) -> None:
@@ -57,15 +59,13 @@ def redis_slots(where: Path) -> None:
 
 
 def _slots(name: str, where: Path, server: Server | None) -> None:
-    rounds = calibrated()
     sides: dict[str, Callable[[int, int], Side]] = {
         "Laneway": lambda slots, processes: (
-            Fleet(where / "fleet", rounds, "-s", str(slots), server=server, processes=processes).work
+            Fleet(where / "fleet", calibrated, "-s", str(slots), server=server, processes=processes).work
         )
     }
     if server is not None and not sidekiq_missing():
-        in_ruby = calibrated(ruby=True)
-        sides["Sidekiq"] = lambda slots, processes: Sidekiqs(where / "ruby", server, in_ruby, slots, processes).work
+        sides["Sidekiq"] = lambda slots, processes: Sidekiqs(where / "ruby", server, IN_RUBY, slots, processes).work
     figures: dict[str, Any] = {}
     for kind in ("noop", "cpu", "io"):
         table = Table(f"{kind}, jobs per second{' on Redis' if server else ''}", "", *sides)
@@ -91,8 +91,6 @@ def redis_mixed(where: Path) -> None:
 
 
 def _mixed(name: str, where: Path, server: Server | None) -> None:
-    rounds = calibrated()
-    in_ruby = calibrated(ruby=True) if server is not None and not sidekiq_missing() else 0
     ideal = EACH * WAITS / SLOTS
     figures: dict[str, Any] = {}
     print(
@@ -103,10 +101,10 @@ def _mixed(name: str, where: Path, server: Server | None) -> None:
         table = Table(f"{title} (jobs that wait: {ideal / processes:.1f} at best)", "", "all", "no-op", "cpu", "io", "CPU s")
         sides: dict[str, Callable[[], Ran]] = {}
         for balance, (load, options) in BALANCES.items():
-            sides[balance] = _of(Fleet(where / "fleet", rounds, *options, server=server, processes=processes).work, load)
-        if server is not None and in_ruby:
+            sides[balance] = _of(Fleet(where / "fleet", calibrated, *options, server=server, processes=processes).work, load)
+        if server is not None and not sidekiq_missing():
             sides["Sidekiq"] = _of(
-                Sidekiqs(where / "ruby", server, in_ruby, SLOTS, processes).work, BALANCES["even"][0]
+                Sidekiqs(where / "ruby", server, IN_RUBY, SLOTS, processes).work, BALANCES["even"][0]
             )  # fmt: skip
         ran = _take_turns(sides)
         for side, each in ran.items():
@@ -119,8 +117,11 @@ def _mixed(name: str, where: Path, server: Server | None) -> None:
 
 def cores(where: Path) -> None:
     """What a second process gains for jobs that compute, beside what it gains for bare processes."""
-    load = Load(cpu=800)
-    rounds = calibrated()
+    load, number = Load(cpu=800), calibrated()
+
+    def rounds() -> int:  # the same for all: they are compared
+        return number
+
     ran = _take_turns(
         {
             "bare": _of(Spinners(where / "bare", rounds).work, load),

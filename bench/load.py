@@ -33,6 +33,8 @@ __all__ = ["Fleet", "Load", "Ran", "Sidekiqs", "Spinners", "calibrated", "calm",
 RUBY = Path(__file__).with_name("sidekiq")
 #: What one job takes: CPU seconds of those that compute, seconds of those that wait.
 COMPUTES, WAITS = 0.015, 0.5
+#: Says how often the loop of a job is to go round: measured just before, since the speed of a machine drifts.
+Rounds = Callable[[], int]
 #: The machine is calm if others use less of it, percent; nobody waits longer for it, seconds.
 CALM, PATIENCE = 10.0, 8.0
 
@@ -147,7 +149,7 @@ class Ran:
 class Fleet:
     """`laneway worker`, with these options, on a store of its own in a folder, or on a Redis server."""
 
-    def __init__(self, where: Path, rounds: int, *options: str, server: Server | None = None, processes: int = 1) -> None:
+    def __init__(self, where: Path, rounds: Rounds, *options: str, server: Server | None = None, processes: int = 1) -> None:
         self._where, self._rounds, self._server, self._processes = where, rounds, server, processes
         self._options = [*options, "-p", str(processes), "--burst"]
 
@@ -159,26 +161,26 @@ class Fleet:
             self._server.client.flushdb()
             url = self._server.url
         (where / "app.py").write_text(load.program(url))
-        load.enqueue(url, self._rounds)
+        load.enqueue(url, self._rounds() if load.cpu else 0)
         return _timed(where, [[sys.executable, "-m", "laneway", "worker", *self._options]], self._processes)
 
 
 class Spinners:
     """Bare processes that compute, with nothing around it."""
 
-    def __init__(self, where: Path, rounds: int, processes: int = 1) -> None:
+    def __init__(self, where: Path, rounds: Rounds, processes: int = 1) -> None:
         self._where, self._rounds, self._processes = where, rounds, processes
 
     def work(self, load: Load) -> Ran:
         """Work off what computes, an equal part in each process."""
-        command = [sys.executable, "-c", SPINNER, str(load.cpu // self._processes), str(self._rounds)]
+        command = [sys.executable, "-c", SPINNER, str(load.cpu // self._processes), str(self._rounds())]
         return _timed(emptied(self._where), [command] * self._processes, self._processes)
 
 
 class Sidekiqs:
     """Sidekiq at its best, in one or more processes, with so many threads each; its three queues have equal weights."""
 
-    def __init__(self, where: Path, server: Server, rounds: int, threads: int, processes: int = 1) -> None:
+    def __init__(self, where: Path, server: Server, rounds: Rounds, threads: int, processes: int = 1) -> None:
         self._where, self._server, self._rounds, self._processes = where, server, rounds, processes
         queues = ["-q", "noop,1", "-q", "cpu,1", "-q", "io,1"]
         self._command = ["sidekiq", "-r", str(RUBY / "load.rb"), "-c", str(threads), "-t", "20", *queues]
@@ -188,7 +190,7 @@ class Sidekiqs:
         where = emptied(self._where)
         self._server.client.flushdb()
         environment = {**os.environ, "REDIS_URL": self._server.url, **tuned()}
-        numbers = [load.noop, load.cpu, load.io, self._rounds, WAITS]
+        numbers = [load.noop, load.cpu, load.io, self._rounds() if load.cpu else 0, WAITS]
         command = ["ruby", str(RUBY / "load_push.rb"), *map(str, numbers)]
         subprocess.run(command, cwd=where, env=environment, check=True, stderr=subprocess.DEVNULL)
         return _timed(where, [self._command] * self._processes, self._processes, environment, self._is_empty)

@@ -29,6 +29,8 @@ class Hatchery:
         self.wire, theirs = Wire.pair()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
         flags = cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined] # pyright: ignore
+        if plan.reload:
+            flags.append("-B")  # compiled code is known by a second and a size: it could be that of the version before
         with theirs:
             self._popen = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, *flags, "-P", "-c", program], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL

@@ -146,6 +146,8 @@ class Balance:
         self._capped: set[str] = set()  # those whose jobs compute
         self._competed: set[str] = set()  # who wanted more than it got, when places were last dealt
         self._floor = 0.0  # how far the one of them was that had least
+        self._last_asked: tuple[tuple[str, ...], int] = ((), 0)  # queues and places for which these were made:
+        self._of_each: list[Want] = []  # as many as there are places, of each queue
 
     @property
     def shares(self) -> dict[str, float]:
@@ -155,6 +157,8 @@ class Balance:
     @property
     def longest(self) -> float:
         """What a job takes of the slowest queue that has some here, seconds, as far as it was seen."""
+        if len(self._parts) > len(self._claims):
+            return max([part.mean for part, _ in self._claims.values() if part.seen], default=0.0)
         return max([part.mean for part in self._parts.values() if part.seen and part.held > 0], default=0.0)
 
     @property
@@ -214,7 +218,9 @@ class Balance:
         time.
         """
         is_time = now >= self._next
-        if not is_time and all(queue in self._felt for queue, load in loads.items() if load):
+        if not is_time and (
+            loads.keys() <= self._felt.keys() or all(queue in self._felt for queue, load in loads.items() if load)
+        ):
             return False
         if is_time:
             self._next = now + EVERY
@@ -301,11 +307,13 @@ class Balance:
             self._catch_up([part for part in map(self._part, busy) if part.share])
         steps = [Want(queue, number, *run_sizes.get(queue, ())) for queue, number in dealt.items()]
         first = turn % len(queues) if queues else 0
-        order = (*queues[first:], *queues[:first])
         self.held_back = False
         if not self._capped:
-            return steps + [Want(queue, capacity, *run_sizes.get(queue, ())) for queue in order]
-        for queue in order:
+            if self._last_asked != (tuple(queues), capacity):
+                self._last_asked = (tuple(queues), capacity)
+                self._of_each = [Want(queue, capacity, *run_sizes.get(queue, ())) for queue in queues]
+            return steps + self._of_each[first:] + self._of_each[:first]
+        for queue in (*queues[first:], *queues[:first]):
             most = capacity
             if queue in self._capped:
                 most = min(self._parts[queue].room(ends[queue] - dealt.get(queue, 0)), capacity)

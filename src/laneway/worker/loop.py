@@ -307,12 +307,12 @@ class Loop:
             self._later_at = time.monotonic() + LATER
             settled = [item for item in settled if item.claim.token not in answer.later]
         self._settled(settled, answer.refused, unsure)
-        new = answer.loads.keys() - self._loads.keys()
+        new = not answer.loads.keys() <= self._loads.keys()
         self._loads = answer.loads
         self._claims.took(answer.claims)
         if limit:
             # What rang since this was asked may have come after it.
-            self._look = answer.more or bool(new and self._queues is None) or self._rings != asked.rings
+            self._look = answer.more or (new and self._queues is None) or self._rings != asked.rings
             self._due = float("inf") if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
 
     def _send_again(self) -> None:

@@ -47,12 +47,11 @@ def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Cl
     """Claim up to `limit` jobs, or runs of collectors, step by step."""
     walk = _Walk(turn, worker)
     for want in wants:
-        most = min(want.most, limit - len(walk.claims))
-        if most <= 0:
-            continue
+        if len(walk.claims) >= limit:
+            break
         queue = turn.find_queue(want.queue)
         if queue is not None and not queue.paused and queue.counts[READY]:
-            walk.queue(queue, want, most)
+            walk.queue(queue, want, min(want.most, limit - len(walk.claims)))
     return walk.claims
 
 

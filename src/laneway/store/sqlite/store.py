@@ -33,7 +33,7 @@ __all__ = ["SQLiteStore"]
 #: STRICT tables came with it: a number stays a number, whoever writes it.
 OLDEST = (3, 37, 0)
 #: While a worker keeps receiving claims, or wants none, how queues with rows of their own stood so long ago will do, seconds.
-LATELY = 0.05
+LATELY = 0.25
 
 
 class SQLiteStore(SQLStore):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -268,6 +269,26 @@ class TestOrder:
         assert ids(claim(store)) == ["past"]
         clock.advance(1)
         assert ids(claim(store)) == ["future"]
+
+    def test_of_many_that_are_settled_together_each_comes_to_what_its_run_meant(self, bench: Bench) -> None:
+        store, outcomes = bench.store, [Done(), Retrying(SECOND, ERROR), Done(), Dead(ERROR), Snoozed(SECOND), Cancelled()] * 5
+        store.push([job(f"{n:02}", lane=f"lane-{n % 10}" if n % 2 else None) for n in range(30)])
+        held = [*claim(store, 30), *claim(store, 30)]
+        assert len(held) == 20  # of each lane the first
+        of = {found.unit.id: outcomes[int(found.unit.id)] for found in held}
+
+        answer = store.exchange("w", [Settled(found, (of[found.unit.id],), 1, 2) for found in held], [], 0)
+
+        assert answer.refused == []
+        for id_, outcome in of.items():
+            found = bench.inspect.job(id_)
+            state = {Retrying: "retrying", Dead: "dead", Snoozed: "scheduled"}.get(type(outcome))
+            assert (found and found.state) == state, id_
+        counted = Counter(type(outcome) for outcome in of.values())
+        totals = bench.inspect.totals()
+        assert [totals[name] for name in ("processed", "retried", "dead", "cancelled")] == [
+            counted[kind] for kind in (Done, Retrying, Dead, Cancelled)
+        ]
 
     def test_the_next_that_is_due_is_the_first_of_all_priorities_and_queues(self, store: Store) -> None:
         store.push([job(priority=5, delay=10), job(delay=100), job(queue="a", delay=50), job(queue="b", delay=7)])

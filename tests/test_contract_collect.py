@@ -522,6 +522,16 @@ class TestPortions:
 class TestOutcomes:
     """The table, line by line, each with and without payloads that came during the run."""
 
+    def test_a_lane_that_is_deleted_while_it_runs_leaves_no_run_behind(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a")])
+        held = claim(store)
+        inspect.delete(lane_id(QUEUE, "a"))
+
+        settle(store, held, Retrying(0, ERROR))
+
+        assert inspect.recent(9) == []
+        assert sum(inspect.counts().values()) == 0
+
     def test_what_comes_during_a_run_gathers_for_the_next(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([pay("a", 1)])
         held = claim(store)

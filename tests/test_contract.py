@@ -1794,3 +1794,74 @@ def assert_woken(store: Store, act: object) -> None:
     act()  # type: ignore[operator]
     thread.join(10)
     assert woken.is_set()
+
+
+# -- only what is meant --------------------------------------------------------------------------------------------
+
+
+class TestOnlyThat:
+    """What is done to one job, lane or queue leaves all others as they are."""
+
+    def test_a_lane_that_goes_on_lets_out_its_own_next(self, bench: Bench) -> None:
+        store = bench.store
+        store.push([job("b0", lane="b"), job("b1", lane="b"), job("a0", lane="a"), job("a1", lane="a")])
+        store.push([job("c0", lane="a", queue="other"), job("c1", lane="a", queue="other")])
+        held = {found.unit.id: found for found in claim(store, 9, queues=("default", "other"))}
+        assert held.keys() == {"a0", "b0", "c0"}
+
+        settle(store, [held["a0"]], Done())
+
+        assert [bench.inspect.job(id_).state for id_ in ("a1", "b1", "c1")] == ["ready", "blocked", "blocked"]  # type: ignore[union-attr]
+        assert ids(claim(store, 9, queues=("default", "other"))) == ["a1"]
+
+    def test_what_is_too_old_in_one_lane_takes_nobody_of_another_along(self, bench: Bench) -> None:
+        store = bench.store
+        store.push(
+            [job("b0", lane="b"), job("b1", lane="b", expires=5), job("a0", lane="a", expires=5), job("a1", lane="a", expires=5)]
+        )
+        store.push([job("c0", lane="a", queue="other"), job("c1", lane="a", queue="other", expires=5)])
+        claim(store, 9, queues=("default", "other"))
+        store.give_back("w")
+        bench.clock.advance(6)
+
+        claim(store, 9)
+
+        assert bench.inspect.totals()["cancelled"] == 2
+        assert [bench.inspect.job(id_) is not None for id_ in ("a0", "a1", "b1", "c1")] == [False, False, True, True]
+
+    def test_a_mark_is_for_one_run_and_heard_by_its_worker(self, bench: Bench) -> None:
+        store = bench.store
+        store.push([job("a"), job("b"), job("c")])
+        claim(store, 2)
+        claim(store, 1, worker="v")
+        store.beat([WorkerInfo("w"), WorkerInfo("v")])
+
+        bench.inspect.cancel("a")
+
+        heard = store.beat([WorkerInfo("w"), WorkerInfo("v")])
+        assert (heard["w"].marks, heard["v"].marks) == ({"a": "cancel"}, {})
+        assert [bench.inspect.job(id_).mark for id_ in "abc"] == ["cancel", None, None]  # type: ignore[union-attr]
+
+    def test_a_note_is_kept_with_its_own_run(self, bench: Bench) -> None:
+        bench.store.push([job("a"), job("b")])
+        first, second = claim(bench.store)
+
+        bench.store.note([("a", first.token, b'{"log":["here"]}')])
+
+        assert [bench.inspect.job(found.unit.id).log for found in (first, second)] == [["here"], []]  # type: ignore[union-attr]
+
+    def test_the_key_of_one_job_ends_with_its_claim_and_not_that_of_another(self, store: Store) -> None:
+        store.push([job("a", unique="a"), job("b", unique="b")])
+        claim(store, 1)
+
+        assert store.push([job("c", unique="a"), job("d", unique="b")]) == [None, "b"]
+
+    def test_what_becomes_due_is_counted_in_its_own_queue_and_once(self, bench: Bench) -> None:
+        bench.store.push(
+            [job(queue="a", delay=5), job(queue="b", delay=5), job(queue="b", delay=5, priority=3), job(queue="b", delay=9)]
+        )
+        bench.clock.advance(6)
+        bench.store.exchange("w", [], [Want("a", 0), Want("b", 0)], 0)
+
+        counts = {queue.name: (queue.counts["ready"], queue.counts["scheduled"]) for queue in bench.inspect.queues()}
+        assert counts == {"a": (1, 0), "b": (2, 1)}

@@ -271,7 +271,8 @@ class TestOrder:
         assert ids(claim(store)) == ["future"]
 
     def test_of_many_that_are_settled_together_each_comes_to_what_its_run_meant(self, bench: Bench) -> None:
-        store, outcomes = bench.store, [Done(), Retrying(SECOND, ERROR), Done(), Dead(ERROR), Snoozed(SECOND), Cancelled()] * 5
+        outcomes: list[Outcome] = [Done(), Retrying(SECOND, ERROR), Done(), Dead(ERROR), Snoozed(SECOND), Cancelled()] * 5
+        store = bench.store
         store.push([job(f"{n:02}", lane=f"lane-{n % 10}" if n % 2 else None) for n in range(30)])
         held = [*claim(store, 30), *claim(store, 30)]
         assert len(held) == 20  # of each lane the first

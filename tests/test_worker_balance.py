@@ -239,7 +239,7 @@ def test_what_was_learned_is_kept_for_the_next_worker_and_shown(app: App) -> Non
 
     with working(app, 4):
         deadline = time.monotonic() + DEADLINE
-        while set(Snapshot.of(app, 1).kinds) != {"computes", "waits"}:
+        while Snapshot.of(app, 1).learned != "computes computes; waits waits":  # with little of a core it may be wrong at first
             assert time.monotonic() < deadline
             computes.enqueue_many([()] * 10)
             waits.enqueue_many([()] * 10)

@@ -10,7 +10,7 @@ Every store passes the same suite (`tests/test_contract.py`). What holds for all
 * The store's now is its own clock. It never goes back by more than the store takes to notice that a clock was set, and the places
   of a lane never do.
 * A claim's token is greater than those of all earlier claims of the same job or lane, and than all that the same worker has heard
-  of. So who holds the greater one holds the claim.
+  of. The greater token holds the claim.
 * Every job runs in a lane. Push never looks at the lane; a claim takes the lane or parks the job; every exit hands it on.
 
 A collector owns a queue, and what waits there are lanes: each with payloads, a due time and attempts, and known by its

@@ -36,7 +36,6 @@ class InOrder:
         names = _VALUE.findall(statement)
         self.text = _VALUE.sub("?", statement)
         self.pick: Callable[[dict[str, Any]], Sequence[Any]] = itemgetter(*names) if len(names) > 1 else _all_of
-        self.each_once = len(names) == len(set(names))  #: no value stands there twice, so rows can be given as they are
 
 
 def _all_of(values: dict[str, Any]) -> Sequence[Any]:

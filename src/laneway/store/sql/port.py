@@ -26,8 +26,8 @@ __all__ = ["Database", "Queue", "Reading", "Turn", "count_newly_due", "ranks"]
 class Queue(Struct, array_like=True):
     """A queue and how many of its jobs are in each state.
 
-    Jobs become due by time alone. So the counts hold as of a time; the next reader counts what has become due since, each job once
-    in its life (`count_newly_due`).
+    Jobs become due by time alone. So the counts hold as of a time; the next reader counts what has become due since, each job
+    once in its life (`count_newly_due`).
     """
 
     name: str

@@ -112,11 +112,7 @@ class Server:
 
 
 def quick_disk() -> str | None:
-    """Return a folder in memory, if there is plenty of it.
-
-    While a sync is on its way to a busy disk, a server with `everysec` answers before it has written: if it is killed then, what
-    it has accepted is lost (docs/redis.md). That is its choice, and not what is tested here.
-    """
+    """Return a folder in memory, if there is plenty of it: how busy a disk is would decide how long tests take."""
     with contextlib.suppress(OSError):
         return SHARED if shutil.disk_usage(SHARED).free > 2**30 and os.access(SHARED, os.W_OK) else None
     return None

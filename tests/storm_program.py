@@ -24,6 +24,7 @@ warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads is 
 
 _, ROLE, URL, EVIDENCE, SECONDS, SEED = sys.argv
 END = time.time() + float(SECONDS)
+raging = False  # whoever is interrupted now notices it
 
 app = App(URL, enqueue_timeout=30)
 evidence = os.open(EVIDENCE, os.O_WRONLY | os.O_APPEND)
@@ -54,6 +55,8 @@ def look() -> None:
 
 
 def strike(_: int, __: FrameType | None) -> None:
+    if not raging:
+        return
     if chance.random() < 0.5:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Interrupt
@@ -124,16 +127,19 @@ def beside() -> None:
 def storm() -> None:
     enqueue()  # imports what it needs: an import that is interrupted is Python's trouble
     look()
-    global END  # noqa: PLW0603 - from now, however long it took to start
+    global END, raging  # noqa: PLW0603 - from now, however long it took to start
     END = time.time() + float(SECONDS)
     signal.signal(signal.SIGALRM, strike)
     start_threads()
     while time.time() < END:
         with contextlib.suppress(Interrupt):  # one more, while the first is told of
             try:
+                raging = True
                 move()
             except Interrupt:
                 tell("interrupted", "")
+            finally:
+                raging = False
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     last = threading.Thread(target=enqueue)
     last.start()

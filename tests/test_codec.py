@@ -17,9 +17,10 @@ from uuid import UUID
 import msgspec
 import pydantic
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from conftest import often
 from laneway import App
 from laneway.codec import MAX_BYTES, MAX_LEVELS, Codec, Envelope, open_body
 from laneway.errors import BadArguments, DeclarationError, GarbageError, PayloadTooLarge
@@ -286,6 +287,7 @@ def cached(index: int) -> Signature:
 
 
 @pytest.mark.parametrize("index", range(len(ANYTHING)), ids=lambda index: str(ANYTHING[index][0])[:40])
+@settings(max_examples=often(40, 2_000))
 @given(data=st.data())
 def test_any_value_of_a_type_arrives_as_it_was_sent(index: int, data: st.DataObject) -> None:
     value = data.draw(ANYTHING[index][1])

@@ -310,14 +310,18 @@ def redis() -> Server:
 
 @pytest.mark.parametrize("part", range(WAVES))
 def test_whatever_stands_in_the_keys_can_be_looked_at(redis: Server, part: int) -> None:
-    assert len(redis.kinds) > 25
+    kinds = redis.kinds
+    assert len(kinds) > 25
+    half = -(-len(kinds) // 2)
     found: list[str] = []
-    for kind in redis.kinds[part::WAVES]:
-        for turn in (0, 9):
+    # Two kinds at once, and each kind twice: with other values, and beside another kind.
+    for place in range(part, half, WAVES):
+        for turn, apart in ((0, half), (9, half + 1)):
             redis.restore()
-            assert redis.damage(kind, turn)
+            damaged = sorted({kinds[place], kinds[(place + apart) % len(kinds)]})
+            assert 0 not in [redis.damage(kind, turn) for kind in damaged]
             shop = open_shop(redis.url, redis.filled)
-            found += [f"{one} (damaged: {kind} {turn})" for one in complaints(shop, 0, commands=turn == 0)]
+            found += [f"{one} (damaged: {damaged} {turn})" for one in complaints(shop, 0, commands=turn == 0)]
             shop.app.close()
     assert not found, "\n".join(found)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import STORES, Bench, Clock, often
@@ -22,6 +22,7 @@ from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying,
 from laneway.store.contract import Want
 from laneway.store.inspect import Filter, JobInfo
 from model import RULES, Model
+from rules import missed_after
 
 WORKERS = ("ann", "bob", "cyd")
 QUEUES = ("default", "mail")
@@ -339,20 +340,6 @@ def test_the_store_answers_as_the_model_does(name: str, tmp_path_factory: pytest
 @pytest.mark.model
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_without_a_rule_the_invariants_break(rule: str) -> None:
-    def breaks(moves: list[Any]) -> bool:
-        try:
-            play(moves, None, RULES - {rule})
-        except AssertionError:
-            return True
-        return False
-
-    # The shortest sequence that shows why the rule is there.
-    moves = find(
-        SOONER.get(rule, steps), breaks, settings=settings(max_examples=20_000, derandomize=True, phases=[Phase.generate])
+    missed_after(
+        "model", rule, SOONER.get(rule, steps), lambda moves, ruled: play(moves, None, RULES if ruled else RULES - {rule})
     )
-    play_with_all_rules(moves)
-
-
-def play_with_all_rules(moves: list[Any]) -> None:
-    """The same sequence is fine when every rule is in force."""
-    play(moves, None)

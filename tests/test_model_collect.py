@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, find, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import STORES, Bench, Clock, often
@@ -23,6 +23,7 @@ from laneway.store.contract import Want
 from laneway.store.inspect import Filter
 from laneway.store.sqlite.statements import SQL
 from model_collect import RULES, Held, Key, Model, Run
+from rules import missed_after
 from test_model import instant
 
 WORKERS = ("ann", "bob", "cyd")
@@ -376,43 +377,34 @@ def test_the_store_answers_as_the_model_does(name: str, tmp_path_factory: pytest
 @pytest.mark.model
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_without_a_rule_the_ledger_does_not_balance(rule: str) -> None:
-    def breaks(moves: list[Any]) -> bool:
-        try:
-            play(moves, None, RULES - {rule})
-        except AssertionError:
-            return True
-        return False
-
-    # The shortest sequence that shows why the rule is there.
-    moves = find(
-        SOONER.get(rule, steps), breaks, settings=settings(max_examples=20_000, derandomize=True, phases=[Phase.generate])
-    )
-    play(moves, None)  # and with all rules in force it is fine
+    rest = RULES - {rule}
+    missed_after("model_collect", rule, SOONER.get(rule, steps), lambda moves, ruled: play(moves, None, RULES if ruled else rest))
 
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    ("statement", "rule", "without"),
+    ("rule", "statement", "words", "without"),
     [
-        ("payload_merge", "excluded.score > old.score then excluded.score else old.score", "true then old.score"),
-        ("payload_merge", "excluded.arrival < old.arrival then excluded.arrival else old.arrival", "true then old.arrival"),
-        ("payloads_first", "order by arrival", "order by score, arrival"),
+        ("the larger score counts", "payload_merge", "excluded.score > old.score then excluded.score else old.score",
+         "true then old.score"),
+        ("the earlier arrival counts", "payload_merge", "excluded.arrival < old.arrival then excluded.arrival else old.arrival",
+         "true then old.arrival"),
+        ("the first to arrive dies", "payloads_first", "order by arrival", "order by score, arrival"),
     ],
-    ids=["the larger score counts", "the earlier arrival counts", "the first to arrive dies"],
-)
-def test_a_store_without_a_rule_is_found_out(statement: str, rule: str, without: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = SQL[statement].replace(rule, without)
-    assert broken != SQL[statement]
-    monkeypatch.setitem(SQL, statement, broken)
+)  # fmt: skip
+def test_a_store_without_a_rule_is_found_out(
+    rule: str, statement: str, words: str, without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_it_is = SQL[statement]
+    broken = as_it_is.replace(words, without)
+    assert broken != as_it_is
 
-    def differs(moves: list[Any]) -> bool:
+    def on_store(moves: list[Any], ruled: bool) -> None:
+        monkeypatch.setitem(SQL, statement, as_it_is if ruled else broken)
         bench = STORES["sqlite-memory"](Path(), Clock())
         try:
             play(moves, bench)
-        except AssertionError:
-            return True
         finally:
             bench.store.close()
-        return False
 
-    find(steps, differs, settings=settings(max_examples=5_000, derandomize=True, phases=[Phase.generate]))
+    missed_after("model_collect", rule, steps, on_store)

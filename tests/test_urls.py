@@ -102,17 +102,17 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 def test_no_command_tells_the_secret_of_its_store(
     desk: Desk, words: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for url in URLS:
-        ways = [["--store", url], [f"--store={url}"], *([[url]] if re.match(r"\w+://", url) else [])]
-        for way in ways:
+    # Each URL in each way with one command; with the others, which read it the same, in one way.
+    for number, url in enumerate(URLS):
+        ways = [["--store", url], [f"--store={url}"], [], *([[url]] if re.match(r"\w+://", url) else [])]
+        for way in ways if words == ["status"] else [ways[(number + len("".join(words))) % len(ways)]]:
+            if not way:
+                monkeypatch.setenv("LANEWAY_URL", url)
+                sys.modules.pop("app", None)
             done = desk.call(*words, *way)
+            monkeypatch.delenv("LANEWAY_URL", raising=False)
             assert done.exception is None or isinstance(done.exception, SystemExit), (url, done.exception)
             check_hidden(done.output)
-        monkeypatch.setenv("LANEWAY_URL", url)
-        sys.modules.pop("app", None)
-        done = desk.call(*words)
-        check_hidden(done.output)
-        monkeypatch.delenv("LANEWAY_URL")
     check_hidden(caplog.text)
 
 

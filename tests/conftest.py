@@ -170,11 +170,12 @@ def pytest_runtest_teardown() -> None:
 
 #: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
-    "browser_pages", "hostile", "fleet_life", "cli", "browser_acts", "timeouts", "balance", "model_collect", "fleet_kill",
-    "browser_live", "redis_trouble", "codec", "model", "browser_hostile", "redis_hosts", "minimum", "redis", "fleet_harm",
-    "worker_trouble", "desk", "forks", "fleet_frozen", "web_server", "pages", "docs", "contract_collect", "cli_demo",
-    "stats_fleet", "cli_lanes", "isolate", "sqlite", "collector", "stats_stores", "fleet_collect", "contract", "worker_balance",
-    "typing", "cli_parts", "web_live", "stats_figures", "pages_lists", "worker_bad_input", "web_access",
+    "hostile", "cli", "browser_pages", "worker_balance", "timeouts", "fleet_life", "browser_live", "browser_acts", "model",
+    "fleet_kill", "redis_trouble", "redis_hosts", "balance", "browser_hostile", "redis_interrupts", "worker_trouble", "redis",
+    "redis_exchange", "web_server", "model_collect", "contract", "stats_fleet", "cli_demo", "worker_bad_input", "fleet_frozen",
+    "isolate", "fleet_harm", "web_access", "codec", "contract_collect", "web_live", "urls", "pages", "desk", "sqlite_interrupts",
+    "pages_lists", "look_lists", "docs", "cli_lanes", "sqlite", "collector", "worker_runs", "stats_stores", "contract_stats",
+    "fleet_collect",
 )  # fmt: skip
 
 

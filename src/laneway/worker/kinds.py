@@ -109,7 +109,7 @@ class _Clocks:
 
 
 def _schedule() -> dict[str, tuple[int, int]]:
-    """Return how long each thread of this process has run, and how long it stood in line for a core; nothing where nobody tells."""
+    """Return how long each thread of this process has run, and how long it waited for a core; nothing where nobody tells."""
     threads: dict[str, tuple[int, int]] = {}
     with contextlib.suppress(OSError):  # there is no such folder
         for thread in os.listdir("/proc/self/task"):

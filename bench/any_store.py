@@ -18,9 +18,10 @@ from typing import Any
 
 from harness import ROUNDS, Table, alternate, percentile, rate
 from laneway import App, Worker
-from laneway.collector import Collector
-from laneway.job import Claim, Gather, Job, lane_id, new_id
-from laneway.outcome import Done, Settled
+from laneway.core.job import Claim, Gather, Job, lane_id
+from laneway.core.outcome import Done, Settled
+from laneway.desk.collector import Collector
+from laneway.ids import new_id
 from laneway.store.contract import Store, Want
 
 __all__ = [

@@ -13,7 +13,7 @@ import httpx
 
 from harness import Table, percentile
 from laneway import App
-from laneway.outcome import Dead, ErrorInfo, Settled
+from laneway.core.outcome import Dead, ErrorInfo, Settled
 from laneway.store.contract import Want
 from laneway.web import dashboard
 from raw_redis import missing, served

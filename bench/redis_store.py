@@ -15,8 +15,9 @@ import any_store
 from any_store import BODY, drain, each, fill, jobs
 from harness import Table, alternate, rate
 from laneway import App
-from laneway.instant import now_micros
-from laneway.job import Job, new_id
+from laneway.clock import now_micros
+from laneway.core.job import Job
+from laneway.ids import new_id
 from laneway.store.redis import RedisStore
 from raw_redis import AOF, RawRedis, served
 from sidekiq_peer import Sidekiq, compare

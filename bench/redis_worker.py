@@ -17,9 +17,9 @@ import any_store
 from any_store import BODY, COMMAND, drained
 from harness import Table, alternate, rate
 from laneway import App
-from laneway.instant import now_micros
-from laneway.job import new_id
-from laneway.task import Task
+from laneway.clock import now_micros
+from laneway.desk.task import Task
+from laneway.ids import new_id
 from raw_redis import AOF, RawRedis, served
 from sidekiq_peer import Sidekiq, compare, tuned
 

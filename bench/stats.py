@@ -18,15 +18,15 @@ from unittest import mock
 
 from harness import Table, percentile
 from laneway import App, Worker
-from laneway.faults import fault_of
-from laneway.figures import Figures, Gauge, Report, step_of
-from laneway.outcome import ErrorInfo, Settled
-from laneway.stats import Stats
-from laneway.store.inspect import Inspect
+from laneway.core.buckets import Figures, Gauge, Report, step_of
+from laneway.core.error_groups import fault_of
+from laneway.core.outcome import ErrorInfo, Settled
+from laneway.desk.stats import Stats
+from laneway.store.inspection import Inspect
 from laneway.store.redis import RedisInspect, RedisStore, scripts
-from laneway.store.rollup import DAY, TEN
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
-from laneway.worker.tally import Tally
+from laneway.store.statistics import DAY, TEN
+from laneway.worker.duties.stats_reporter import Tally
 from raw_redis import missing, served
 
 SLOTS, RUNS, MANY, FEW, ROUNDS = 10, 60_000, 10_000, 2_000, 16

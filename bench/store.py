@@ -13,9 +13,10 @@ import any_store
 from any_store import BODY, DONE, EVERYTHING, drain, each, fill, jobs
 from harness import Table, alternate, percentile, rate
 from laneway import App
-from laneway.instant import now_micros
-from laneway.job import Claim, new_id
-from laneway.outcome import Settled
+from laneway.clock import now_micros
+from laneway.core.job import Claim
+from laneway.core.outcome import Settled
+from laneway.ids import new_id
 from laneway.store.sqlite import SQLiteStore
 from raw import Raw
 

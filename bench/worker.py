@@ -12,8 +12,8 @@ import any_store
 from any_store import BODY, drained
 from harness import Table, alternate, rate
 from laneway import App
-from laneway.instant import now_micros
-from laneway.job import new_id
+from laneway.clock import now_micros
+from laneway.ids import new_id
 from raw import Raw
 
 SLOTS = 10

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from laneway import App, Retry, current_job
-from laneway.collector import Collector
-from laneway.task import Task
+from laneway.desk.collector import Collector
+from laneway.desk.task import Task
 
 __all__ = ["SERVED", "Tasks", "app", "declare"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from collect_evidence import Given, Rules, append, key
 from laneway import App, Cancel, LaneFailures, Retry, Snooze, current_job
-from laneway.collector import Collector
+from laneway.desk.collector import Collector
 
 __all__ = ["POISON", "RULES", "Collectors", "app", "declare"]
 

@@ -22,7 +22,7 @@ import laneway
 import redisbench
 from laneway import App
 from laneway.store.contract import Store
-from laneway.store.inspect import Inspect
+from laneway.store.inspection import Inspect
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
 
 settings.register_profile("laneway", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

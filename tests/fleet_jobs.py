@@ -15,7 +15,7 @@ from typing import Any
 
 from fleet_evidence import append
 from laneway import App, current_job
-from laneway.task import Task
+from laneway.desk.task import Task
 
 __all__ = ["Tasks", "app", "declare"]
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import fleet_jobs
 from fleet_evidence import RECORD, Fault, Job, Mark, Repeat, Verdict, check, read
 from laneway import App
-from laneway.task import Bound
+from laneway.desk.task import Bound
 from workbench import ALL_DONE, DEADLINE, until, url
 
 __all__ = ["Fleet", "Process", "Tail", "Trial", "figures", "open_trial", "tell"]

@@ -24,8 +24,8 @@ import msgspec
 
 from fleetbench import Process, family, signal_all, tell
 from laneway import App, JobHandle, Retry, current_job
-from laneway.context import JobContext
-from laneway.store.inspect import JobInfo
+from laneway.desk.context import JobContext
+from laneway.store.inspection import JobInfo
 from workbench import DEADLINE, until, url
 
 __all__ = ["Fleet", "Mark", "Yard", "app", "open_yard", "tell"]

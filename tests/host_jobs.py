@@ -13,7 +13,7 @@ from typing import Any
 import fleet_jobs
 from fleet_evidence import append
 from laneway import App, Retry, current_job
-from laneway.task import Task
+from laneway.desk.task import Task
 
 __all__ = ["Tasks", "app", "declare"]
 

@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from laneway.job import Claim
-from laneway.outcome import Settled
+from laneway.core.job import Claim
+from laneway.core.outcome import Settled
 from laneway.store.contract import Exchange, Want
-from laneway.store.inspect import Filter, JobInfo, Page
+from laneway.store.inspection import Filter, JobInfo, Page
 from laneway.store.redis import RedisInspect, RedisStore
 
 __all__ = ["NumberedInspect", "NumberedStore"]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from laneway.errors import ConfigError
 from laneway.store.contract import Want
 from laneway.worker.balance import Policy, adaptive, check, even, felt, strict, weighted
-from laneway.worker.dealing import Balance, Part, deal, expected, first_to_run
-from laneway.worker.fetch import SHORT, Pace
+from laneway.worker.prefetch import SHORT, Pace
+from laneway.worker.shares.fair import Balance, Part, deal, expected, first_to_run
 
 LOADS = st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e-io", "f-io", "g-io"]), st.integers(0, 100_000))
 SOME_LOADS = LOADS.filter(bool)

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from laneway.board import ASYNC, IN_THREAD, ISOLATED, Board, Entry
 from laneway.fleet.member import late
+from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board, Entry
 from workbench import DEADLINE
 
 SECOND = 1_000_000

@@ -22,10 +22,11 @@ from clidesk import read_until, runner
 from laneway import App, Retry
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.demo_shop import Entry, check
-from laneway.cli.show import JobLines, clip, clip_name, duration, short_id, sparkline
+from laneway.cli.show import JobLines
+from laneway.core.job import Job
+from laneway.desk.locate import choose, find_app, load_tasks
 from laneway.errors import ConfigError
-from laneway.job import Job
-from laneway.locate import choose, find_app, load_tasks
+from laneway.present.words import clip, clip_name, duration, short_id, sparkline
 from laneway.worker import Worker
 
 SHOP = """

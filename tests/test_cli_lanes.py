@@ -14,8 +14,8 @@ import pytest
 from clidesk import Desk, open_desk, runner
 from laneway.cli import command, laneway
 from laneway.cli.lanes import ORDERS
-from laneway.job import lane_id
-from laneway.store.inspect import LANE_ORDERS
+from laneway.core.job import lane_id
+from laneway.store.inspection import LANE_ORDERS
 from laneway.testing import wait_until
 from laneway.worker import Worker
 

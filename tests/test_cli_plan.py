@@ -11,11 +11,11 @@ import click
 import pytest
 
 from clidesk import Desk, open_desk
-from laneway.cli.plan_live import FEW, arrivals, job_seconds
+from laneway.capacity import Crew, Load, Machine, plan
+from laneway.capacity.observe import FEW, arrivals, job_seconds
 from laneway.cli.plan_views import lines
-from laneway.instant import SECOND
-from laneway.plan import Crew, Load, Machine, plan
-from laneway.store.inspect import Run
+from laneway.core.instant import SECOND
+from laneway.store.inspection import Run
 from laneway.worker import Worker
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "capacity.md"

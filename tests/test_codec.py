@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from conftest import often
 from laneway import App
-from laneway.codec import MAX_BYTES, MAX_LEVELS, Codec, Envelope, open_body
+from laneway.core.codec import MAX_BYTES, MAX_LEVELS, Codec, Envelope, open_body
+from laneway.desk.signature import Signature
 from laneway.errors import BadArguments, DeclarationError, GarbageError, PayloadTooLarge
-from laneway.signature import Signature
 
 if TYPE_CHECKING:
     from collections import OrderedDict as OnlyForTypeCheckers

@@ -23,11 +23,11 @@ from click.testing import CliRunner
 import redisbench
 from laneway import App, Cancel, LaneFailures, LaneHandle, Retry, RetryIn, Snooze, Worker, current_job
 from laneway.cli import laneway
-from laneway.context import JobContext
-from laneway.enqueue import LaneDraft
+from laneway.core.job import Claim, Payload, Unit
+from laneway.desk.context import JobContext
+from laneway.desk.enqueue import LaneDraft
 from laneway.errors import BadArguments, BadOption, BulkError, DeclarationError, PayloadTooLarge, UnknownLane, WrongQueue
-from laneway.job import Claim, Payload, Unit
-from laneway.store.inspect import LaneInfo
+from laneway.store.inspection import LaneInfo
 from workbench import ALL_DONE, Running, burst, until, url, wait
 
 EVERY_STORE = True

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 
 from conftest import Bench, Clock
-from laneway import life
+from laneway.core.buckets import Report
+from laneway.core.instant import as_datetime
+from laneway.core.job import Claim, Job
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownQueue
-from laneway.figures import Report
-from laneway.instant import as_datetime
-from laneway.job import Claim, Job, new_id
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.ids import new_id
+from laneway.store import liveness
 from laneway.store.contract import Exchange, Schedules, Slot, Store, Want, WorkerInfo
-from laneway.store.inspect import Filter, Inspect, JobInfo, Page
+from laneway.store.inspection import Filter, Inspect, JobInfo, Page
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 SECOND = 1_000_000
@@ -1556,8 +1557,8 @@ class TestWorkers:
         if child == 0:
             os.read(reader, 1)
             os._exit(0)
-        me, other = life.here(), life.here()
-        started, _ = life._process(child)
+        me, other = liveness.this_worker(), liveness.this_worker()
+        started, _ = liveness._process(child)
         theirs = WorkerInfo(id=other.id, host=other.host, boot=other.boot, pid=child, started=started)
         store.beat([me, theirs])
         assert store.dead_workers() == []
@@ -1572,7 +1573,7 @@ class TestWorkers:
         os.close(writer)
 
     def test_a_pid_that_was_used_again_is_another_process(self, store: Store) -> None:
-        me = life.here()
+        me = liveness.this_worker()
         before = WorkerInfo(id="before", host=me.host, boot=me.boot, pid=me.pid, started=me.started - 1)
         store.beat([me, before])
 
@@ -1580,7 +1581,7 @@ class TestWorkers:
 
     def test_elsewhere_a_beat_that_stands_still_is_dead_after_a_while(self, store: Store) -> None:
         there = WorkerInfo(id="there", host="elsewhere", boot="another")
-        here = life.here()
+        here = liveness.this_worker()
         deadline = time.monotonic() + 10
         store.beat([there])
         while (dead := store.dead_workers()) == []:
@@ -1599,7 +1600,7 @@ class TestWorkers:
 
     def test_an_observer_that_did_not_look_judges_nobody(self) -> None:
         now = [0.0]
-        observer = life.Observer(dead_after=15, clock=lambda: now[0])
+        observer = liveness.Observer(dead_after=15, clock=lambda: now[0])
         there = WorkerInfo(id="there", host="elsewhere", boot="another")
         assert observer.dead([(there, 1)]) == []
 

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import STORES, Bench, Clock, old_store
+from laneway.core.instant import as_datetime
+from laneway.core.job import Claim, Gather, Job, lane_id, payload_id
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import NotFound, UnknownJob, WrongQueue
-from laneway.instant import as_datetime
-from laneway.job import Claim, Gather, Job, lane_id, new_id, payload_id
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.ids import new_id
 from laneway.store.contract import Exchange, Slot, Store, Want, WorkerInfo
-from laneway.store.inspect import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
+from laneway.store.inspection import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
 from test_contract import assert_woken
 
 ERROR = ErrorInfo(kind="ValueError", message="no")

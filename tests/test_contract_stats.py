@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from conftest import Bench, Clock
+from laneway.core.buckets import OTHERS, Bucket, Counts, Figures, Gauge, Report, step_of
+from laneway.core.error_groups import MOST_FAULTS, Fault, fault_of
+from laneway.core.instant import as_datetime
+from laneway.core.job import Gather, Job, lane_id
+from laneway.core.outcome import ErrorInfo
 from laneway.errors import StoreError
-from laneway.faults import MOST_FAULTS, Fault, fault_of
-from laneway.figures import OTHERS, Bucket, Counts, Figures, Gauge, Report, step_of
-from laneway.instant import as_datetime
-from laneway.job import Gather, Job, lane_id, new_id
-from laneway.outcome import ErrorInfo
+from laneway.ids import new_id
 from laneway.store.contract import Store
-from laneway.store.inspect import Inspect
-from laneway.store.rollup import DAY, KEEP, LEVELS, MINUTE, TEN, Level, begin_of
+from laneway.store.inspection import Inspect
+from laneway.store.statistics import DAY, KEEP, LEVELS, MINUTE, TEN, Level, begin_of
 
 SECOND = 1_000_000
 KEY = ("default", "app.task")

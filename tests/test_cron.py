@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laneway import App
-from laneway.cron import Schedule, missed, read_schedule
+from laneway.core.cron import Schedule, missed, read_schedule
+from laneway.core.instant import SECOND, as_datetime
 from laneway.errors import DeclarationError
-from laneway.instant import SECOND, as_datetime
 
 PARIS = ZoneInfo("Europe/Paris")
 
@@ -137,7 +137,7 @@ sys.modules["tzdata"] = None  # as if it were not installed
 from itertools import islice
 from laneway import App
 from laneway.errors import DeclarationError
-from laneway.instant import SECOND, as_datetime
+from laneway.core.instant import SECOND, as_datetime
 
 app = App("sqlite://")
 try:

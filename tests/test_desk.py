@@ -26,7 +26,12 @@ import pytest
 import laneway
 import redisbench
 from laneway import App, JobHandle, LanewayError, Retry
-from laneway.enqueue import Draft
+from laneway.clock import now_micros
+from laneway.core.instant import as_datetime
+from laneway.core.job import Claim, Job
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled
+from laneway.desk.enqueue import Draft
+from laneway.desk.task import Bound, Task
 from laneway.errors import (
     BadArguments,
     BadOption,
@@ -45,11 +50,7 @@ from laneway.errors import (
     UnknownTask,
     WrongQueue,
 )
-from laneway.instant import as_datetime, now_micros
-from laneway.job import Claim, Job
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled
 from laneway.store.contract import Slot, Want
-from laneway.task import Bound, Task
 
 ERROR = ErrorInfo("ValueError", "no such user")
 Send = Task[..., int, int]
@@ -865,7 +866,7 @@ def test_a_store_that_does_not_answer_holds_up_each_call_for_its_own_time() -> N
 def test_what_takes_longer_than_a_call_may_is_worked_off_as_long_as_the_store_answers(
     app: App, send: Send, pushes: Pushes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laneway.enqueue.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("laneway.desk.enqueue.MOST_AT_ONCE", 2)
     monkeypatch.setattr(app.store, "enqueue_timeout", 0.3)
     pushes.before = lambda: time.sleep(0.1)
 

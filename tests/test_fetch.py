@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laneway import Cancel, Retry, RetryIn, Snooze
-from laneway.instant import SECOND
-from laneway.job import Claim, Unit
-from laneway.outcome import Cancelled, Dead, Retrying, Snoozed
-from laneway.worker.fetch import MOST_WAITING, SHORT, WAITING, Pace
+from laneway.core.instant import SECOND
+from laneway.core.job import Claim, Unit
+from laneway.core.outcome import Cancelled, Dead, Retrying, Snoozed
+from laneway.worker.prefetch import MOST_WAITING, SHORT, WAITING, Pace
 from laneway.worker.run import UNKNOWN_FOR, judge, unknown
 
 QUEUES = st.lists(st.sampled_from("abcdefgh"), unique=True)

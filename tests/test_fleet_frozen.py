@@ -14,10 +14,10 @@ import redisbench
 from fleetbench import signal_all
 from fleetharm import Fleet, Yard, open_yard
 from laneway import App
-from laneway.fleet.hatch import UNKILLABLE
 from laneway.fleet.member import Member
-from laneway.fleet.plan import Plan
-from laneway.fleet.wire import Ended, Fork, Wire
+from laneway.fleet.messages import Ended, Fork, Wire
+from laneway.fleet.settings import Plan
+from laneway.fleet.zygote_handle import UNKILLABLE
 from laneway.store.contract import Heard
 from workbench import until
 

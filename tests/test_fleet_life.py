@@ -18,10 +18,10 @@ import laneway
 from fleetbench import signal_all
 from fleetharm import Fleet, Yard, open_yard, tell
 from laneway import App
-from laneway.board import Board
 from laneway.errors import UnknownWorker
 from laneway.fleet.member import Member
-from laneway.fleet.post import Post, pause
+from laneway.fleet.position import Post, pause
+from laneway.worker.board import Board
 from laneway.worker.loop import Loop
 from workbench import ALL_DONE, DEADLINE, SOON, until, url
 
@@ -251,7 +251,7 @@ def test_what_does_not_end_in_time_goes_back_uncharged_when_its_process_has_ende
 
 def test_jobs_that_wait_inside_a_worker_are_back_at_once(yard: Yard) -> None:
     """Short jobs make it fetch ahead; then a long one blocks the only slot."""
-    fleet = yard.start(processes=1, slots=1)
+    fleet = yard.start("--beat", "0.1", processes=1, slots=1)
     yard.until_done([yard.enqueue("neighbour") for _ in range(30)])
     sender = App(yard.app.url)
     hold, neighbour = sender.task(name="fleetharm.hold")(_hold), sender.task(name="fleetharm.neighbour")(_neighbour)
@@ -262,6 +262,9 @@ def test_jobs_that_wait_inside_a_worker_are_back_at_once(yard: Yard) -> None:
     ahead = yard.app.inspect.counts()["running"] - 1
     fleet.process.send_signal(signal.SIGTERM)
     # While the long one still runs: nobody waits for it.
+    until(
+        lambda: {worker.phase for worker in yard.app.inspect.workers()} == {"stopping"}
+    )  # they may go back before it, and again
     until(lambda: yard.app.inspect.counts() == {**ALL_DONE, "ready": 30, "running": 1}, "their return")
     tell(f"{ahead} prefetched jobs were back")
     yard.gate("go").touch()

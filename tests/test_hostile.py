@@ -20,11 +20,11 @@ from click.testing import CliRunner
 import redisbench
 from laneway import App
 from laneway.cli import laneway
+from laneway.core.job import Job
+from laneway.desk.stats import Stats
 from laneway.errors import StoreCorrupt
-from laneway.job import Job
-from laneway.stats import Stats
 from laneway.store.contract import Slot, Want, WorkerInfo
-from laneway.store.inspect import LANE_ORDERS
+from laneway.store.inspection import LANE_ORDERS
 from laneway.web.pages.mount import PAGES
 from webdesk import LOOKS, Client, Shop, visiting
 

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from conftest import Clock
 from laneway import App
+from laneway.core.instant import SECOND, as_datetime
+from laneway.core.job import Claim, Gather, Job, lane_id
+from laneway.core.outcome import Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import NotFound, UnknownWorker
-from laneway.instant import SECOND, as_datetime
-from laneway.job import Claim, Gather, Job, lane_id
-from laneway.outcome import Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Store, Want, WorkerInfo
-from laneway.store.inspect import Inspect, RunningJob, WorkerStatus
+from laneway.store.inspection import Inspect, RunningJob, WorkerStatus
 from laneway.store.workers import read_worker
 
 ERROR = ErrorInfo(kind="ValueError", message="no")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laneway.instant import FAR, as_datetime, micros, now_micros, parse_when
+from laneway.clock import now_micros
+from laneway.core.instant import FAR, as_datetime, micros, parse_when
 
 FAR_EAST = timezone(timedelta(hours=14))
 FAR_WEST = timezone(timedelta(hours=-12))
@@ -39,7 +40,7 @@ def test_a_moment_survives_the_way_through_microseconds(moment: datetime) -> Non
 
 @given(st.floats(min_value=0, max_value=FAR))
 def test_seconds_are_a_delay_from_the_stores_now(seconds: float) -> None:
-    assert parse_when(seconds) == (micros(seconds), 0)
+    assert parse_when(seconds, now_micros()) == (micros(seconds), 0)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +57,13 @@ def test_seconds_are_a_delay_from_the_stores_now(seconds: float) -> None:
     ],
 )
 def test_a_duration_is_a_delay_and_one_in_the_past_is_none(when: object, delay: int) -> None:
-    assert parse_when(when) == (delay, 0)
+    assert parse_when(when, now_micros()) == (delay, 0)
 
 
 @pytest.mark.parametrize("zone", [UTC, FAR_EAST, FAR_WEST])
 def test_a_moment_is_absolute_whatever_its_zone(zone: timezone) -> None:
     moment = datetime(2020, 2, 29, 12, 30, 0, 123456, tzinfo=UTC)
-    assert parse_when(moment.astimezone(zone)) == (0, 1_582_979_400_123_456)
+    assert parse_when(moment.astimezone(zone), now_micros()) == (0, 1_582_979_400_123_456)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_a_moment_is_absolute_whatever_its_zone(zone: timezone) -> None:
     [datetime(1969, 12, 31, tzinfo=UTC), datetime.min.replace(tzinfo=UTC), datetime.min.replace(tzinfo=FAR_EAST)],
 )
 def test_a_moment_before_the_epoch_is_now(moment: datetime) -> None:
-    assert parse_when(moment) == (0, 0)
+    assert parse_when(moment, now_micros()) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +94,11 @@ def test_a_moment_before_the_epoch_is_now(moment: datetime) -> None:
 )
 def test_what_nobody_means_is_refused_with_what_to_give_instead(when: object, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        parse_when(when)
+        parse_when(when, now_micros())
 
 
 @pytest.mark.parametrize("when", [math.nan, -math.inf])
 def test_what_is_no_duration_is_not_called_a_long_one(when: float) -> None:
     with pytest.raises(ValueError, match=r"nan|inf") as caught:
-        parse_when(when)
+        parse_when(when, now_micros())
     assert "ten years" not in str(caught.value)

@@ -17,7 +17,7 @@ import pytest
 
 from fleetharm import Yard, open_yard, tell
 from laneway import App, Cancel, JobHandle, Retry, RetryIn, Snooze, Worker, current_job
-from laneway.context import JobContext
+from laneway.desk.context import JobContext
 from laneway.errors import JobFailed
 from laneway.store.contract import Want, WorkerInfo
 from test_fleet_harm import CRASHED, TIMED_OUT
@@ -548,8 +548,8 @@ def _start(yard: Yard) -> Any:
 ALL_AT_ONCE = """
 import os, socket, sys, threading
 import msgspec
-from laneway.fleet.wire import Wire
-from laneway.outcome import Done, ErrorInfo, Retrying
+from laneway.fleet.messages import Wire
+from laneway.core.outcome import Done, ErrorInfo, Retrying
 from laneway.worker.isolate import _Sender, _Talk
 
 sys.setswitchinterval(1e-5)

@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import laneway.job
-from laneway.job import STATES, check_id, check_lane, check_priority, check_queue, new_id
+import laneway.ids
+from laneway.core.job import STATES, check_id, check_lane, check_priority, check_queue
+from laneway.ids import new_id
 
 
 class Region(str, enum.Enum):  # noqa: UP042 - as many programs have it; its str() is "Region.NORTH"
@@ -40,14 +41,14 @@ def test_ids_increase_within_a_process() -> None:
 
 def test_ids_increase_though_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     first = new_id()
-    monkeypatch.setattr(laneway.job, "now_micros", lambda: 5)
+    monkeypatch.setattr(laneway.ids, "now_micros", lambda: 5)
     assert first < new_id() < new_id()
 
 
 def test_ids_of_two_processes_are_in_the_order_of_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def made_at(now: int) -> str:
-        monkeypatch.setattr(laneway.job, "now_micros", lambda: now)
-        monkeypatch.setattr(laneway.job, "_last", 0)  # as in a process that has made none yet
+        monkeypatch.setattr(laneway.ids, "now_micros", lambda: now)
+        monkeypatch.setattr(laneway.ids, "_last", 0)  # as in a process that has made none yet
         return new_id()
 
     moments = [1, 1_000, 1_700_000_000_000_000, 1_700_000_000_000_001, 4_000_000_000_000_000]
@@ -56,10 +57,10 @@ def test_ids_of_two_processes_are_in_the_order_of_their_time(monkeypatch: pytest
 
 
 def test_ids_made_at_the_same_moment_by_two_processes_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(laneway.job, "now_micros", lambda: 1_700_000_000_000_000)
+    monkeypatch.setattr(laneway.ids, "now_micros", lambda: 1_700_000_000_000_000)
     ids = set()
     for _ in range(1000):
-        monkeypatch.setattr(laneway.job, "_last", 0)
+        monkeypatch.setattr(laneway.ids, "_last", 0)
         ids.add(new_id())
     assert len(ids) == 1000
 
@@ -79,7 +80,7 @@ def test_ids_are_unique_over_threads() -> None:
 
 FORK = """
 import os, signal, sys, threading
-from laneway.job import new_id
+from laneway.ids import new_id
 
 def child_ids(count):
     '''Fork, and return what the child made; a child that is stuck is ended by its alarm.'''
@@ -113,17 +114,17 @@ def test_ids_are_unique_after_a_fork() -> None:
 
 def test_a_fork_while_another_thread_makes_an_id_leaves_the_child_able_to() -> None:
     program = f"""{FORK}
-import laneway.job
-inside, go_on, clock = threading.Event(), threading.Event(), laneway.job.now_micros
+import laneway.ids
+inside, go_on, clock = threading.Event(), threading.Event(), laneway.ids.now_micros
 def slow_clock():
     inside.set()
     go_on.wait(30)
     return clock()
-laneway.job.now_micros = slow_clock
+laneway.ids.now_micros = slow_clock
 thread = threading.Thread(target=new_id)
 thread.start()
 inside.wait(30)
-laneway.job.now_micros = clock
+laneway.ids.now_micros = clock
 try:
     print(len(child_ids(1)))
 finally:

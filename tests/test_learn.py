@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laneway.worker.learn import Kind, Learner, Seen, kind_of_queue, merge
+from laneway.worker.shares.learn import Kind, Learner, Seen, kind_of_queue, merge
 
 SEEN = st.dictionaries(
     st.sampled_from(["resize", "send"]), st.tuples(*[st.integers(0, 1000).map(float)] * 6), max_size=2

@@ -12,12 +12,12 @@ import pytest
 import redisbench
 from conftest import Clock
 from laneway import App
+from laneway.core.instant import SECOND
+from laneway.core.job import STATES, Gather, Job, lane_id
+from laneway.core.outcome import Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownLane
-from laneway.instant import SECOND
-from laneway.job import STATES, Gather, Job, lane_id
-from laneway.outcome import Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Store, Want
-from laneway.store.inspect import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
+from laneway.store.inspection import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
 from laneway.store.sqlite.store import SQLiteStore
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
@@ -129,7 +129,7 @@ def test_a_collectors_lanes_are_ordered_by_their_payloads(store: Store, inspect:
 
 
 def test_in_a_very_long_queue_a_lane_is_found_by_its_holder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laneway.store.redis.look.MANY", 5)
+    monkeypatch.setattr("laneway.store.redis.queries.MANY", 5)
     app = App(redisbench.emptied().url)
     app.store.push([Job(f"a{n}", "app.task", "mail", b"[[],{}]", "a") for n in range(4)])
     app.store.push([Job(f"b{n}", "app.task", "mail", b"[[],{}]", "b") for n in range(4)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laneway.merge import Arrived, merge
+from laneway.core.merge import Arrived, merge
 
 one, two = b"1", b"2"
 

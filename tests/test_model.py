@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import STORES, Bench, Clock, often
+from laneway.core.job import STATES, Claim, Job
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
-from laneway.job import STATES, Claim, Job
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Want
-from laneway.store.inspect import Filter, JobInfo
+from laneway.store.inspection import Filter, JobInfo
 from model import RULES, Model
 from rules import missed_after
 

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import STORES, Bench, Clock, often
+from laneway.core.job import STATES, Claim, Gather, Job, lane_id, payload_id
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
-from laneway.job import STATES, Claim, Gather, Job, lane_id, payload_id
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Want
-from laneway.store.inspect import Filter
+from laneway.store.inspection import Filter
 from laneway.store.sqlite.statements import SQL
 from model_collect import RULES, Held, Key, Model, Run
 from rules import missed_after

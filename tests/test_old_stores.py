@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from conftest import Bench, Clock, old_store, sqlite_file
+from laneway.core.job import Job
+from laneway.core.outcome import Done, Settled
 from laneway.errors import SchemaError
-from laneway.job import Job
-from laneway.outcome import Done, Settled
 from laneway.store.contract import Want
 
 SECOND = 1_000_000

@@ -7,8 +7,8 @@ from typing import Never
 import msgspec
 import pytest
 
+from laneway.core.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, Cancelled, Dead, Done, ErrorInfo, Retrying, Snoozed
 from laneway.errors import BadArguments, LanewayError, StoreBusy, did_you_mean
-from laneway.outcome import MESSAGE_LIMIT, TRACEBACK_LIMIT, Cancelled, Dead, Done, ErrorInfo, Retrying, Snoozed
 
 
 class Unspeakable(Exception):

@@ -18,11 +18,11 @@ from starlette.routing import Mount
 
 import laneway.web
 from laneway import App, LaneFailures, Retry, Worker, current_job
+from laneway.core.job import STATES
 from laneway.errors import StoreUnavailable
-from laneway.job import STATES
 from laneway.store.contract import WorkerInfo
-from laneway.store.inspect import QueueInfo
-from laneway.store.redis.inspect import read_info
+from laneway.store.inspection import QueueInfo
+from laneway.store.redis.inspection import read_info
 from laneway.web import dashboard
 from laneway.web.health import Health
 from laneway.web.look import Seen, look

@@ -15,15 +15,14 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from laneway import App, Retry, Worker
+from laneway.core.instant import as_datetime
+from laneway.core.job import STATES
+from laneway.core.outcome import ErrorInfo
 from laneway.errors import UnknownJob, UnknownLane
-from laneway.instant import as_datetime
-from laneway.job import STATES
-from laneway.outcome import ErrorInfo
 from laneway.store.contract import WorkerInfo
-from laneway.store.inspect import JobInfo
+from laneway.store.inspection import JobInfo
 from laneway.web import dashboard
 from laneway.web.access import Caller
-from laneway.web.ask import Ask
 from laneway.web.documents import Documents
 from laneway.web.pages import find
 from laneway.web.pages.acts import PAGE_ACTIONS, restored
@@ -36,6 +35,7 @@ from laneway.web.pages.schedules import schedules
 from laneway.web.pages.workers import workers
 from laneway.web.redact import Redactor
 from laneway.web.refused import Refused
+from laneway.web.request import Ask
 from webdesk import Shop, asking
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from laneway import App, Worker
-from laneway.job import Job
+from laneway.core.job import Job
 from laneway.store.contract import Want, WorkerInfo
 from laneway.web import dashboard
 from webdesk import asking

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laneway.capacity import DAY, WEEK, Crew, Load, Machine, Pace, Plan, pace, plan
 from laneway.errors import ConfigError
-from laneway.plan import DAY, WEEK, Crew, Load, Machine, Pace, Plan, pace, plan
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -22,7 +22,7 @@ import pytest
 
 from laneway.errors import ConfigError
 from laneway.pool import LeastBusyFirst, PoolClosed, QueueFull, RoundRobin, Shared, WorkerPool
-from laneway.pool.floor import rest
+from laneway.pool.scheduler import rest
 from workbench import DEADLINE, until, wait
 
 
@@ -619,10 +619,10 @@ def test_a_fork_does_not_wait_for_a_job_or_a_callback() -> None:
 
 
 def test_a_worker_loads_neither_futures_nor_an_event_loop_for_its_hand_over() -> None:
-    wanted = "{'laneway.pool.line', 'concurrent.futures', 'asyncio'}"
-    program = f"import sys, laneway.worker.places; print(sorted({wanted} & {{*sys.modules}}))"
+    wanted = "{'laneway.pool.thread_queue', 'concurrent.futures', 'asyncio'}"
+    program = f"import sys, laneway.worker.executors; print(sorted({wanted} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "['laneway.pool.line']\n"
+    assert done.stdout == "['laneway.pool.thread_queue']\n"
 
 
 def test_the_front_door_does_not_load_the_pool() -> None:

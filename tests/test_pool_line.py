@@ -9,7 +9,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laneway.pool.line import Line
+from laneway.pool.thread_queue import Line
 from workbench import DEADLINE, until, wait
 
 

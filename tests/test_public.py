@@ -24,9 +24,19 @@ FILES = {
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
-PURE = ["errors", "instant", "job", "outcome", "retry", "codec", "signature", "options", "config"]
-DESK = {f"laneway.{name}" for name in ("app", "task", "enqueue", "handle", "inspection", "middleware")}
 STORE = {name for name in FILES if name == "laneway.store" or name.startswith("laneway.store.")}
+CORE = [name for name in FILES if name.startswith("laneway.core.")]
+#: Each knows only those before it: modules, and packages with all that is in them.
+FLOORS = (
+    ("errors", "clock", "ids", "kernel", "locks", "shield"), ("core",), ("logs", "settings"), ("config",), ("store",), ("desk",),
+    ("pool",), ("worker",), ("fleet", "testing"), ("present", "capacity"), ("cli", "web"), ("__main__",),
+)  # fmt: skip
+#: What a module of `core` neither imports nor calls: it computes, and does nothing else.
+IMPURE = {
+    "asyncio", "contextvars", "ctypes", "fcntl", "logging", "mmap", "multiprocessing", "os", "select", "selectors", "shutil",
+    "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time",
+}  # fmt: skip
+IMPURE_CALLS = {"open", "print", "input", "now", "today", "utcnow", "read_text", "write_text", "getenv"}
 
 
 def targets(statement: ast.stmt) -> Iterator[tuple[str, str | None]]:
@@ -108,7 +118,7 @@ def test_importing_laneway_loads_neither_an_event_loop_nor_a_driver() -> None:
     program = "import json, sys; old = {*sys.modules}; from laneway import App; print(json.dumps(sorted({*sys.modules} - old)))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=True)
     modules = set(json.loads(done.stdout))
-    assert "laneway.app" in modules
+    assert "laneway.desk.app" in modules
     assert modules & {"asyncio", "sqlite3", "_sqlite3", "redis", "psycopg", "pydantic", "laneway.store.sqlite"} == set()
 
 
@@ -120,35 +130,53 @@ def test_the_examples_in_docstrings_do_what_they_show(name: str) -> None:
 
 def test_some_docstrings_have_examples() -> None:
     shown = [name for name, path in FILES.items() if ">>> " in path.read_text(encoding="utf-8")]
-    assert {"laneway.app", "laneway.task", "laneway.handle", "laneway.retry"} <= set(shown)
+    assert {"laneway.desk.app", "laneway.desk.task", "laneway.desk.handle", "laneway.core.retry"} <= set(shown)
 
 
 def test_imports_point_one_way() -> None:
     order = list(graphlib.TopologicalSorter(GRAPH).static_order())
-    assert order.index("laneway.errors") < order.index("laneway.app") < order.index("laneway.fleet.zygote")
+    assert order.index("laneway.errors") < order.index("laneway.desk.app") < order.index("laneway.fleet.zygote")
 
 
-@pytest.mark.parametrize("name", PURE)
-def test_a_pure_room_knows_neither_the_store_nor_the_desk(name: str) -> None:
-    assert reach(f"laneway.{name}") & (STORE | DESK) == set()
+def floor(name: str) -> int:
+    room = name.split(".")[1]
+    [number] = [number for number, rooms in enumerate(FLOORS) if room in rooms]
+    return number
 
 
-def test_a_store_does_not_know_the_desk() -> None:
-    assert {name: reach(name) & DESK for name in STORE if reach(name) & DESK} == {}
+def test_each_floor_knows_only_those_below_it() -> None:
+    named = [(user, used) for user, all_used in GRAPH.items() for used in all_used if "laneway" not in (user, used)]
+    assert [f"{user} imports {used}" for user, used in named if floor(used) > floor(user)] == []
+    assert [f"{user} imports {used}" for user, used in named if "web" in user.split(".") and "cli" in used.split(".")] == []
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_the_core_only_computes(name: str) -> None:
+    imported = {
+        alias.name.split(".")[0] for node in ast.walk(TREES[name]) if isinstance(node, ast.Import) for alias in node.names
+    }
+    imported |= {str(node.module).split(".")[0] for node in ast.walk(TREES[name]) if isinstance(node, ast.ImportFrom)}
+    calls = [node.func for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
+    called = {
+        call.id if isinstance(call, ast.Name) else call.attr for call in calls if isinstance(call, ast.Name | ast.Attribute)
+    }
+    assert imported & IMPURE == set()
+    assert called & IMPURE_CALLS == set()
+    assert {one for one in reach(name) if not one.startswith("laneway.core.")} <= {"laneway.errors"}
 
 
 def test_the_contract_does_not_know_the_inspection_side_nor_any_store() -> None:
-    assert reach("laneway.store.contract") & (STORE | DESK) == set()
+    assert reach("laneway.store.contract") & STORE == set()
 
 
 def test_what_enqueues_knows_only_the_contract_of_a_store() -> None:
-    assert reach("laneway.enqueue") & STORE == {"laneway.store.contract"}
+    assert reach("laneway.desk.enqueue") & STORE == {"laneway.store.contract"}
 
 
 def test_a_walk_over_imports_sees_what_is_loaded_and_nothing_else() -> None:
     tree = ast.parse(
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from laneway.app import App\n"
-        "try:\n    from laneway.job import Job\nfinally:\n    import laneway.store.contract\n"
-        "from laneway.store.sqlite import store\ndef later():\n    from laneway.task import Task\n"
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from laneway.desk.app import App\n"
+        "try:\n    from laneway.core.job import Job\nfinally:\n    import laneway.store.contract\n"
+        "from laneway.store.sqlite import store\ndef later():\n    from laneway.desk.task import Task\n"
     )
-    assert list(loaded(tree.body)) == ["laneway.job", "laneway.store.contract", "laneway.store.sqlite.store"]
+    assert list(loaded(tree.body)) == ["laneway.core.job", "laneway.store.contract", "laneway.store.sqlite.store"]

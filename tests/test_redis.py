@@ -27,9 +27,10 @@ import pytest
 
 import redisbench
 from laneway import App
-from laneway.cli.snapshot import Snapshot
 from laneway.cli.top import Top
 from laneway.config import safe_url
+from laneway.core.job import Claim, Gather, Job, lane_id
+from laneway.core.outcome import Dead, Done, ErrorInfo, Retrying, Settled, Snoozed
 from laneway.errors import (
     BulkError,
     ConfigError,
@@ -40,10 +41,10 @@ from laneway.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from laneway.job import Claim, Gather, Job, lane_id, new_id
-from laneway.outcome import Dead, Done, ErrorInfo, Retrying, Settled, Snoozed
+from laneway.ids import new_id
+from laneway.present.snapshot import Snapshot
 from laneway.store.contract import Slot, Want, WorkerInfo
-from laneway.store.inspect import Filter
+from laneway.store.inspection import Filter
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(redisbench.why_not(), allow_module_level=True)

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import redisbench
 from conftest import Clock, often
+from laneway.core.job import Claim, Job
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
-from laneway.job import Claim, Job
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.contract import Want
 from laneway.worker import Worker
 

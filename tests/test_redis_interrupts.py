@@ -22,9 +22,10 @@ import pytest
 import laneway
 import redisbench
 from conftest import SOAK
+from laneway.core.job import Alike, Claim, Gather, Job, lane_id
+from laneway.core.outcome import Done, Settled
 from laneway.errors import StoreUnavailable
-from laneway.job import Alike, Claim, Gather, Job, lane_id, new_id, new_ids
-from laneway.outcome import Done, Settled
+from laneway.ids import new_id, new_ids
 from laneway.store.contract import Want, WorkerInfo
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
@@ -283,8 +284,9 @@ def test_an_enqueue_by_a_signal_handler_at_any_line_works_or_fails_at_once_and_h
 
 HOSTILE = """
 import signal, sys, threading, time
-from laneway.job import Job, new_id
-from laneway.outcome import Done, Settled
+from laneway.core.job import Job
+from laneway.ids import new_id
+from laneway.core.outcome import Done, Settled
 from laneway.store.contract import Want
 from laneway.store.redis import RedisStore
 
@@ -354,7 +356,7 @@ def test_a_signal_handler_that_raises_all_the_time_harms_no_other_thread(server:
 PACKING = """
 import signal, sys
 from laneway.errors import StoreError
-from laneway.job import Gather, Job, lane_id
+from laneway.core.job import Gather, Job, lane_id
 from laneway.store.redis import RedisStore
 
 class Interrupt(BaseException): ...

@@ -28,8 +28,8 @@ from conftest import SOAK, often
 from fleet_evidence import SECOND, Job
 from fleetbench import Trial, open_trial, tell
 from laneway import App
+from laneway.desk.task import Bound
 from laneway.errors import BulkError, StoreUnavailable
-from laneway.task import Bound
 from test_fleet_collect import SEEDS as COLLECT_SEEDS
 from test_fleet_collect import collect_at_random
 from test_fleet_kill import SEEDS as FLEET_SEEDS

@@ -17,18 +17,18 @@ import pytest
 
 import laneway
 from laneway import App, JobHandle, LaneHandle, Retry, Worker, errors
+from laneway.capacity import Crew, Load, Machine, Need, Option, Pace, Plan
 from laneway.cli import laneway as program
-from laneway.collector import Collector, KeyedCollector
-from laneway.context import JobContext, NoCurrentJob
-from laneway.inspection import Explanation, Inspection, ScheduleInfo
-from laneway.options import CollectorOptions, JobOptions, TaskOptions
-from laneway.plan import Crew, Load, Machine, Need, Option, Pace, Plan
+from laneway.desk.collector import Collector, KeyedCollector
+from laneway.desk.context import JobContext, NoCurrentJob
+from laneway.desk.inspection import Explanation, Inspection, ScheduleInfo
+from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions
+from laneway.desk.stats import Day, Point, Stats, Summary, Times
+from laneway.desk.task import Task
 from laneway.pool import Dispatch, WorkerPool, WorkerStats
 from laneway.settings import SETTINGS
-from laneway.stats import Day, Point, Stats, Summary, Times
-from laneway.store.faults import ErrorGroup
-from laneway.store.inspect import JobInfo, LaneInfo, PayloadInfo, QueueInfo, Run, RunningJob, WorkerStatus
-from laneway.task import Task
+from laneway.store.error_groups import ErrorGroup
+from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, Run, RunningJob, WorkerStatus
 from laneway.testing import Testing
 
 TEXT = (Path(__file__).parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")
@@ -50,8 +50,10 @@ CLASSES: dict[str, tuple[type, ...]] = {
 }
 
 #: Whose names are public: every one of their `__all__` is in the reference.
-MODULES = ("laneway", "laneway.errors", "laneway.plan", "laneway.pool", "laneway.pytest_plugin", "laneway.testing", "laneway.web",
-           "laneway.worker.balance")  # fmt: skip
+MODULES = (
+    "laneway", "laneway.errors", "laneway.capacity", "laneway.pool", "laneway.testing", "laneway.testing.pytest_plugin",
+    "laneway.web", "laneway.worker.balance",
+)  # fmt: skip
 
 #: Names without an underscore that only our own modules use. They are promised to nobody.
 OURS = {

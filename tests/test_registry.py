@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from laneway import App, Worker
+from laneway.desk.locate import check_store
 from laneway.errors import ConfigError, StoreBusy, StoreUnavailable
-from laneway.locate import check_store
 from laneway.store import registry
 
 PACKAGE = """

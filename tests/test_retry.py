@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from laneway import Retry
-from laneway.instant import FAR
-from laneway.retry import grow
+from laneway.core.instant import FAR
+from laneway.core.retry import grow
 
 
 @pytest.mark.parametrize(

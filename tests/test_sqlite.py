@@ -23,7 +23,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from laneway import App, life
+from laneway import App
+from laneway.core.job import Claim, Gather, Job, lane_id
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import (
     ConfigError,
     SchemaError,
@@ -33,12 +35,12 @@ from laneway.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from laneway.job import Claim, Gather, Job, lane_id, new_id
+from laneway.ids import new_id
 from laneway.locks import FairLock, this_frame
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.store import liveness
 from laneway.store.contract import Slot, Want, WorkerInfo
-from laneway.store.failures import LONG
-from laneway.store.inspect import Filter
+from laneway.store.error_history import LONG
+from laneway.store.inspection import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
 from laneway.store.sqlite.bell import Bell
 from laneway.store.sqlite.lock import FileLock
@@ -238,7 +240,7 @@ def test_a_worker_that_cannot_be_read_harms_nobody(store: SQLiteStore, path: Pat
 
 
 def test_a_worker_is_judged_by_its_own_row_whatever_id_it_claims_to_have(store: SQLiteStore, path: Path) -> None:
-    me = life.here()
+    me = liveness.this_worker()
     store.beat([me, WorkerInfo("bad")])
     another = msgspec.structs.replace(me, started=me.started - 1)
     sql(path, "update laneway_worker set info = ? where id = 'bad'", msgspec.json.encode(another))
@@ -666,7 +668,7 @@ def test_a_process_killed_in_the_middle_of_a_write_leaves_no_trace(store: SQLite
     code = """
         import os, sys
         from pathlib import Path
-        from laneway.job import Job
+        from laneway.core.job import Job
         from laneway.store.sqlite import SQLiteStore
         from laneway.store.sqlite.statements import SQL
         store = SQLiteStore(Path(sys.argv[1]))

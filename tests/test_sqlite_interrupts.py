@@ -17,9 +17,10 @@ import pytest
 
 import laneway
 from laneway import App
+from laneway.core.job import Job
+from laneway.core.outcome import Done, Settled
 from laneway.errors import StoreBusy
-from laneway.job import Job, new_id
-from laneway.outcome import Done, Settled
+from laneway.ids import new_id
 from laneway.store.contract import Want, WorkerInfo
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
 

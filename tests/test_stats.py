@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laneway import App, Cancel, LaneFailures, Retry, Snooze, Worker
+from laneway.core.buckets import BOUNDS, Figures, Gauge, Report, step_of
+from laneway.core.instant import SECOND
+from laneway.core.job import Claim, Unit
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.desk.stats import Day, Point, Summary
 from laneway.errors import ConfigError, StoreUnavailable
-from laneway.figures import BOUNDS, Figures, Gauge, Report, step_of
-from laneway.instant import SECOND
-from laneway.job import Claim, Unit
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
-from laneway.stats import Day, Point, Summary
-from laneway.worker.tally import Tally
+from laneway.worker.duties.stats_reporter import Tally
 from workbench import burst, faulty, until, wait, working
 
 EVERY_STORE = True

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laneway import figures
-from laneway.faults import fault_of, normal, place_of
-from laneway.figures import BOUNDS, Bucket, Figures, Gauge, Gauges, Report, quantile, step_of
-from laneway.outcome import ErrorInfo
+from laneway.core import buckets
+from laneway.core.buckets import BOUNDS, Bucket, Figures, Gauge, Gauges, Report, quantile, step_of
+from laneway.core.error_groups import fault_of, normal, place_of
+from laneway.core.outcome import ErrorInfo
 
 COUNT = st.integers(0, 2**40)
 STEPS = st.dictionaries(st.integers(0, len(BOUNDS)), st.integers(1, 2**30), max_size=8)
@@ -24,7 +24,7 @@ BUCKETS = st.builds(Bucket, st.dictionaries(KEYS, FIGURES, max_size=5), GAUGES)
 
 
 def copy(bucket: Bucket) -> Bucket:
-    return figures.decode(figures.encode(bucket))
+    return buckets.decode(buckets.encode(bucket))
 
 
 def added(*buckets: Bucket) -> Bucket:
@@ -53,13 +53,13 @@ def test_adding_is_commutative_and_associative(one: Bucket, two: Bucket, three: 
 
 @given(BUCKETS)
 def test_bytes_say_what_the_bucket_said(bucket: Bucket) -> None:
-    raw = figures.encode(bucket)
+    raw = buckets.encode(bucket)
 
-    assert figures.decode(raw) == bucket
-    counts = figures.decode(raw, "counts")
+    assert buckets.decode(raw) == bucket
+    counts = buckets.decode(raw, "counts")
     assert counts.gauges == bucket.gauges
     assert {key: one.failed for key, one in counts.series.items()} == {key: one.failed for key, one in bucket.series.items()}
-    brief = figures.decode(raw, "total")
+    brief = buckets.decode(raw, "total")
     [whole] = brief.series.values()
     expected = total(bucket)
     assert (whole.enqueued, whole.processed, whole.wait_time) == (expected.enqueued, expected.processed, expected.wait_time)
@@ -68,14 +68,14 @@ def test_bytes_say_what_the_bucket_said(bucket: Bucket) -> None:
 @pytest.mark.parametrize("depth", ["total", "counts", "times"])
 @pytest.mark.parametrize("raw", [b"", None, b"\xff", b"\x93\x01\x02\x03", b"[]", b"\x90"])
 def test_what_is_no_bucket_is_empty(raw: bytes | None, depth: Any) -> None:
-    assert figures.decode(raw, depth) == Bucket()
+    assert buckets.decode(raw, depth) == Bucket()
 
 
 @given(st.text(), FIGURES, st.one_of(st.none(), st.builds(Gauge, *[st.integers(0, 9)] * 4, st.floats(0, 9))))
 def test_a_report_is_read_as_it_was_told(worker: str, one: Figures, gauge: Gauge | None) -> None:
     told = Report(worker=worker, number=1, series={("q", "t"): one}, gauge=gauge)
 
-    assert figures.decode_report(figures.encode_report(told)) == (worker, gauge, {("q", "t"): one})
+    assert buckets.decode_report(buckets.encode_report(told)) == (worker, gauge, {("q", "t"): one})
 
 
 def test_a_worker_is_as_busy_as_on_average_and_as_big_as_at_most() -> None:
@@ -99,7 +99,7 @@ def exact(times: list[int], share: float) -> int:
 def test_a_quantile_is_off_by_a_tenth_at_most(times: list[int], share: float) -> None:
     steps: dict[int, int] = {}
     for time in times:
-        figures.add_times(steps, {step_of(time): 1})
+        buckets.add_times(steps, {step_of(time): 1})
 
     found, right = quantile(steps, share), exact(times, share)
 

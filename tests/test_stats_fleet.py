@@ -16,7 +16,7 @@ import pytest
 import redisbench
 from fleet_evidence import SECOND, Fault, Mark
 from fleetbench import Fleet, Trial, open_trial, tell
-from laneway.stats import Day, Point
+from laneway.desk.stats import Day, Point
 from workbench import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and adopts orphans")

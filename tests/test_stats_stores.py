@@ -13,14 +13,15 @@ import pytest
 
 import redisbench
 from conftest import Clock
+from laneway.core.buckets import Figures, Gauge, Report, step_of
+from laneway.core.job import Job
 from laneway.errors import StoreError, StoreUnavailable
-from laneway.figures import Figures, Gauge, Report, step_of
-from laneway.job import Job, new_id
+from laneway.ids import new_id
 from laneway.store.redis import RedisInspect, RedisStore
 from laneway.store.redis.statistics import Statistics
 from laneway.store.redis.wire import Command, Wire
-from laneway.store.rollup import DAY, KEEP, LEVELS, MINUTE, TEN, Level
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
+from laneway.store.statistics import DAY, KEEP, LEVELS, MINUTE, TEN, Level
 
 SECOND = 1_000_000
 Pair = tuple[SQLiteStore | RedisStore, SQLiteInspect | RedisInspect]

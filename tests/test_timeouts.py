@@ -22,7 +22,7 @@ import pytest
 from fleetharm import Yard, open_yard, tell
 from laneway import App, JobHandle, Retry, Worker
 from laneway.shield import TimeIsUp
-from laneway.worker.watchdog import Watchdog
+from laneway.worker.duties.watchdog import Watchdog
 from test_fleet_harm import TIMED_OUT, check_neighbours
 from workbench import DEADLINE, SOON, Running, burst, until, url
 

@@ -15,13 +15,13 @@ import pytest
 
 from conftest import Clock, often
 from laneway import App
+from laneway.core.instant import SECOND
+from laneway.desk.task import Task
 from laneway.errors import NotFound
-from laneway.instant import SECOND
 from laneway.store.contract import Slot
-from laneway.store.inspect import JobInfo
+from laneway.store.inspection import JobInfo
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
-from laneway.task import Task
-from laneway.worker.timetable import Timetable
+from laneway.worker.duties.timetable import Timetable
 from workbench import DEADLINE, until, url, working
 
 EVERY = 10  # seconds between slots
@@ -156,7 +156,7 @@ def test_a_worker_fires_what_its_tasks_say(tmp_path: Path, monkeypatch: pytest.M
 #: Writes down which slots it fires, and each run.
 PROGRAM = """
 from laneway import App
-from laneway.task import Task
+from laneway.desk.task import Task
 from datetime import timedelta
 app = App("sqlite:///jobs.db")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from laneway import App
-from laneway.job import STATES
+from laneway.core.job import STATES
 from laneway.store.contract import WorkerInfo
-from laneway.store.inspect import QueueInfo, RunningJob, WorkerStatus
+from laneway.store.inspection import QueueInfo, RunningJob, WorkerStatus
 from laneway.web.health import Pulse
 from laneway.web.look import Seen, look
 from laneway.web.metrics import Metrics

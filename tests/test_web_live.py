@@ -343,7 +343,7 @@ def test_without_the_extra_the_command_says_what_to_install(project: Path) -> No
 
 def test_laneway_does_not_load_the_web() -> None:
     program = (
-        "import sys; import laneway.app, laneway.worker, laneway.cli\n"
+        "import sys; import laneway.desk.app, laneway.worker, laneway.cli\n"
         "print([name for name in ('starlette', 'uvicorn', 'anyio', 'laneway.web') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=60, check=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from laneway import App, Cancel, Retry, Worker, current_job
-from laneway.context import JobContext
+from laneway.desk.context import JobContext
 from workbench import DEADLINE, Running, burst, until, url, wait, worker_ids, working
 
 EVERY_STORE = True

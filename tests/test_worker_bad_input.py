@@ -19,10 +19,11 @@ import pytest
 
 from conftest import ONCE
 from laneway import App, Cancel, JobHandle, Retry, Snooze, Worker, current_job
-from laneway.context import JobContext
+from laneway.core.job import Gather, Job, lane_id
+from laneway.desk.context import JobContext
 from laneway.errors import ConfigError
-from laneway.job import Gather, Job, lane_id, new_id
-from laneway.store.inspect import JobInfo
+from laneway.ids import new_id
+from laneway.store.inspection import JobInfo
 from laneway.worker import run as running
 
 #: Judged by the runner, whatever the store: another store sees one of each kind.

@@ -16,11 +16,11 @@ import pytest
 
 from conftest import SOAK
 from laneway import App, Worker
-from laneway.cli.snapshot import Snapshot
 from laneway.errors import BadOption, ConfigError
-from laneway.worker import kinds
+from laneway.present.snapshot import Snapshot
 from laneway.worker.balance import even
-from laneway.worker.kinds import Kinds
+from laneway.worker.shares import kinds
+from laneway.worker.shares.kinds import Kinds
 from workbench import DEADLINE, burst, until, wait, working
 
 EVERY_STORE = True
@@ -160,7 +160,7 @@ def test_who_lends_its_share_gets_it_back(app: App) -> None:
 
 def test_a_task_that_computes_has_one_run_at_a_time_and_others_go_on(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where others have nearly all of the cores, a worker takes a job that computes for one that waits, and starts a second one.
-    monkeypatch.setattr("laneway.worker.dealing.IDLE", 0.0)
+    monkeypatch.setattr("laneway.worker.shares.fair.IDLE", 0.0)
     at_once: Counter[str] = Counter()
     most: Counter[str] = Counter()
     guard = threading.Lock()

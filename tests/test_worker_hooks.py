@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 import pytest
 
 from laneway import App, Retry, Worker, current_job
-from laneway.context import JobContext
+from laneway.desk.context import JobContext
 from laneway.errors import DeclarationError
 from workbench import ALL_DONE, burst, faulty, info
 

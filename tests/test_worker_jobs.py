@@ -15,13 +15,13 @@ from typing import cast
 import pytest
 
 from laneway import App, Cancel, Retry, RetryIn, Snooze, Worker, current_job
-from laneway.board import Board
-from laneway.context import JobContext, NoCurrentJob
-from laneway.enqueue import Draft
+from laneway.core.job import Claim, Unit
+from laneway.core.outcome import Done, Settled
+from laneway.desk.context import JobContext, NoCurrentJob
+from laneway.desk.enqueue import Draft
 from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout
-from laneway.job import Claim, Unit
-from laneway.outcome import Done, Settled
-from laneway.worker.places import Seats
+from laneway.worker.board import Board
+from laneway.worker.executors import Seats
 from laneway.worker.run import Runner
 from workbench import DEADLINE, burst, info, until, url, wait, working
 

@@ -7,12 +7,14 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from laneway import App, Retry, Worker, current_job
+from laneway.store.contract import Exchange
 from workbench import ALL_DONE, DEADLINE, SOON, Running, burst, until, url, wait, working
 
 EVERY_STORE = True
@@ -87,6 +89,35 @@ def test_a_burst_runs_the_jobs_that_its_jobs_enqueue(app: App) -> None:
 
     assert Counter(ran) == {depth: 2 ** (5 - depth) for depth in range(6)}
     assert app.inspect.counts() == ALL_DONE
+
+
+@pytest.mark.parametrize("parents", [1, 2, 3, 4])
+def test_a_burst_runs_what_was_enqueued_after_it_last_asked(app: App, parents: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While some run the next are asked for: what these enqueue may come just after the store was found empty."""
+    begin = app.store.begin
+
+    def at_once(*asked: Any) -> Callable[[], Exchange]:
+        answer = begin(*asked)()
+        return lambda: answer
+
+    monkeypatch.setattr(app.store, "begin", at_once)
+    ran: list[None] = []
+
+    @app.task
+    def warm() -> None: ...
+
+    @app.task
+    def parent() -> None:
+        child.enqueue()
+
+    @app.task(queue="other")
+    def child() -> None:
+        ran.append(None)
+
+    app.enqueue_many([warm.bind()] * 300 + [parent.bind()] * parents)
+    burst(app, slots=1)
+
+    assert len(ran) == parents
 
 
 @pytest.mark.parametrize("slots", [1, 3])

@@ -18,14 +18,14 @@ import pytest
 
 import redisbench
 from laneway import App, Retry, Worker, current_job
-from laneway.context import JobContext
+from laneway.core.job import Job
+from laneway.core.outcome import Settled
+from laneway.desk.context import JobContext
 from laneway.errors import BadArguments, JobCrashed, JobTimeout, StoreUnavailable
-from laneway.job import Job
-from laneway.life import recover_strangers
-from laneway.outcome import Settled
 from laneway.store.contract import Store, Want
+from laneway.store.liveness import recover_dead_workers
 from laneway.store.sqlite import SQLiteStore
-from laneway.worker.tally import Tally
+from laneway.worker.duties.stats_reporter import Tally
 from workbench import ALL_DONE, SOON, Faulty, Running, burst, faulty, until, url, wait, worker_ids, working
 
 EVERY_STORE = True
@@ -330,7 +330,7 @@ def test_a_dead_worker_of_which_claims_were_left_is_recovered_again(app: App) ->
 
     store = cast(Store, Leaving(app.store))
     for _ in range(3):
-        recover_strangers(store)
+        recover_dead_workers(store)
 
     assert calls == ["gone", "gone"]
     assert app.inspect.counts()["ready"] == 2

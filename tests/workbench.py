@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from laneway import App, JobHandle, Worker
-from laneway.outcome import Settled
+from laneway.core.outcome import Settled
 from laneway.store.contract import Exchange, Heard, Store, Want, WorkerInfo
 
 #: Seconds after which something hangs. No test waits so long if all is well.

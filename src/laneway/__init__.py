@@ -9,11 +9,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.context import Cancel, LaneFailures, RetryIn, Snooze, current_job
+    from laneway.core.retry import Retry
+    from laneway.desk.app import App
+    from laneway.desk.context import Cancel, LaneFailures, RetryIn, Snooze, current_job
+    from laneway.desk.handle import JobHandle, LaneHandle
     from laneway.errors import LanewayError
-    from laneway.handle import JobHandle, LaneHandle
-    from laneway.retry import Retry
     from laneway.worker import Worker
 
 __all__ = [
@@ -34,16 +34,16 @@ __version__ = "0.1.0.dev0"
 
 #: Where each name lives. It is loaded when somebody asks for it: a fleet's supervisor never does, and starts in half the time.
 _ROOMS = {
-    "App": "laneway.app",
-    "Cancel": "laneway.context",
-    "current_job": "laneway.context",
-    "JobHandle": "laneway.handle",
-    "LaneFailures": "laneway.context",
-    "LaneHandle": "laneway.handle",
+    "App": "laneway.desk.app",
+    "Cancel": "laneway.desk.context",
+    "current_job": "laneway.desk.context",
+    "JobHandle": "laneway.desk.handle",
+    "LaneFailures": "laneway.desk.context",
+    "LaneHandle": "laneway.desk.handle",
     "LanewayError": "laneway.errors",
-    "Retry": "laneway.retry",
-    "RetryIn": "laneway.context",
-    "Snooze": "laneway.context",
+    "Retry": "laneway.core.retry",
+    "RetryIn": "laneway.desk.context",
+    "Snooze": "laneway.desk.context",
     "Worker": "laneway.worker",
 }
 

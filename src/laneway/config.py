@@ -59,8 +59,8 @@ def safe_url(url: str) -> str:
     elif not _ADDRESS.fullmatch(address):
         # Whatever stands before the last @ may be a password, and so may what follows a : that is not before a port.
         before, at, after = rest.rpartition("@")
-        user, colon, _ = (before if at else rest).partition(":")
-        user = user if colon and re.fullmatch(r"[\w.+-]*", user) else ""
+        user, colon, password = (before if at else rest).partition(":")
+        user = user if password and re.fullmatch(r"[\w.+-]*", user) else ""  # a token may stand where a name does
         host, mark, query = after.partition("?")
         if not at or not _ADDRESS.fullmatch(host):
             return f"{scheme}{user}{colon}***"

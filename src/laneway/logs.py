@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from laneway.outcome import ErrorInfo
+    from laneway.core.outcome import ErrorInfo
 
 __all__ = ["log", "start_logging", "visible"]
 

@@ -152,7 +152,7 @@ def _keywords(value: object) -> tuple[str, ...]:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    from laneway.job import check_queue  # noqa: PLC0415 - the help needs none of it
+    from laneway.core.job import check_queue  # noqa: PLC0415 - the help needs none of it
 
     if isinstance(value, str):
         value = value.split(",")

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
 from laneway import App, JobHandle, LaneFailures, LaneHandle, Retry
-from laneway.collector import Collector
-from laneway.task import Bound
+from laneway.desk.collector import Collector
+from laneway.desk.task import Bound
 
 app = App("sqlite://", imports=["shop.mail"])
 

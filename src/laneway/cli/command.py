@@ -19,7 +19,7 @@ import click
 from laneway.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from laneway.app import App
+    from laneway.desk.app import App
 
 __all__ = [
     "Command",
@@ -32,7 +32,6 @@ __all__ = [
     "examples",
     "json_option",
     "opened",
-    "plural",
     "question_options",
     "said",
     "somebody_is_there",
@@ -129,8 +128,8 @@ def opened(
     `makes` is for commands that may make the store, `tasks` for those that need the app's tasks; without `looks` nobody looks
     whether the store can be used.
     """
-    from laneway.app import App  # noqa: PLC0415 - the help needs none of it
-    from laneway.locate import check_store, find_app, load_tasks  # noqa: PLC0415
+    from laneway.desk.app import App  # noqa: PLC0415 - the help needs none of it
+    from laneway.desk.locate import check_store, find_app, load_tasks  # noqa: PLC0415
 
     bare = store is not None and not argument and not app_option
     app = App(store) if bare else find_app(argument, app_option, store)
@@ -161,15 +160,6 @@ def said(text: str, document: object, as_json: bool) -> None:
         echo_json(document)
     else:
         click.echo(text)
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a number of things.
-
-    >>> plural(1, "lane"), plural(2000, "lane")
-    ('1 lane', '2,000 lanes')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def somebody_is_there() -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from laneway.app import App
+    from laneway.desk.app import App
 
 __all__ = ["collected", "ids", "job_lanes", "lanes", "queue_list", "queues", "schedules", "tasks", "workers"]
 
@@ -49,26 +49,26 @@ def _silence() -> Generator[None]:
 
 
 def _queues(app: App, _: Given) -> list[str]:
-    from laneway.cli.known import queue_names  # noqa: PLC0415
+    from laneway.present.known import queue_names  # noqa: PLC0415
 
     return queue_names(app)
 
 
 def _tasks(app: App, _: Given) -> list[str]:
     """The app's own tasks, or, if it has none, those that the store has heard of."""
-    from laneway.cli.known import task_names  # noqa: PLC0415
+    from laneway.present.known import task_names  # noqa: PLC0415
 
     return sorted(app.declared) or task_names(app)
 
 
 def _ids(app: App, _: Given) -> list[str]:
-    from laneway.cli.known import job_ids  # noqa: PLC0415
+    from laneway.present.known import job_ids  # noqa: PLC0415
 
     return job_ids(app)
 
 
 def _lanes(app: App, given: Given) -> list[str]:
-    from laneway.cli.known import lane_names  # noqa: PLC0415
+    from laneway.present.known import lane_names  # noqa: PLC0415
 
     return lane_names(app, given.get("queue"))
 

@@ -57,8 +57,8 @@ def config(app_name: str | None, sources: bool, app_option: str | None, store: s
 
 def _found(around: Settings, app_name: str | None, app_option: str | None, store: str | None) -> dict[str, Found]:
     """Find all settings. What only the code says is known if there is an app."""
+    from laneway.desk.locate import choose, find_app  # noqa: PLC0415
     from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
-    from laneway.locate import choose, find_app  # noqa: PLC0415
     from laneway.settings import SETTINGS, Found  # noqa: PLC0415
 
     found = {name: around.find(name) for name in SETTINGS}

@@ -15,7 +15,7 @@ import click
 from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
 
 if TYPE_CHECKING:
-    from laneway.app import App
+    from laneway.desk.app import App
     from laneway.web.server import Server
 
 __all__ = ["beside", "dashboard"]

@@ -28,9 +28,9 @@ import click
 from laneway.cli.command import Command, examples
 
 if TYPE_CHECKING:
-    from laneway.app import App
     from laneway.cli.demo_shop import Producer, Verdict
-    from laneway.cli.snapshot import Details, Snapshot
+    from laneway.desk.app import App
+    from laneway.present.snapshot import Details, Snapshot
     from laneway.worker import Worker
 
 __all__ = ["Demo", "demo"]
@@ -179,7 +179,7 @@ class Demo:
     def look(self) -> tuple[Snapshot, Details]:
         """Look at the store, and at single jobs."""
         from laneway.cli.demo_shop import app  # noqa: PLC0415
-        from laneway.cli.snapshot import Details  # noqa: PLC0415
+        from laneway.present.snapshot import Details  # noqa: PLC0415
 
         seen = self.snapshot()
         return seen, Details.of(app, seen)
@@ -193,7 +193,7 @@ class Demo:
     def snapshot(self) -> Snapshot:
         """Look at the store."""
         from laneway.cli.demo_shop import app  # noqa: PLC0415
-        from laneway.cli.snapshot import Snapshot  # noqa: PLC0415
+        from laneway.present.snapshot import Snapshot  # noqa: PLC0415
 
         return Snapshot.of(app, 1000)
 

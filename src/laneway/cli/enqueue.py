@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, echo_json, examples, json_option, opened, plural, said
+from laneway.cli.command import Command, app_options, echo_json, examples, json_option, opened, said
 from laneway.cli.values import Duration, Moment, when
 from laneway.errors import BadArguments, ConfigError, JobCancelled, JobFailed, ResultTimeout, UnknownTask, did_you_mean
+from laneway.present.words import plural
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.collector import AnyCollector
-    from laneway.store.inspect import StoredResult
-    from laneway.task import Task, Using
+    from laneway.desk.app import App
+    from laneway.desk.collector import AnyCollector
+    from laneway.desk.task import Task, Using
+    from laneway.store.inspection import StoredResult
 
 __all__ = ["enqueue"]
 
@@ -88,7 +89,7 @@ def enqueue(
         raise click.UsageError("--timeout goes with --wait")
     if rows is not None and (arguments or kwargs or id_ or wait):
         raise click.UsageError("--from gives the arguments of many jobs: ARGS, --kwarg, --id and --wait are for one")
-    from laneway.task import Task  # noqa: PLC0415 - the help needs none of it
+    from laneway.desk.task import Task  # noqa: PLC0415 - the help needs none of it
 
     options: dict[str, Any] = {"queue": queue, "lane": lane, "priority": priority, "id": id_, "run_after": when(within, at)}
     with opened(_app_if_any(app_option, store), store, makes=True, tasks=True) as app:
@@ -133,7 +134,7 @@ def _send_job(
 
 def _app_if_any(app_option: str | None, store: str | None) -> str | None:
     """Return how the app is named; with a store it is optional."""
-    from laneway.locate import choose  # noqa: PLC0415 - the help needs none of it
+    from laneway.desk.locate import choose  # noqa: PLC0415 - the help needs none of it
 
     if store is None:
         return app_option
@@ -145,7 +146,7 @@ def _app_if_any(app_option: str | None, store: str | None) -> str | None:
 
 def _declared(app: App, name: str, *, check: bool, scored: bool) -> Task[..., Any, Any] | AnyCollector[Any, Any]:
     """Return the task or collector; one that is not here takes anything, if the app has none, or nobody is to check."""
-    from laneway.collector import AnyCollector  # noqa: PLC0415 - the help needs none of it
+    from laneway.desk.collector import AnyCollector  # noqa: PLC0415 - the help needs none of it
 
     if (task := app.tasks.get(name)) is not None:
         return task
@@ -178,8 +179,8 @@ def _collect(
     """Put a payload into a collector's lane, or one for each line."""
     from laneway.cli.enqueue_file import enqueue_rows  # noqa: PLC0415 - for collectors only
     from laneway.cli.enqueue_lane import binder, send  # noqa: PLC0415
-    from laneway.collector import KeyedCollector  # noqa: PLC0415
-    from laneway.job import lane_id  # noqa: PLC0415
+    from laneway.core.job import lane_id  # noqa: PLC0415
+    from laneway.desk.collector import KeyedCollector  # noqa: PLC0415
 
     if rows is not None:
         if score is not None:

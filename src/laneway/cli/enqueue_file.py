@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 import msgspec
 
-from laneway.cli.command import plural
 from laneway.errors import BadArguments, BulkError, EnqueueError, LanewayError
+from laneway.present.words import plural
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.task import Bound, Using
+    from laneway.desk.app import App
+    from laneway.desk.task import Bound, Using
 
 __all__ = ["by_signature", "enqueue_rows"]
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from laneway.collector import AnyCollector, Collector, KeyedCollector
+from laneway.desk.collector import AnyCollector, Collector, KeyedCollector
 from laneway.errors import BadArguments, did_you_mean
 
 if TYPE_CHECKING:
-    from laneway.handle import LaneHandle
-    from laneway.task import Bound
+    from laneway.desk.handle import LaneHandle
+    from laneway.desk.task import Bound
 
 __all__ = ["binder", "check_options", "send"]
 

@@ -4,41 +4,22 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from laneway.cli.command import plural
-from laneway.cli.show import clip, duration
-from laneway.cli.table import STATE_COLOURS, Cell, Column, ago, moment
+from laneway.cli.table import STATE_COLOURS, Cell, Column, moment
 from laneway.logs import visible
+from laneway.present.documents import call_text
+from laneway.present.words import ago, clip, duration, kind, plural, score_words, summary
 
 if TYPE_CHECKING:
-    from laneway.outcome import ErrorInfo
-    from laneway.store.inspect import JobInfo, Run
+    from laneway.core.outcome import ErrorInfo
+    from laneway.store.inspection import JobInfo, Run
 
-__all__ = [
-    "COLUMNS",
-    "call",
-    "columns",
-    "document",
-    "entry",
-    "error_lines",
-    "facts",
-    "head",
-    "kind",
-    "page",
-    "row",
-    "run_document",
-    "run_page",
-    "score_cell",
-    "summary",
-    "time_text",
-    "title",
-]
+__all__ = ["COLUMNS", "columns", "error_lines", "facts", "head", "page", "row", "run_page", "score_cell", "time_text", "title"]
 
 COLUMNS = [
     Column("id", whole=True),
@@ -58,8 +39,6 @@ COLLECTED = [
 ]
 #: A list shows so much of a payload, which may be large, even where nothing else is cut.
 MOST = 200
-#: How far a score may be from now to be taken for a time: ten years, in seconds.
-ERA = 10 * 366 * 86_400
 
 
 def columns(jobs: Sequence[JobInfo]) -> list[Column]:
@@ -82,11 +61,6 @@ def row(job: JobInfo, queues: int, lanes: int = 0) -> list[str | Cell]:
     ]
 
 
-def kind(job: JobInfo) -> str:
-    """Return what a job is: a job, a collector's lane, or a payload that is dead."""
-    return "lane" if job.payloads is not None else "payload" if job.score is not None else "job"
-
-
 def _payload(job: JobInfo) -> str:
     """Return what a collector's lane or dead payload has in it."""
     import json  # noqa: PLC0415 - the help needs none of it
@@ -96,74 +70,19 @@ def _payload(job: JobInfo) -> str:
     if job.score is None:
         return ""
     if not job.args:
-        return call(job) if job.args is None else "left out"
+        return call_text(job) if job.args is None else "left out"
     return json.dumps(job.args[0], ensure_ascii=False, separators=(",", ":"))
 
 
 def score_cell(score: float) -> Cell:
     """Return a score as a cell: exact for programs, as a moment for people if it is one."""
-    near = abs(score - time.time()) < ERA
-    return Cell(repr(score).removesuffix(".0"), "", ago(datetime.fromtimestamp(score, UTC)) if near else "")
-
-
-def entry(job: JobInfo) -> dict[str, Any]:
-    """Return a job as an entry of a list."""
-    return {
-        "id": job.id,
-        "task": job.task,
-        "queue": job.queue,
-        "lane": job.lane,
-        "priority": job.priority,
-        "state": job.state,
-        "attempt": job.attempt,
-        "args": job.args,
-        "kwargs": job.kwargs,
-        "payloads": job.payloads,
-        "score": job.score,
-        "enqueued_at": job.enqueued_at.isoformat(),
-        "due_at": job.due_at.isoformat(),
-        "expires_at": job.expires_at.isoformat() if job.expires_at else None,
-        "worker": job.worker,
-        "mark": job.mark,
-        "progress": list(job.progress) if job.progress else None,
-        "error": summary(job.errors[-1]) if job.errors else None,
-    }
-
-
-def document(job: JobInfo, reasons: Sequence[str]) -> dict[str, Any]:
-    """Return everything about a job."""
-    from laneway.instant import as_datetime  # noqa: PLC0415 - the help needs none of it
-
-    errors = [
-        {
-            "attempt": error.attempt, "at": as_datetime(error.at).isoformat() if error.at else None, "kind": error.kind,
-            "message": error.message, "traceback": error.traceback,
-        }
-        for error in job.errors
-    ]  # fmt: skip
-    known = {name: value for name, value in entry(job).items() if name != "error"}
-    return {**known, "unique": job.unique, "holds_lane": job.holds, "log": job.log, "errors": errors, "reasons": list(reasons)}
-
-
-def call(job: JobInfo) -> str:
-    """Return a job's arguments as they would be written."""
-    import json  # noqa: PLC0415 - the help needs none of it
-
-    if job.args is None or job.kwargs is None:
-        return f"cannot be read: {job.body[:60]!r}"
-    shown = [json.dumps(value, ensure_ascii=False) for value in job.args]
-    shown += [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in job.kwargs.items()]
-    return ", ".join(shown) or "none"
+    exact, moment = score_words(score)
+    return Cell(exact, "", moment)
 
 
 def _score(score: float) -> str:
     cell = score_cell(score)
     return f"{cell.text} ({cell.short})" if cell.short else cell.text
-
-
-def summary(error: ErrorInfo) -> str:
-    """Return an error in one line."""
-    return f"{error.kind}: {' '.join(error.message.split())}"
 
 
 # -- the page ----------------------------------------------------------------------------------------------------
@@ -193,34 +112,10 @@ def run_page(run: Run, result: str | None) -> list[str]:
     return [title(run.task, run.id, run.outcome), "  it has left the store; this is its last run", "", *facts(known)]
 
 
-def result_of(value: bytes) -> Any:
-    """Return a kept result, or words that say that it cannot be read."""
-    import json  # noqa: PLC0415 - the help needs none of it
-
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return "(unreadable)"
-
-
-def run_document(run: Run) -> dict[str, Any]:
-    """Return a finished run as a document."""
-    return {
-        "id": run.id,
-        "task": run.task,
-        "queue": run.queue,
-        "lane": run.lane,
-        "outcome": run.outcome,
-        "enqueued_at": run.enqueued_at.isoformat(),
-        "started_at": run.started_at.isoformat() if run.started_at else None,
-        "finished_at": run.finished_at.isoformat(),
-    }
-
-
 def _about(job: JobInfo) -> list[tuple[str, str]]:
     due = {"dead": "died", "running": "was due"}.get(job.state, "due")
     what = {
-        "job": [("arguments", call(job))],
+        "job": [("arguments", call_text(job))],
         "lane": [("payloads", f"{job.payloads}: laneway lanes show {shlex.quote(job.lane or '')} --queue {job.queue}")],
         "payload": [("payload", _payload(job)), ("score", _score(job.score or 0.0))],
     }
@@ -267,7 +162,7 @@ def _progress(done: float, total: float) -> str:
 
 def error_lines(error: ErrorInfo) -> list[str]:
     """Return an error with its traceback."""
-    from laneway.instant import as_datetime  # noqa: PLC0415 - the help needs none of it
+    from laneway.core.instant import as_datetime  # noqa: PLC0415 - the help needs none of it
 
     at = f", {time_text(as_datetime(error.at))}" if error.at else ""
     said = visible(f"{error.kind}: {error.message}", keep="\n\t")

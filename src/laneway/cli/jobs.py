@@ -44,9 +44,10 @@ def list_(
     limit: int, newest: bool, after: str | None, app_option: str | None, store: str | None, as_json: bool, **which: Any
 ) -> None:
     """List jobs, in the order they came."""
-    from laneway.cli.job_views import columns, entry, row  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.known import check_queue, check_task  # noqa: PLC0415
+    from laneway.cli.job_views import columns, row  # noqa: PLC0415 - the help needs none of it
     from laneway.cli.table import print_table  # noqa: PLC0415
+    from laneway.present.documents import job_entry  # noqa: PLC0415 - the help needs none of it
+    from laneway.present.known import check_queue, check_task  # noqa: PLC0415
 
     with opened(app_option, store) as app:
         page = app.inspect.jobs(**which, limit=limit, after=after, newest=newest)
@@ -54,7 +55,7 @@ def list_(
             check_queue(app, which["queue"])
             check_task(app, which["task"])
     if as_json:
-        echo_json([entry(job) for job in page])
+        echo_json([job_entry(job) for job in page])
     else:
         queues = len({job.queue for job in page})
         print_table(columns(page), [row(job, queues) for job in page], empty="no such jobs" if given(which) else "no jobs")
@@ -77,17 +78,18 @@ def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> 
     from laneway.cli import job_views  # noqa: PLC0415 - the help needs none of it
     from laneway.cli.known import find_job, find_run, unknown_job  # noqa: PLC0415
     from laneway.cli.show import wants_colour  # noqa: PLC0415
+    from laneway.present import documents  # noqa: PLC0415
 
     with opened(app_option, store) as app:
         job = find_job(app, id_)
         if job is not None:
             reasons = app.inspect.explain(job.id).reasons
-            lines, document = job_views.page(job, reasons), job_views.document(job, reasons)
+            lines, document = job_views.page(job, reasons), documents.job_document(job, reasons)
         elif run := find_run(app, id_):
             value = app.store_inspect.result(run.id).value
-            document = job_views.run_document(run)
+            document = documents.run_document(run)
             if value is not None:
-                document["result"] = job_views.result_of(value)
+                document["result"] = documents.result_of(value)
             lines = job_views.run_page(run, None if value is None else value.decode(errors="replace"))
         else:
             raise unknown_job(app, id_)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, plural, question_options, said
+from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
 from laneway.cli.values import Duration, Moment, OneOf, when
+from laneway.present.actions import CANCEL, DELETE, KILL, RESCHEDULE, RETRY, Action
+from laneway.present.words import plural
 
 if TYPE_CHECKING:
-    from laneway.app import App
+    from laneway.desk.app import App
 
 __all__ = ["ACTIONS", "filter_options", "given"]
 
@@ -49,22 +50,6 @@ def given(which: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in which.items() if name in FILTERS and value not in (None, False)}
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    """Something that can be done to jobs."""
-
-    verb: str
-    past: str
-    states: tuple[str, ...]  #: what it changes
-
-
-RETRY = Action("retry", "retried", ("retrying", "dead"))
-CANCEL = Action("cancel", "cancelled", STATES[:-1])
-KILL = Action("kill", "killed", STATES[:-1])
-DELETE = Action("delete", "deleted", STATES)
-RESCHEDULE = Action("reschedule", "rescheduled", STATES[:-2])
-
-
 def _act(
     action: Action, ids: tuple[str, ...], at: float | datetime | None, *, yes: bool, dry_run: bool,
     app_option: str | None, store: str | None, as_json: bool, **which: Any,
@@ -84,8 +69,8 @@ def _act(
 
 
 def _one(app: App, action: Action, id_: str, at: float | datetime | None, dry_run: bool) -> tuple[int, int, str]:
-    from laneway.cli.job_views import kind  # noqa: PLC0415 - the help needs none of it
     from laneway.cli.known import unknown_job  # noqa: PLC0415
+    from laneway.present.words import kind  # noqa: PLC0415 - the help needs none of it
 
     job = app.inspect.job(id_)
     if job is None:
@@ -121,8 +106,8 @@ def _without_state(which: Mapping[str, Any]) -> dict[str, Any]:
 
 def _count_ids(app: App, ids: Sequence[str]) -> Counter[tuple[str, str]]:
     """Count jobs by what they are and by state; all of them must be there."""
-    from laneway.cli.job_views import kind  # noqa: PLC0415 - the help needs none of it
     from laneway.cli.known import unknown_job  # noqa: PLC0415
+    from laneway.present.words import kind  # noqa: PLC0415 - the help needs none of it
 
     counted: Counter[tuple[str, str]] = Counter()
     for id_ in dict.fromkeys(ids):
@@ -135,7 +120,7 @@ def _count_ids(app: App, ids: Sequence[str]) -> Counter[tuple[str, str]]:
 
 def _count(app: App, action: Action, which: Mapping[str, Any]) -> Counter[tuple[str, str]]:
     """Count what matches by what it is and by state; only what the action can change, unless a state is asked for."""
-    from laneway.cli.known import check_queue, check_task, collects  # noqa: PLC0415 - the help needs none of it
+    from laneway.present.known import check_queue, check_task, collects  # noqa: PLC0415 - the help needs none of it
 
     check_queue(app, which.get("queue"))
     check_task(app, which.get("task"))

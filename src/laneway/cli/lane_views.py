@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from laneway.cli.command import plural
-from laneway.cli.job_views import error_lines, facts, head, score_cell, summary, time_text, title
+from laneway.cli.job_views import error_lines, facts, head, score_cell, time_text, title
 from laneway.cli.table import STATE_COLOURS, Cell, Column, moment
+from laneway.present.words import lane_state, plural, summary
 
 if TYPE_CHECKING:
-    from laneway.store.inspect import JobInfo, LaneInfo, PayloadInfo
+    from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo
 
-__all__ = [
-    "PAYLOAD_COLUMNS",
-    "columns",
-    "entry",
-    "errors",
-    "label",
-    "opening",
-    "payload_entry",
-    "payload_row",
-    "payload_text",
-    "row",
-    "size",
-    "state",
-]
+__all__ = ["PAYLOAD_COLUMNS", "columns", "errors", "label", "opening", "payload_row", "payload_text", "row", "size"]
 
 COLUMNS = [
     Column("lane", wish=16, names=True),
@@ -47,11 +34,6 @@ def columns(lanes: Sequence[LaneInfo], *, terminal: bool) -> list[Column]:
     return [column._replace(name=name) if column.name == "size" else column for column in COLUMNS]
 
 
-def state(lane: LaneInfo) -> str:
-    """Return where a lane stands: one that a dead job keeps from going on is halted."""
-    return "halted" if lane.state == "dead" else lane.state
-
-
 def size(lane: LaneInfo) -> str:
     """Return how much is in a lane, in words."""
     return plural(lane.size, "payload" if lane.collects else "job")
@@ -69,30 +51,12 @@ def row(lane: LaneInfo, queues: int) -> list[str | Cell]:
         lane.lane,
         lane.queue if queues > 1 else Cell(lane.queue, "", " "),
         str(lane.size),
-        Cell(state(lane), STATE_COLOURS[state(lane)]),
+        Cell(lane_state(lane), STATE_COLOURS[lane_state(lane)]),
         str(lane.attempts) if lane.attempts else Cell("0", "", " "),
         moment(lane.due_at),
         Cell(lane.task, "", " ") if own and queues > 1 else lane.task,
         Cell(summary(lane.error), "red") if lane.error else "",
     ]
-
-
-def entry(lane: LaneInfo) -> dict[str, Any]:
-    """Return a lane as an entry of a list."""
-    return {
-        "queue": lane.queue,
-        "lane": lane.lane,
-        "task": lane.task,
-        "collects": lane.collects,
-        "state": lane.state,
-        "halted": lane.state == "dead",
-        "size": lane.size,
-        "attempts": lane.attempts,
-        "due_at": lane.due_at.isoformat(),
-        "lag": lane.lag,
-        "head": lane.head,
-        "error": summary(lane.error) if lane.error else None,
-    }
 
 
 # -- the page ----------------------------------------------------------------------------------------------------
@@ -111,7 +75,7 @@ def opening(lane: LaneInfo, reasons: Sequence[str], job: JobInfo | None) -> list
         ("worker", (job and job.worker) or ""),
         ("asked for", (job and job.mark) or ""),
     ]
-    return [title(lane.lane, lane.task, state(lane)), *(f"  {reason}" for reason in reasons), "", *facts(known)]
+    return [title(lane.lane, lane.task, lane_state(lane)), *(f"  {reason}" for reason in reasons), "", *facts(known)]
 
 
 def errors(lane: LaneInfo, job: JobInfo | None) -> list[str]:
@@ -135,8 +99,3 @@ def payload_row(payload: PayloadInfo) -> list[str | Cell]:
     """Return a payload as a row; on a terminal only those that run have a state."""
     running = Cell("running", STATE_COLOURS["running"]) if payload.running else Cell("waiting", "", " ")
     return [running, score_cell(payload.score), payload_text(payload)]
-
-
-def payload_entry(payload: PayloadInfo) -> dict[str, Any]:
-    """Return a payload as an entry of a list."""
-    return {"payload": payload.value, "score": payload.score, "running": payload.running}

@@ -14,8 +14,8 @@ from laneway.cli.lanes_act import ACTIONS, lane_argument
 from laneway.cli.values import OneOf
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.store.inspect import JobInfo, LaneInfo, LanePage
+    from laneway.desk.app import App
+    from laneway.store.inspection import JobInfo, LaneInfo, LanePage
 
 __all__ = ["lanes"]
 
@@ -58,9 +58,10 @@ def list_(
     queue: str | None, order: str | None, limit: int, after: str | None, app_option: str | None, store: str | None, as_json: bool
 ) -> None:
     """List lanes: those that fail first, then the longest overdue."""
-    from laneway.cli.known import check_queue  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.lane_views import columns, entry, row  # noqa: PLC0415
+    from laneway.cli.lane_views import columns, row  # noqa: PLC0415
     from laneway.cli.table import print_table  # noqa: PLC0415
+    from laneway.present.documents import lane_entry  # noqa: PLC0415
+    from laneway.present.known import check_queue  # noqa: PLC0415 - the help needs none of it
 
     if after is not None and order is None:
         raise click.UsageError("--after goes on in an order: add the --order of the page before")
@@ -69,7 +70,7 @@ def list_(
         if not page:
             check_queue(app, queue)
     if as_json:
-        echo_json([entry(lane) for lane in page])
+        echo_json([lane_entry(lane) for lane in page])
     else:
         queues = len({lane.queue for lane in page})
         rows = [row(lane, queues) for lane in page]
@@ -116,6 +117,7 @@ def show(
     from laneway.cli.known import find_lane  # noqa: PLC0415
     from laneway.cli.show import wants_colour  # noqa: PLC0415
     from laneway.cli.table import print_table  # noqa: PLC0415
+    from laneway.present import documents  # noqa: PLC0415
 
     with opened(app_option, store) as app:
         lane = find_lane(app, name, queue)
@@ -127,11 +129,11 @@ def show(
         jobs = [] if lane.collects else _line(app, lane)[:limit]
     if as_json:
         inside: dict[str, Any] = (
-            {"payloads": [lane_views.payload_entry(payload) for payload in payloads]}
+            {"payloads": [documents.payload_entry(payload) for payload in payloads]}
             if lane.collects
-            else {"jobs": [job_views.entry(job) for job in jobs]}
+            else {"jobs": [documents.job_entry(job) for job in jobs]}
         )
-        echo_json({**lane_views.entry(lane), "reasons": reasons, **inside})
+        echo_json({**documents.lane_entry(lane), "reasons": reasons, **inside})
     else:
         colour = wants_colour(sys.stdout)
         click.echo("\n".join([*lane_views.opening(lane, reasons, job), ""]), color=colour)
@@ -164,7 +166,8 @@ def _line(app: App, lane: LaneInfo) -> list[JobInfo]:
 def explain(name: str, queue: str | None, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Say why a lane is where it is."""
     from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.lane_views import label, state  # noqa: PLC0415
+    from laneway.cli.lane_views import label  # noqa: PLC0415
+    from laneway.present.words import lane_state  # noqa: PLC0415
 
     with opened(app_option, store) as app:
         lane = find_lane(app, name, queue)
@@ -174,7 +177,7 @@ def explain(name: str, queue: str | None, app_option: str | None, store: str | N
         echo_json({**head, "state": lane.state, "halted": lane.state == "dead", "reasons": found.reasons})
         return
     at_its_head = "" if lane.collects else f"; job {lane.head} is at its head"
-    click.echo("\n".join([f"{label(lane)} is {state(lane)}{at_its_head}:", *(f"  {reason}" for reason in found.reasons)]))
+    click.echo("\n".join([f"{label(lane)} is {lane_state(lane)}{at_its_head}:", *(f"  {reason}" for reason in found.reasons)]))
 
 
 for action in ACTIONS:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, plural, question_options, said
+from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
+from laneway.present.words import plural
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.store.inspect import LaneInfo
+    from laneway.desk.app import App
+    from laneway.store.inspection import LaneInfo
 
 __all__ = ["ACTIONS", "lane_argument"]
 
@@ -36,7 +37,7 @@ def lane_argument(function: F) -> F:
 
 def _check_collector(app: App, queue: str, instead: str) -> None:
     """Refuse a queue whose lanes are made of jobs."""
-    from laneway.cli.known import check_queue  # noqa: PLC0415 - the help needs none of it
+    from laneway.present.known import check_queue  # noqa: PLC0415 - the help needs none of it
 
     check_queue(app, queue)
     if any(found.name == queue and not found.collects for found in app.inspect.queues()):
@@ -163,13 +164,14 @@ def drop(
     What waits goes at once, what runs when its run has ended. A halted lane goes too; what else is dead stays.
     """
     from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.lane_views import label, size, state  # noqa: PLC0415
+    from laneway.cli.lane_views import label, size  # noqa: PLC0415
+    from laneway.present.words import lane_state  # noqa: PLC0415
 
     with opened(app_option, store) as app:
         lane = find_lane(app, name, queue)
         what = f"{label(lane)} with {size(lane)}"
         if not dry_run:
-            confirmed(f"Drop {what} ({state(lane)})?", yes=yes)
+            confirmed(f"Drop {what} ({lane_state(lane)})?", yes=yes)
         dropped = 0 if dry_run else app.inspect.drop_lane(lane.queue, lane.lane)
     text = f"{what} would be dropped; nothing was changed" if dry_run else f"{what} dropped"
     if dropped and lane.state == "running":

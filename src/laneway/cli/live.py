@@ -19,14 +19,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from laneway.cli.show import OUTCOME_COLOURS, clip, clip_name, clock, duration, short_id, sparkline
-from laneway.cli.snapshot import Details, Snapshot
+from laneway.cli.show import OUTCOME_COLOURS, clock
 from laneway.cli.table import STATE_COLOURS
-from laneway.instant import SECOND
-from laneway.job import STATES
+from laneway.core.instant import SECOND
+from laneway.core.job import STATES
+from laneway.present.snapshot import Details, Snapshot
+from laneway.present.words import clip, clip_name, duration, short_id, sparkline
 
 if TYPE_CHECKING:
-    from laneway.store.inspect import QueueInfo, Run
+    from laneway.store.inspection import QueueInfo, Run
 
 __all__ = ["Shown", "View", "divide", "print_once", "print_status", "watch"]
 

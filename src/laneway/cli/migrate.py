@@ -9,7 +9,7 @@ import click
 from laneway.cli.command import Command, app_argument, app_options, examples, json_option, said
 
 if TYPE_CHECKING:
-    from laneway.app import App
+    from laneway.desk.app import App
 
 __all__ = ["migrate"]
 
@@ -27,8 +27,8 @@ def migrate(app_name: str | None, dry_run: bool, app_option: str | None, store: 
 
     Stop all workers first, and make a backup. It is done as a whole or not at all; a store that has this version stays as it is.
     """
-    from laneway.app import App  # noqa: PLC0415 - the help needs none of it
-    from laneway.locate import find_app  # noqa: PLC0415
+    from laneway.desk.app import App  # noqa: PLC0415 - the help needs none of it
+    from laneway.desk.locate import find_app  # noqa: PLC0415
     from laneway.store import backend_of, check_url  # noqa: PLC0415
 
     bare = store is not None and not app_name and not app_option
@@ -53,8 +53,8 @@ def migrate(app_name: str | None, dry_run: bool, app_option: str | None, store: 
 
 def _versions(app: App, expected: int) -> tuple[int | None, int]:
     """Return the version a store has and the one it is to have; None for a store that is not there."""
+    from laneway.desk.locate import check_store  # noqa: PLC0415
     from laneway.errors import SchemaError, StoreUnavailable  # noqa: PLC0415 - the help needs none of it
-    from laneway.locate import check_store  # noqa: PLC0415
 
     try:
         check_store(app, to_write=False)

@@ -16,8 +16,8 @@ from laneway.cli.values import Duration, FloatType, IntType, OneOf
 from laneway.settings import read_size
 
 if TYPE_CHECKING:
-    from laneway.cli.plan_live import Observed
-    from laneway.plan import Plan
+    from laneway.capacity import Plan
+    from laneway.capacity.observe import Observed
 
 __all__ = ["plan"]
 
@@ -97,8 +97,9 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
     With --rate and --seconds it is arithmetic alone. What is not given is taken from the store: how many jobs came, how long they
     ran, what waits, and who works.
     """
-    from laneway.cli.plan_views import document, lines  # noqa: PLC0415 - the help needs none of it
+    from laneway.cli.plan_views import lines  # noqa: PLC0415 - the help needs none of it
     from laneway.cli.show import wants_colour  # noqa: PLC0415
+    from laneway.present.documents import plan_document  # noqa: PLC0415 - the help needs none of it
 
     if given["share"] is not None and given["rate"] is None:
         given["rate"] = REQUESTS
@@ -109,13 +110,13 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
         seen = _look(app_name, app_option, store, " and ".join(missing))
     answers = _answers(given, seen)
     if as_json:
-        echo_json(document(answers, seen))
+        echo_json(plan_document(answers, seen))
     else:
         click.echo("\n".join(lines(answers, seen, guessed=given["kind"] is None)), color=wants_colour(sys.stdout))
 
 
 def _look(app_name: str | None, app_option: str | None, store: str | None, missing: str) -> Observed:
-    from laneway.cli.plan_live import observed  # noqa: PLC0415 - the help needs none of it
+    from laneway.capacity.observe import observed  # noqa: PLC0415 - the help needs none of it
     from laneway.errors import ConfigError  # noqa: PLC0415
 
     try:
@@ -131,7 +132,7 @@ def _answers(given: dict[str, Any], seen: Observed | None) -> Plan:
     """Plan with what is given, else with what was seen, else with what is usual."""
     import dataclasses  # noqa: PLC0415 - the help needs none of it
 
-    from laneway.plan import Load, Machine, plan  # noqa: PLC0415
+    from laneway.capacity import Load, Machine, plan  # noqa: PLC0415
 
     usual: dict[str, Any] = {} if seen is None else {"slots": seen.slots, "app_memory": seen.app_memory}
     load = _said(given, "rate", "seconds", "share", "kind", "bytes", "backlog")

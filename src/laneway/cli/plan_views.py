@@ -6,17 +6,14 @@ Enters: a `Plan`.  Leaves: lines, or a document.  Called by: `laneway plan`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 import click
 
-from laneway.cli.command import plural
-from laneway.cli.plan_live import ENOUGH, LONG, Observed
-from laneway.cli.show import duration
-from laneway.plan import HOUR, Kind, Load, Machine, Need, Pace, Plan
+from laneway.capacity import HOUR, Kind, Machine, Need, Pace, Plan
+from laneway.capacity.observe import ENOUGH, LONG, Observed
+from laneway.present.words import duration, plural
 
-__all__ = ["count", "document", "hours", "lines", "size"]
+__all__ = ["count", "hours", "lines", "size"]
 
 LABEL = 30
 COLUMN = 16
@@ -257,37 +254,3 @@ def _backlog(answers: Plan, paces: Sequence[tuple[str, Pace]], *, live: bool) ->
 
 
 # -- a document --------------------------------------------------------------------------------------------------
-
-
-def document(answers: Plan, seen: Observed | None) -> dict[str, Any]:
-    """Return a plan as a document: seconds, hours and bytes as numbers."""
-    return {
-        "based_on": _basis_document(seen),
-        "load": _load_document(answers),
-        "machine": {**asdict(answers.machine), "processes": answers.machine.processes},
-        "workers": None if answers.crew is None else asdict(answers.crew),
-        "alone": asdict(answers.alone),
-        "with_machine": asdict(answers.with_machine),
-        "now": None if answers.now is None else asdict(answers.now),
-        "needed": asdict(answers.need),
-    }
-
-
-def _basis_document(seen: Observed | None) -> dict[str, Any] | None:
-    if seen is None:
-        return None
-    return {
-        "runs": seen.runs, "seconds": seen.over, "ended_ago": seen.ago, "enough": seen.enough,
-        "paused": list(seen.paused),
-    }  # fmt: skip
-
-
-def _load_document(answers: Plan) -> dict[str, Any]:
-    load: Load = answers.load
-    return {
-        **asdict(load),
-        "jobs_a_second": float(load.jobs),
-        "jobs_a_day": answers.jobs_a_day,
-        "hours_of_work_a_day": answers.hours_of_work_a_day,
-        "at_once": float(load.work),
-    }

@@ -5,18 +5,8 @@ from __future__ import annotations
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import (
-    Group,
-    app_options,
-    confirmed,
-    echo_json,
-    examples,
-    json_option,
-    opened,
-    plural,
-    question_options,
-    said,
-)
+from laneway.cli.command import Group, app_options, confirmed, echo_json, examples, json_option, opened, question_options, said
+from laneway.present.words import plural
 
 __all__ = ["queues"]
 
@@ -34,8 +24,9 @@ def queues() -> None:
 @json_option
 def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
     """List the queues with their jobs by state; of a collector's its lanes, and its dead payloads."""
-    from laneway.cli.table import STATE_COLOURS, Cell, Column, ago, print_table  # noqa: PLC0415 - the help needs none of it
-    from laneway.job import STATES  # noqa: PLC0415
+    from laneway.cli.table import STATE_COLOURS, Cell, Column, print_table  # noqa: PLC0415 - the help needs none of it
+    from laneway.core.job import STATES  # noqa: PLC0415
+    from laneway.present.words import ago  # noqa: PLC0415 - the help needs none of it
 
     with opened(app_option, store) as app:
         found = app.inspect.queues()
@@ -64,8 +55,8 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
 
 
 def _acts(names: tuple[str, ...], app_option: str | None, store: str | None, as_json: bool, paused: bool) -> None:
-    from laneway.cli.known import queue_names  # noqa: PLC0415 - the help needs none of it
     from laneway.errors import did_you_mean  # noqa: PLC0415
+    from laneway.present.known import queue_names  # noqa: PLC0415 - the help needs none of it
 
     with opened(app_option, store, makes=paused, tasks=True) as app:
         known = queue_names(app)
@@ -103,7 +94,7 @@ def resume(names: tuple[str, ...], app_option: str | None, store: str | None, as
 @json_option
 def clear(name: str, yes: bool, dry_run: bool, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Remove all waiting jobs of a queue. What runs goes on, what is dead stays."""
-    from laneway.cli.known import check_queue, collects  # noqa: PLC0415 - the help needs none of it
+    from laneway.present.known import check_queue, collects  # noqa: PLC0415 - the help needs none of it
 
     with opened(app_option, store) as app:
         check_queue(app, name)

@@ -23,7 +23,7 @@ def schedules() -> None:
 
 def _needs_an_app(app_option: str | None, store: str | None) -> str | None:
     """Return how the app is named; --store alone means the app that would be taken without it."""
-    from laneway.locate import choose  # noqa: PLC0415 - the help needs none of it
+    from laneway.desk.locate import choose  # noqa: PLC0415 - the help needs none of it
 
     return choose(None, app_option)[0] if store is not None else app_option
 

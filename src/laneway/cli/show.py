@@ -19,19 +19,17 @@ from typing import TextIO
 
 import click
 
-from laneway.context import JobContext
-from laneway.instant import SECOND
+from laneway.core.instant import SECOND
+from laneway.core.outcome import Dead, Outcome, Retrying, Snoozed
+from laneway.desk.context import JobContext
 from laneway.logs import log, visible
-from laneway.outcome import Dead, Outcome, Retrying, Snoozed
+from laneway.present.words import clip, clip_name, duration, short_id
 
-__all__ = [
-    "OUTCOME_COLOURS", "JobLines", "clip", "clip_name", "clock", "duration", "short_id", "sparkline", "wants_colour",
-]  # fmt: skip
+__all__ = ["OUTCOME_COLOURS", "JobLines", "clock", "wants_colour"]  # fmt: skip
 
 OUTCOME_COLOURS = {"done": "green", "retrying": "yellow", "snoozed": "cyan", "dead": "red", "cancelled": "magenta"}
 LEVEL_COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 SEVERITY = ("done", "cancelled", "snoozed", "retrying", "dead")
-BLOCKS = "▁▂▃▄▅▆▇█"
 _OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "worker", "")
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -44,54 +42,6 @@ def wants_colour(stream: TextIO) -> bool:
 def clock(seconds: float) -> str:
     """Return a moment as the local time of day."""
     return time.strftime("%H:%M:%S", time.localtime(seconds))
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in at most eight characters.
-
-    >>> [duration(s) for s in (0.00042, 0.042, 4.2, 250, 9000, 950_400)]
-    ['420 µs', '42 ms', '4.2 s', '4m 10s', '2h 30m', '11d 00h']
-    """
-    if seconds < 0.9995:
-        millis = max(seconds, 0) * 1000
-        return f"{millis * 1000:.0f} µs" if millis < 1 else f"{millis:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    if seconds >= 2 * 86_400:
-        days, hours = divmod(round(seconds / 3600), 24)
-        return f"{days}d {hours:02}h"
-    large, small = divmod(round(seconds if seconds < 3600 else seconds / 60), 60)
-    return f"{large}m {small:02}s" if seconds < 3600 else f"{large}h {small:02}m"
-
-
-def short_id(id_: str) -> str:
-    """Return enough of an id to tell it from its neighbours: made ones differ at the end, those of users are mostly short."""
-    return id_ if len(id_) <= 8 else f"…{id_[-7:]}"
-
-
-def clip(text: str, width: int) -> str:
-    """Return a text in exactly so many columns."""
-    return f"{text:{width}}" if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def clip_name(name: str, width: int) -> str:
-    """Return a name in exactly so many columns. It is cut in the middle: long names mostly differ at their end.
-
-    >>> clip_name("shop.orders.send_invoice_reminder", 20), clip_name("mail", 6)
-    ('shop.order…_reminder', 'mail  ')
-    """
-    end = (width - 1) // 2
-    return clip(name, width) if len(name) <= width else f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Return a row of small bars, the highest value as a full one.
-
-    >>> sparkline([0, 1, 4, 8])
-    '▁▂▅█'
-    """
-    top = max([*values, 1])
-    return "".join(BLOCKS[min(int(value / top * (len(BLOCKS) - 1) + 0.5), len(BLOCKS) - 1)] for value in values)
 
 
 class JobLines(logging.Handler):

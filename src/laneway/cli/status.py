@@ -10,7 +10,7 @@ import click
 from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
 
 if TYPE_CHECKING:
-    from laneway.cli.snapshot import Snapshot
+    from laneway.present.snapshot import Snapshot
 
 __all__ = ["document", "status"]
 
@@ -23,7 +23,7 @@ RUNS = 10
 @json_option
 def status(app_name: str | None, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Show counts, queues, workers and recent runs."""
-    from laneway.cli.snapshot import Snapshot  # noqa: PLC0415 - the help needs none of it
+    from laneway.present.snapshot import Snapshot  # noqa: PLC0415 - the help needs none of it
 
     with opened(app_option, store, app_name) as app:
         seen = Snapshot.of(app, RUNS)
@@ -39,9 +39,8 @@ def status(app_name: str | None, app_option: str | None, store: str | None, as_j
 
 def document(seen: Snapshot) -> dict[str, Any]:
     """Return a look at a store as a document."""
-    from laneway.cli.job_views import run_document  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.workers import worker_document  # noqa: PLC0415
     from laneway.config import safe_url  # noqa: PLC0415
+    from laneway.present.documents import run_document, worker_document  # noqa: PLC0415
 
     return {
         "store": safe_url(seen.store),
@@ -59,9 +58,10 @@ def document(seen: Snapshot) -> dict[str, Any]:
 
 def _lines(seen: Snapshot) -> list[str]:
     """The same as text: a table for each part, its columns apart by two spaces at least."""
-    from laneway.cli.show import clock, duration  # noqa: PLC0415
+    from laneway.cli.show import clock  # noqa: PLC0415
     from laneway.cli.table import aligned  # noqa: PLC0415
-    from laneway.instant import SECOND  # noqa: PLC0415
+    from laneway.core.instant import SECOND  # noqa: PLC0415
+    from laneway.present.words import duration  # noqa: PLC0415
 
     states = list(seen.counts)
     queues = [

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import click
 
-from laneway.cli.show import clip, clip_name, duration, wants_colour
+from laneway.cli.show import wants_colour
 from laneway.logs import visible
+from laneway.present.words import ago, clip, clip_name
 
-__all__ = ["STATE_COLOURS", "Cell", "Column", "ago", "aligned", "moment", "print_table"]
+__all__ = ["STATE_COLOURS", "Cell", "Column", "aligned", "moment", "print_table"]
 
 #: A cell that is cut still shows so much.
 NARROW = 10
@@ -135,12 +136,6 @@ def _one_line(text: str) -> str:
 
 
 # -- times -------------------------------------------------------------------------------------------------------
-
-
-def ago(then: datetime, now: datetime | None = None) -> str:
-    """Return how far a moment is: "in 5m 00s" or "3.0 s ago"."""
-    seconds = (then - (now or datetime.now(then.tzinfo))).total_seconds()
-    return f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
 
 
 def moment(then: datetime | None, colour: str = "bright_black") -> Cell:

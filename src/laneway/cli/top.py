@@ -15,8 +15,8 @@ from laneway.cli.command import Command, app_argument, app_options, echo_json, e
 from laneway.cli.values import Duration
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.cli.snapshot import Details, Snapshot
+    from laneway.desk.app import App
+    from laneway.present.snapshot import Details, Snapshot
 
 __all__ = ["Top", "top"]
 
@@ -39,8 +39,8 @@ def top(app_name: str | None, every: float, app_option: str | None, store: str |
     """
     with opened(app_option, store, app_name) as app:
         if as_json:
-            from laneway.cli.snapshot import Snapshot  # noqa: PLC0415 - the help needs none of it
             from laneway.cli.status import document  # noqa: PLC0415
+            from laneway.present.snapshot import Snapshot  # noqa: PLC0415 - the help needs none of it
 
             echo_json(document(Snapshot.of(app, RUNS)))
             return
@@ -76,8 +76,8 @@ class Top:
 
     def look(self) -> tuple[Snapshot, Details]:
         """Look at the store. While it is away nothing changes; but at first it must be there."""
-        from laneway.cli.snapshot import Details, Snapshot  # noqa: PLC0415 - the help needs none of it
         from laneway.errors import StoreUnavailable  # noqa: PLC0415
+        from laneway.present.snapshot import Details, Snapshot  # noqa: PLC0415 - the help needs none of it
 
         try:
             seen = Snapshot.of(self._app, RUNS)

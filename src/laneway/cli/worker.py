@@ -50,8 +50,8 @@ def worker(
     may end. A second one ends it at once; nothing is lost.
     """
     from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
-    from laneway.fleet.plan import Plan  # noqa: PLC0415
     from laneway.fleet.reload import check_reload  # noqa: PLC0415
+    from laneway.fleet.settings import Plan  # noqa: PLC0415
     from laneway.fleet.supervisor import Stopped, Supervisor  # noqa: PLC0415
     from laneway.logs import start_logging  # noqa: PLC0415
     from laneway.worker.balance import choose, name_of, read_weights  # noqa: PLC0415
@@ -87,7 +87,7 @@ def worker(
 
 
 def _say_end(outcomes: dict[str, int], seconds: float) -> None:
-    from laneway.cli.show import duration  # noqa: PLC0415
+    from laneway.present.words import duration  # noqa: PLC0415
 
     did = ", ".join(f"{number} {name}" for name, number in outcomes.items() if number)
     log.info("worker stopped after %s%s", duration(seconds), f": {did}" if did else "")

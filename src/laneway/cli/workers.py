@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +10,10 @@ from laneway.cli import complete
 from laneway.cli.command import Group, app_options, confirmed, echo_json, examples, json_option, opened, said
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.store.inspect import WorkerStatus
+    from laneway.desk.app import App
+    from laneway.store.inspection import WorkerStatus
 
-__all__ = ["worker_document", "workers"]
+__all__ = ["workers"]
 
 
 @click.group(
@@ -24,43 +24,19 @@ def workers() -> None:
     """List workers; ask them to be quiet or to stop."""
 
 
-def worker_document(worker: WorkerStatus) -> dict[str, Any]:
-    """Return a worker as a document."""
-    return {
-        "id": worker.id,
-        "host": worker.host,
-        "pid": worker.pid,
-        "fleet": worker.fleet or None,
-        "version": worker.version,
-        "phase": worker.phase,
-        "queues": list(worker.queues),
-        "slots": worker.slots,
-        "balance": worker.balance or None,
-        "started_at": worker.started_at.isoformat() if worker.started_at else None,
-        "last_beat": worker.last_beat.isoformat() if worker.last_beat else None,
-        "rss": worker.rss,
-        "pss": worker.pss,
-        "jobs": [
-            {
-                "id": job.id, "task": job.task, "queue": job.queue, "lane": job.lane,
-                "started_at": job.started_at.isoformat() if job.started_at else None,
-            }
-            for job in worker.jobs
-        ],
-    }  # fmt: skip
-
-
 @workers.command("list", epilog=examples("laneway workers list", "laneway workers list --json"))
 @app_options
 @json_option
 def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
     """List the workers with what they run."""
-    from laneway.cli.show import duration  # noqa: PLC0415 - the help needs none of it
     from laneway.cli.table import Cell, Column, moment, print_table  # noqa: PLC0415
+    from laneway.present.words import duration  # noqa: PLC0415 - the help needs none of it
 
     with opened(app_option, store) as app:
         found = app.inspect.workers()
     if as_json:
+        from laneway.present.documents import worker_document  # noqa: PLC0415
+
         echo_json([worker_document(worker) for worker in found])
         return
     columns = [

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from laneway.fleet.wire import Child, Ended, Fork, Forked, Isolate, Wire
+from laneway.fleet.messages import Child, Ended, Fork, Forked, Isolate, Wire
 from laneway.kernel import die_with, open_pidfd, set_title
 
 __all__ = ["Forker"]

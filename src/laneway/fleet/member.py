@@ -12,13 +12,13 @@ import signal
 import time
 from collections.abc import Sequence
 
-from laneway import life
-from laneway.board import ASYNC, ISOLATED, Board, Entry
-from laneway.fleet.plan import Plan
-from laneway.fleet.wire import Fork, Wire
-from laneway.instant import now_micros
+from laneway.clock import now_micros
+from laneway.fleet.messages import Fork, Wire
+from laneway.fleet.settings import Plan
+from laneway.store import liveness
 from laneway.store.contract import Heard, WorkerInfo
 from laneway.worker.balance import choose, name_of
+from laneway.worker.board import ASYNC, ISOLATED, Board, Entry
 
 __all__ = ["Late", "Member", "Process", "late"]
 
@@ -122,7 +122,7 @@ class Member:
         """It is there."""
         self.process = process
         plan = self._plan
-        self._info = life.here(
+        self._info = liveness.this_worker(
             process.pid, id=self.id, fleet=plan.fleet, queues=plan.queues, slots=plan.slots, version=self._version,
             since=now_micros(), tasks=self._tasks, balance=name_of(choose(plan.balance, plan.queues, plan.weights)),
         )  # fmt: skip

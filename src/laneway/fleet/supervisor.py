@@ -23,23 +23,23 @@ from typing import Any
 import msgspec
 
 import laneway
-from laneway.board import ASYNC
 from laneway.config import safe_url
+from laneway.core.instant import SECOND
 from laneway.errors import ConfigError, LanewayError
-from laneway.fleet.hatch import UNKILLABLE, Hatchery, reap
 from laneway.fleet.member import Member, Process, late
-from laneway.fleet.plan import Plan
-from laneway.fleet.post import Post, pause
-from laneway.fleet.recover import Keeper, judge
+from laneway.fleet.messages import Child, Ended, Failed, Forked, Message, Report
+from laneway.fleet.position import Post, pause
+from laneway.fleet.settings import Plan
 from laneway.fleet.stacks import Stacks
-from laneway.fleet.wire import Child, Ended, Failed, Forked, Message, Report
-from laneway.instant import SECOND
-from laneway.job import new_id
+from laneway.fleet.store_thread import Keeper, judge
+from laneway.fleet.zygote_handle import UNKILLABLE, Hatchery, reap
+from laneway.ids import new_id
 from laneway.kernel import cause_of_death, kill_group, set_title
-from laneway.life import FORGOTTEN
 from laneway.logs import log
 from laneway.store import StoreSettings, open_store
 from laneway.store.contract import Heard
+from laneway.store.liveness import FORGOTTEN
+from laneway.worker.board import ASYNC
 
 __all__ = ["Stopped", "Supervisor"]
 

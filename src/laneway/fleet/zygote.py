@@ -23,20 +23,20 @@ import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from laneway.app import App
-from laneway.board import Board
 from laneway.config import safe_url
+from laneway.desk.app import App
+from laneway.desk.locate import find_app, load_tasks
 from laneway.errors import ConfigError, LanewayError, did_you_mean
 from laneway.fleet.forker import Forker
-from laneway.fleet.plan import Plan
-from laneway.fleet.wire import Failed, Fork, Report, Wire
+from laneway.fleet.messages import Failed, Fork, Report, Wire
+from laneway.fleet.settings import Plan
 from laneway.kernel import die_with, set_title
-from laneway.locate import find_app, load_tasks
 from laneway.logs import start_logging
 from laneway.store import StoreSettings, backend_of, check_url, open_store
+from laneway.worker.board import Board
+from laneway.worker.duties.link import Link
 from laneway.worker.isolate import run_isolated
-from laneway.worker.link import Link
-from laneway.worker.process import Worker
+from laneway.worker.worker import Worker
 
 __all__ = ["main"]
 
@@ -101,8 +101,8 @@ def _settle_down(app: App) -> None:
         declared.prepare()
     if any(task.is_async for task in app.declared.values()):
         import asyncio  # noqa: PLC0415, F401 # pyright: ignore[reportUnusedImport] - for the children
-    if "laneway.pool.floor" in sys.modules:
-        sys.modules["laneway.pool.floor"].rest()  # the threads of an idle pool start again in each worker
+    if "laneway.pool.scheduler" in sys.modules:
+        sys.modules["laneway.pool.scheduler"].rest()  # the threads of an idle pool start again in each worker
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
             log.warning(

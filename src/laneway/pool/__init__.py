@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from laneway.errors import PoolClosed, QueueFull, UnknownTopic
     from laneway.pool.dispatch import Dispatch, LeastBusyFirst, RoundRobin, Shared, Topic
     from laneway.pool.executor import WorkerPool
-    from laneway.pool.floor import WorkerStats
+    from laneway.pool.scheduler import WorkerStats
 
 __all__ = [
     "Dispatch",
@@ -38,7 +38,7 @@ _ROOMS = {
     "Topic": "laneway.pool.dispatch",
     "UnknownTopic": "laneway.errors",
     "WorkerPool": "laneway.pool.executor",
-    "WorkerStats": "laneway.pool.floor",
+    "WorkerStats": "laneway.pool.scheduler",
 }
 
 

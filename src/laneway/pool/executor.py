@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar, Unpa
 
 from laneway.errors import BadArguments, BadOption, ConfigError, QueueFull, did_you_mean
 from laneway.pool.dispatch import Dispatch, Shared
-from laneway.pool.floor import Floor, WorkerStats
 from laneway.pool.job import Job
+from laneway.pool.scheduler import Floor, WorkerStats
 
 if TYPE_CHECKING:
     import asyncio

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from laneway.pool.floor import Floor, Gate, Row
+    from laneway.pool.scheduler import Floor, Gate, Row
 
 __all__ = ["Job"]
 

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode
 from laneway.config import IN_PASSWORDS, safe_url
 from laneway.errors import ConfigError
 from laneway.store.contract import Store
-from laneway.store.inspect import Inspect
+from laneway.store.inspection import Inspect
 from laneway.store.registry import Backend, StoreSettings, StoreURL, number, register
 
 __all__ = ["Redis", "SQLite"]

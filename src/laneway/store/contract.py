@@ -53,9 +53,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from laneway.figures import Report, Seen
-from laneway.job import Claim, Job
-from laneway.outcome import Settled
+from laneway.core.buckets import Report, Seen
+from laneway.core.job import Claim, Job
+from laneway.core.outcome import Settled
 
 __all__ = ["Capabilities", "Exchange", "Heard", "Schedules", "Slot", "Store", "Want", "WorkerInfo"]
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from laneway.config import IN_PASSWORDS, safe_name, safe_url
 from laneway.errors import ConfigError, did_you_mean
 from laneway.store.contract import Store
-from laneway.store.inspect import Inspect
+from laneway.store.inspection import Inspect
 
 __all__ = ["Backend", "StoreSettings", "StoreURL", "backend_of", "check_url", "number", "open_store", "register"]
 

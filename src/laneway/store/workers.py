@@ -10,9 +10,9 @@ from datetime import datetime
 
 import msgspec
 
-from laneway.instant import FIRST, LAST, as_datetime
+from laneway.core.instant import FIRST, LAST, as_datetime
 from laneway.store.contract import WorkerInfo
-from laneway.store.inspect import RunningJob, WorkerStatus
+from laneway.store.inspection import RunningJob, WorkerStatus
 
 __all__ = ["Held", "read_worker", "status"]
 

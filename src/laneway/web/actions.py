@@ -10,14 +10,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from laneway.cli.known import check_queue, collects
-from laneway.locate import load_tasks
+from laneway.desk.locate import load_tasks
+from laneway.present.actions import RETRY
+from laneway.present.known import check_queue, collects
 from laneway.web.api import FILTERS, LANE, job_id
-from laneway.web.ask import Answer, Ask, bad
 from laneway.web.endpoint import Endpoint
 from laneway.web.look import WAITING
 from laneway.web.operations import Operation, Work
 from laneway.web.refused import Refused
+from laneway.web.request import Answer, Ask, bad
 
 __all__ = ["ACTIONS"]
 
@@ -50,7 +51,7 @@ def act_all(verb: str, ask: Ask) -> object:
         raise bad(f'say which jobs: {", ".join(FILTERS)}, or ids; all of them with {{"all": true}}')
     more = (ask.when(),) if verb == "reschedule" else ()
     # Of a collector `retry` would make lanes due that wait for their time: they are not meant unless it is said.
-    states = [which.pop("state")] if "state" in which else ["retrying", "dead"] if verb == "retry" and ids is None else [None]
+    states = [which.pop("state")] if "state" in which else [*RETRY.states] if verb == "retry" and ids is None else [None]
     if ask.flag("dry_run"):
         count = ask.app.inspect.count
         matched = len(ids) if ids is not None else sum(count(state, **which) for state in states)

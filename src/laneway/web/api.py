@@ -11,21 +11,21 @@ from collections.abc import Callable
 from typing import Any
 
 import laneway as front
-from laneway.cli import plan_views
-from laneway.cli.plan_live import observed
+from laneway.capacity import Load, Machine, plan
+from laneway.capacity.observe import observed
 from laneway.config import safe_url
+from laneway.core.job import check_id
+from laneway.desk.locate import load_tasks
 from laneway.errors import StoreError, UnknownJob, UnknownQueue
-from laneway.job import check_id
-from laneway.locate import load_tasks
-from laneway.plan import Load, Machine, plan
+from laneway.present.documents import plan_document
 from laneway.web import documents
-from laneway.web.ask import Answer, Ask, bad
 from laneway.web.documents import figures
 from laneway.web.endpoint import Endpoint
 from laneway.web.health import Health
 from laneway.web.look import lags_of, look
 from laneway.web.metrics import CONTENT_TYPE
-from laneway.worker.learn import Learner
+from laneway.web.request import Answer, Ask, bad
+from laneway.worker.shares.learn import Learner
 
 __all__ = ["FILTERS", "LANE", "LOOKS", "PLAN", "RUNS", "capacity", "job_id"]
 
@@ -245,11 +245,11 @@ def capacity(ask: Ask) -> object:
     said = {name: value for name, value in load.items() if value is not None}
     fixed = {name: value for name, value in machine.items() if value is not None}
     if "rate" in said and "seconds" in said:
-        return plan_views.document(plan(Load(**said), Machine(**fixed)), None)
+        return plan_document(plan(Load(**said), Machine(**fixed)), None)
     seen = observed(ask.app)
     usual = {name: value for name, value in (("slots", seen.slots), ("app_memory", seen.app_memory)) if value is not None}
     answers = plan(dataclasses.replace(seen.load, **said), Machine(**{**usual, **fixed}), seen.crew)
-    return plan_views.document(answers, seen)
+    return plan_document(answers, seen)
 
 
 def health(ask: Ask) -> object:

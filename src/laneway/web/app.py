@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from laneway.app import App
+from laneway.desk.app import App
 from laneway.errors import ConfigError
 from laneway.settings import UNSAID, Secret, Settings
 from laneway.web.access import Access, Auth

@@ -16,13 +16,13 @@ from typing import Any, cast
 
 import msgspec
 
-from laneway.app import App
-from laneway.cli import job_views, lane_views
-from laneway.cli.workers import worker_document
+from laneway.desk.app import App
+from laneway.desk.inspection import ScheduleInfo
+from laneway.desk.locate import load_tasks
 from laneway.errors import ConfigError
-from laneway.inspection import ScheduleInfo
-from laneway.locate import load_tasks
-from laneway.store.inspect import JobInfo, LaneInfo, PayloadInfo, QueueInfo, Run, WorkerStatus
+from laneway.present import documents
+from laneway.present.documents import worker_document
+from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, Run, WorkerStatus
 from laneway.web.health import Health
 from laneway.web.look import WAITING, Seen, total
 from laneway.web.redact import HIDDEN, Redactor
@@ -62,7 +62,7 @@ def worker(found: WorkerStatus) -> dict[str, Any]:
 
 def lane(found: LaneInfo) -> dict[str, Any]:
     """Return a lane."""
-    return lane_views.entry(found)
+    return documents.lane_entry(found)
 
 
 def figures(seen: Seen, health: Health) -> dict[str, Any]:
@@ -99,20 +99,20 @@ class Documents:
 
     def entry(self, job: JobInfo) -> dict[str, Any]:
         """Return a job as an entry of a list."""
-        return self._without_secrets(job, job_views.entry(job))
+        return self._without_secrets(job, documents.job_entry(job))
 
     def job(self, job: JobInfo, reasons: Sequence[str]) -> dict[str, Any]:
         """Return everything about a job."""
-        return self._without_secrets(job, job_views.document(job, reasons))
+        return self._without_secrets(job, documents.job_document(job, reasons))
 
     def run(self, run: Run, result: bytes | None = None) -> dict[str, Any]:
         """Return a finished run, and what it returned if that is kept."""
-        document = job_views.run_document(run)
+        document = documents.run_document(run)
         return document if result is None else {**document, "result": self._redactor.value(_read(result))}
 
     def payload(self, found: PayloadInfo) -> dict[str, Any]:
         """Return a payload."""
-        document = lane_views.payload_entry(found)
+        document = documents.payload_entry(found)
         return {**document, "payload": self._redactor.value(document["payload"])}
 
     def safe(self, value: Any) -> Any:

@@ -19,10 +19,10 @@ from starlette.responses import Response
 
 from laneway.errors import LanewayError
 from laneway.web.access import Caller
-from laneway.web.ask import Answer, Ask
 from laneway.web.audit import audit
 from laneway.web.documents import plain
 from laneway.web.refused import Refused, refusal_of
+from laneway.web.request import Answer, Ask
 from laneway.web.site import Site
 from laneway.web.threads import in_thread
 

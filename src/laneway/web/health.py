@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from laneway.store.inspect import QueueInfo, WorkerStatus
+from laneway.store.inspection import QueueInfo, WorkerStatus
 from laneway.web.look import Seen
 
 __all__ = ["SILENT", "Health", "Pulse"]

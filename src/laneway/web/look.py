@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from laneway.app import App
-from laneway.job import STATES
-from laneway.store.inspect import Counts, QueueInfo, WorkerStatus
+from laneway.core.job import STATES
+from laneway.desk.app import App
+from laneway.store.inspection import Counts, QueueInfo, WorkerStatus
 
 __all__ = ["WAITING", "Seen", "lags_of", "look", "total"]
 

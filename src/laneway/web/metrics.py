@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from laneway.store.inspect import Counts
+from laneway.store.inspection import Counts
 from laneway.web.look import Seen
 
 __all__ = ["CONTENT_TYPE", "MOST", "Metrics", "Names"]

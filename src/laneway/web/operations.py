@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from laneway.errors import LanewayError
-from laneway.job import new_id
+from laneway.ids import new_id
 from laneway.web.refused import Refused, refusal_of
 
 __all__ = ["KEEP", "Operation", "Operations", "Work"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from laneway.app import App
+from laneway.desk.app import App
 from laneway.web.access import Access
 from laneway.web.audit import audit
 from laneway.web.documents import Documents, figures

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from laneway.worker.process import Worker
+from laneway.worker.worker import Worker
 
 __all__ = ["Worker"]

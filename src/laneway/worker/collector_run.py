@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from laneway.collector import AnyCollector, is_collector
-from laneway.context import JobContext, LaneFailures
-from laneway.declared import Declared
-from laneway.job import Claim, Unit, payload_id
-from laneway.outcome import Dead, ErrorInfo, Outcome
+from laneway.core.job import Claim, Unit, payload_id
+from laneway.core.outcome import Dead, ErrorInfo, Outcome
+from laneway.desk.collector import AnyCollector, is_collector
+from laneway.desk.context import JobContext, LaneFailures
+from laneway.desk.task_base import Declared
 
 __all__ = ["CollectorRun", "causes", "dead_ones", "for_all", "open_run", "run_sizes"]
 

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 from msgspec import Struct
 
-from laneway.context import JobContext
-from laneway.job import Claim
+from laneway.core.job import Claim
+from laneway.core.outcome import Notes, Outcome
+from laneway.desk.context import JobContext
 from laneway.kernel import kill_group
-from laneway.outcome import Notes, Outcome
-from laneway.worker.service import Service
+from laneway.worker.duties.service import Service
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.fleet.wire import Wire
+    from laneway.desk.app import App
+    from laneway.fleet.messages import Wire
 
 __all__ = ["Apart", "Isolation", "run_isolated"]
 
@@ -84,7 +84,7 @@ class Isolation:
 
     def run(self, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
         """Run a claim in a child, and wait for its end."""
-        from laneway.fleet.wire import Wire  # noqa: PLC0415 - only who isolates runs needs it
+        from laneway.fleet.messages import Wire  # noqa: PLC0415 - only who isolates runs needs it
 
         self.prepare()  # first: it would inherit the ends below, and they would never seem closed
         word, word_theirs = Wire.pair()
@@ -168,7 +168,7 @@ class Isolation:
                 time.sleep(0.005)
 
     def _ask(self, token: int, fds: list[int]) -> bool:
-        from laneway.fleet.wire import Isolate  # noqa: PLC0415 - only who isolates runs needs it
+        from laneway.fleet.messages import Isolate  # noqa: PLC0415 - only who isolates runs needs it
 
         return self._wire is not None and self._wire.send(Isolate(token), fds)
 
@@ -197,7 +197,7 @@ class _Talk:
 
     def read_word(self, code: int | None) -> tuple[tuple[int, list[int]] | None, int | None]:
         """Return the child, if it was just made, and its end, if it has ended."""
-        from laneway.fleet.wire import Child, Ended  # noqa: PLC0415
+        from laneway.fleet.messages import Child, Ended  # noqa: PLC0415
 
         made: tuple[int, list[int]] | None = None
         for message in self._word.read():
@@ -234,7 +234,7 @@ class _Talk:
 def _fork_forker(app: App) -> Wire:
     """Make a process that forks for this worker alone, as the zygote does for a fleet."""
     from laneway.fleet.forker import Forker  # noqa: PLC0415
-    from laneway.fleet.wire import Wire  # noqa: PLC0415
+    from laneway.fleet.messages import Wire  # noqa: PLC0415
     from laneway.kernel import die_with, set_title  # noqa: PLC0415
 
     ours, theirs = Wire.pair()
@@ -279,8 +279,8 @@ def run_isolated(app: App, fd: int) -> None:
 
 
 def _run_one(app: App, line: socket.socket) -> None:
-    from laneway.worker.process import Worker  # noqa: PLC0415 - it imports us
     from laneway.worker.run import Runner  # noqa: PLC0415
+    from laneway.worker.worker import Worker  # noqa: PLC0415 - it imports us
 
     size = _read_exactly(line, 4)
     if size is None or (body := _read_exactly(line, int.from_bytes(size))) is None:

@@ -17,28 +17,29 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from laneway import life
-from laneway.board import Board
+from laneway.clock import now_micros
+from laneway.core.instant import FAR, SECOND, micros
+from laneway.core.outcome import Done, Settled
 from laneway.errors import ConfigError, StoreError, StoreUnavailable
-from laneway.instant import FAR, SECOND, micros, now_micros
-from laneway.life import FORGOTTEN
 from laneway.logs import log
-from laneway.outcome import Done, Settled
+from laneway.store import liveness
 from laneway.store.contract import Exchange, Heard, Store, Want
+from laneway.store.liveness import FORGOTTEN
 from laneway.worker.balance import Policy, even, name_of
-from laneway.worker.beat import Beat
-from laneway.worker.claims import Claims
+from laneway.worker.board import Board, with_runs
+from laneway.worker.duties.beat import Beat
+from laneway.worker.duties.link import Ear, Link
+from laneway.worker.duties.notes import NoteTaker
+from laneway.worker.duties.stats_reporter import Tally
+from laneway.worker.executors import Seats, Slots
+from laneway.worker.inventory import Claims
 from laneway.worker.isolate import Isolation
-from laneway.worker.link import Ear, Link
-from laneway.worker.notes import NoteTaker
-from laneway.worker.places import Seats, Slots
+from laneway.worker.outbox import Outbox
 from laneway.worker.run import Runner, clock, some
-from laneway.worker.settle import Outbox
-from laneway.worker.tally import Tally
 
 if TYPE_CHECKING:
-    from laneway.app import App
-    from laneway.worker.timetable import Timetable
+    from laneway.desk.app import App
+    from laneway.worker.duties.timetable import Timetable
 
 __all__ = ["Loop"]
 
@@ -82,7 +83,7 @@ class Loop:
         self._link = link
         self._board = Board(2 * slots) if link is None else link.board
         self._isolation = Isolation(app, None if link is None else link.zygote)
-        self._info = life.here(
+        self._info = liveness.this_worker(
             id=link.id if link else "", fleet=link.fleet if link else "", queues=queues or (), slots=slots, version=_version(),
             since=now_micros(), tasks=tuple(sorted(app.declared)), balance=name_of(policy),
         )  # fmt: skip
@@ -150,7 +151,7 @@ class Loop:
     def _start_timetable(self) -> None:
         scheduled = [task for task in self._app.tasks.values() if task.schedule is not None]
         if scheduled:
-            from laneway.worker.timetable import Timetable  # noqa: PLC0415 - most workers have none, and time zones take a while
+            from laneway.worker.duties.timetable import Timetable  # noqa: PLC0415 - most workers have none, and time zones take a while
 
             self._timetable = Timetable(self._store, scheduled)
             self._timetable.start()
@@ -314,6 +315,8 @@ class Loop:
             # What rang since this was asked may have come after it.
             self._look = answer.more or (new and self._queues is None) or self._rings != asked.rings
             self._due = float("inf") if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
+        elif settled:
+            self._look = True  # they may have enqueued something since somebody last asked
 
     def _send_again(self) -> None:
         """Outcomes that somebody else's transaction kept from being written go with the next exchange."""
@@ -388,7 +391,7 @@ class Loop:
         store still knew us.
         """
         self._returned = clock()
-        heard = self._store.beat([life.described(self._info, self._board, (0, 0))])[self._info.id]
+        heard = self._store.beat([with_runs(self._info, self._board, (0, 0))])[self._info.id]
         if not heard.known:
             log.warning(FORGOTTEN, "this worker")
             self._runner.fence = max(self._claims.known, default=self._runner.fence)

@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from laneway.board import ASYNC, IN_THREAD, ISOLATED, Board
-from laneway.collector import is_collector
-from laneway.context import Cancel, JobContext, RetryIn, Snooze, check_seconds, running_job
-from laneway.declared import Declared
+from laneway.core.instant import SECOND, micros
+from laneway.core.job import Claim, Unit
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.core.retry import Retry
+from laneway.desk.collector import is_collector
+from laneway.desk.context import Cancel, JobContext, RetryIn, Snooze, check_seconds, running_job
+from laneway.desk.hooks import Hooks
+from laneway.desk.middleware import aaround, around
+from laneway.desk.task import is_task
+from laneway.desk.task_base import Declared
 from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout, UnknownTask
-from laneway.hooks import Hooks
-from laneway.instant import SECOND, micros
-from laneway.job import Claim, Unit
 from laneway.kernel import cause_of_death
 from laneway.logs import log
-from laneway.middleware import aaround, around
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
-from laneway.retry import Retry
 from laneway.shield import Limit, TimeIsUp, mend_log
-from laneway.task import is_task
 from laneway.worker import collector_run
+from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board
+from laneway.worker.duties.watchdog import Watchdog
 from laneway.worker.isolate import Apart, Isolation
-from laneway.worker.kinds import Kinds
-from laneway.worker.watchdog import Watchdog
+from laneway.worker.shares.kinds import Kinds
 
 if TYPE_CHECKING:
     import asyncio

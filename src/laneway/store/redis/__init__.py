@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from laneway.store.redis.inspect import RedisInspect
+from laneway.store.redis.inspection import RedisInspect
 from laneway.store.redis.store import RedisStore
 
 __all__ = ["RedisInspect", "RedisStore"]

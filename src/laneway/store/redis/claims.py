@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from laneway.codec import open_body
+from laneway.core.codec import open_body
+from laneway.core.job import Claim, Payload, Unit
 from laneway.errors import GarbageError
-from laneway.job import Claim, Payload, Unit
 from laneway.store.redis.record import LOST, read, read_simple
 from laneway.store.redis.tokens import tokens_from
 

@@ -20,14 +20,14 @@ from typing import Any
 
 import msgspec
 
+from laneway.core.job import Claim
+from laneway.core.outcome import Settled
 from laneway.errors import StoreCorrupt, StoreError, StoreUnavailable
-from laneway.job import Claim
-from laneway.outcome import Settled
 from laneway.store.contract import Exchange, Want
 from laneway.store.redis.claims import claims_of_jobs, claims_of_lanes
 from laneway.store.redis.keys import queue_base
-from laneway.store.redis.mend import mend
 from laneway.store.redis.outcomes import NONE, Grouped, QueueOutcomes, group_by_queue
+from laneway.store.redis.quarantine import mend
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Asked, Command, Wire

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from laneway.job import Unit, payload_id
-from laneway.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
-from laneway.store.failures import add_error
-from laneway.store.inspect import Run
+from laneway.core.job import Unit, payload_id
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.store.error_history import add_error
+from laneway.store.inspection import Run
 
 __all__ = ["NONE", "Grouped", "QueueOutcomes", "error_text", "group_by_queue"]
 

@@ -19,7 +19,7 @@ import time
 import weakref
 
 from laneway.errors import StoreUnavailable
-from laneway.store.redis.line import Line
+from laneway.store.redis.connection import Line
 
 __all__ = ["Pool"]
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
+from laneway.core.job import Alike, Gather, Job, payload_id
 from laneway.errors import WrongQueue
-from laneway.job import Alike, Gather, Job, payload_id
 from laneway.store.contract import Slot
 from laneway.store.redis.keys import queue_base, queue_key
 from laneway.store.redis.queues import Queues

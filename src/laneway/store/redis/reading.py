@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
+from laneway.core.instant import SECOND, as_datetime
+from laneway.core.job import STATES, State
+from laneway.core.outcome import ErrorInfo, Notes
 from laneway.errors import GarbageError
-from laneway.instant import SECOND, as_datetime
-from laneway.job import STATES, State
-from laneway.outcome import ErrorInfo, Notes
-from laneway.store.failures import read_errors
-from laneway.store.inspect import JobInfo, QueueInfo, Run, read_runs
+from laneway.store.error_history import read_errors
+from laneway.store.inspection import JobInfo, QueueInfo, Run, read_runs
 from laneway.store.redis.record import NO_END, RAN, Record, read, read_payload
 from laneway.store.workers import Held
 

@@ -34,8 +34,8 @@ from struct import error as PackedError  # noqa: N812 - it is no constant
 
 from msgspec import Struct
 
+from laneway.core.job import Job
 from laneway.errors import GarbageError
-from laneway.job import Job
 
 __all__ = [
     "EXPIRES",

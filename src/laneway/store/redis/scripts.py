@@ -27,7 +27,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from laneway.store.failures import KILLED
+from laneway.store.error_history import KILLED
 from laneway.store.redis import record
 from laneway.store.redis.keys import QUEUE_KEYS, SHARED_KEYS, WORKER_KEYS
 from laneway.store.redis.tokens import STEP

@@ -1,4 +1,4 @@
-"""Statistics: what arrived and what workers report, kept at write time; see `laneway.store.rollup`.
+"""Statistics: what arrived and what workers report, kept at write time; see `laneway.store.statistics`.
 
 An open stretch of ten seconds is a list of what was reported, and beside each queue a hash of what arrived there. The server
 never looks into them: a worker is asked, once every ten seconds, to close what is complete. It reads, adds up, and writes if
@@ -16,18 +16,18 @@ from typing import Any
 
 import msgspec
 
+from laneway.core.buckets import Bucket, Depth, Report, Seen, decode, encode, encode_report
+from laneway.core.error_groups import MOST_FAULTS
+from laneway.core.instant import SECOND
 from laneway.errors import StoreError
-from laneway.faults import MOST_FAULTS
-from laneway.figures import Bucket, Depth, Report, Seen, decode, encode, encode_report
-from laneway.instant import SECOND
-from laneway.store.faults import ErrorGroup, pack_fault, read_fault
+from laneway.store.error_groups import ErrorGroup, pack_fault, read_fault
+from laneway.store.redis.connection import as_words
 from laneway.store.redis.keys import SHARED_KEYS, STORE, queue_key
-from laneway.store.redis.line import as_words
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.reading import instant, number
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Command, Wire
-from laneway.store.rollup import DAY, LEVELS, TEN, Kept, Level, Open, begin_of, complete_until, outdated, roll
+from laneway.store.statistics import DAY, LEVELS, TEN, Kept, Level, Open, begin_of, complete_until, outdated, roll
 
 __all__ = ["Statistics"]
 

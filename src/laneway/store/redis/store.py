@@ -15,17 +15,17 @@ from typing import Any
 
 import msgspec
 
+from laneway.core.buckets import Report, Seen
+from laneway.core.job import Job
+from laneway.core.outcome import ErrorInfo, Settled
 from laneway.errors import StoreCorrupt, StoreError
-from laneway.figures import Report, Seen
-from laneway.job import Job
-from laneway.life import Observer
-from laneway.outcome import ErrorInfo, Settled
 from laneway.store.contract import Capabilities, Exchange, Heard, Schedules, Slot, Want, WorkerInfo
+from laneway.store.liveness import Observer
 from laneway.store.redis import opening
 from laneway.store.redis.bell import Bell
+from laneway.store.redis.connection import as_words
 from laneway.store.redis.exchange import Exchanges
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
-from laneway.store.redis.line import as_words
 from laneway.store.redis.outcomes import error_text
 from laneway.store.redis.push import Push, queues_of
 from laneway.store.redis.queues import Queues

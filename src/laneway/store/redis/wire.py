@@ -32,7 +32,7 @@ from laneway.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from laneway.store.redis.line import BROKEN, Command, Complaint, Line, hurried, pack
+from laneway.store.redis.connection import BROKEN, Command, Complaint, Line, hurried, pack
 from laneway.store.redis.pool import Pool
 from laneway.store.redis.scripts import text_of
 

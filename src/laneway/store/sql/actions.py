@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 
+from laneway.core.job import lane_id
 from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
-from laneway.job import lane_id
-from laneway.store.inspect import Filter, PayloadInfo
+from laneway.store.inspection import Filter, PayloadInfo
 from laneway.store.sql import lanes, transitions
 from laneway.store.sql.filters import condition
 from laneway.store.sql.port import Database, Turn

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
 
-from laneway.codec import open_body
+from laneway.core.codec import open_body
+from laneway.core.job import Claim, Payload, Unit
+from laneway.core.outcome import Cancelled
 from laneway.errors import GarbageError
-from laneway.job import Claim, Payload, Unit
-from laneway.outcome import Cancelled
 from laneway.store.contract import Want
-from laneway.store.inspect import Run
+from laneway.store.inspection import Run
 from laneway.store.sql.gather import ALL
 from laneway.store.sql.port import Queue, Turn, ranks
 from laneway.store.sql.rows import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from laneway.store.inspect import Filter
+from laneway.store.inspection import Filter
 from laneway.store.sql.port import Reading
 from laneway.store.sql.rows import BLOCKED, DEAD, RETRYING, RUNNING, WORDS
 

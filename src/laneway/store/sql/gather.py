@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from laneway.job import Job
-from laneway.merge import Arrived, merge
+from laneway.core.job import Job
+from laneway.core.merge import Arrived, merge
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import RUNNING, Row
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
+from laneway.core.instant import as_datetime
+from laneway.core.job import lane_id
 from laneway.errors import ConfigError, did_you_mean
-from laneway.instant import as_datetime
-from laneway.job import lane_id
-from laneway.store.failures import read_errors
-from laneway.store.inspect import LANE_ORDERS, LaneInfo, LanePage, PayloadInfo, PayloadPage
+from laneway.store.error_history import read_errors
+from laneway.store.inspection import LANE_ORDERS, LaneInfo, LanePage, PayloadInfo, PayloadPage
 from laneway.store.paging import read_place, write_place
 from laneway.store.sql.port import Reading
 from laneway.store.sql.rows import RUNNING, state_of

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from laneway.job import lane_id, payload_id
-from laneway.merge import Arrived
-from laneway.outcome import Cancelled, ErrorInfo
-from laneway.store.failures import KILLED, add_error
-from laneway.store.inspect import PayloadInfo
+from laneway.core.job import lane_id, payload_id
+from laneway.core.merge import Arrived
+from laneway.core.outcome import Cancelled, ErrorInfo
+from laneway.store.error_history import KILLED, add_error
+from laneway.store.inspection import PayloadInfo
 from laneway.store.sql.gather import ALL, add_payloads, digest
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import DEAD, READY, RUNNING, Row

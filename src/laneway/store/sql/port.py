@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from laneway.figures import Key
-from laneway.store.inspect import Run
+from laneway.core.buckets import Key
+from laneway.store.inspection import Run
 from laneway.store.sql.dialect import Dialect
 from laneway.store.sql.rows import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Row
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
+from laneway.core.job import Job
 from laneway.errors import WrongQueue
-from laneway.job import Job
 from laneway.store.sql.gather import gather
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import READY, SCHEDULED

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
+from laneway.core.buckets import Depth
+from laneway.core.instant import SECOND, as_datetime
+from laneway.core.job import STATES
+from laneway.core.outcome import Notes
 from laneway.errors import NotFound
-from laneway.figures import Depth
-from laneway.instant import SECOND, as_datetime
-from laneway.job import STATES
-from laneway.outcome import Notes
-from laneway.store.failures import read_errors
-from laneway.store.faults import ErrorGroup
-from laneway.store.inspect import (
+from laneway.store.error_groups import ErrorGroup
+from laneway.store.error_history import read_errors
+from laneway.store.inspection import (
     Counts,
     Filter,
     JobInfo,
@@ -27,13 +27,13 @@ from laneway.store.inspect import (
     read_runs,
 )
 from laneway.store.paging import read_number
-from laneway.store.rollup import Kept, Level
 from laneway.store.sql.filters import condition
 from laneway.store.sql.lane_queries import list_lanes, list_payloads
 from laneway.store.sql.port import Database, Queue, Reading, ranks
 from laneway.store.sql.rows import READY, RUNNING, Row, state_of
 from laneway.store.sql.statistics import read_faults, read_figures
 from laneway.store.sql.workers import list_workers
+from laneway.store.statistics import Kept, Level
 
 __all__ = ["KEEP_RUNS", "Queries"]
 

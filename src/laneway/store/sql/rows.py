@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from laneway.job import STATES, State
+from laneway.core.job import STATES, State
 
 __all__ = ["BLOCKED", "COLUMNS", "DEAD", "READY", "RETRYING", "RUNNING", "SCHEDULED", "WORDS", "Row", "state_of"]
 

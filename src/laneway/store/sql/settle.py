@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from laneway.job import Unit
-from laneway.outcome import Cancelled, Dead, Done, Outcome, Retrying, Settled, Snoozed
-from laneway.store.inspect import Run
+from laneway.core.job import Unit
+from laneway.core.outcome import Cancelled, Dead, Done, Outcome, Retrying, Settled, Snoozed
+from laneway.store.inspection import Run
 from laneway.store.sql import lanes, transitions
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import RUNNING, Row

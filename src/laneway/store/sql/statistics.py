@@ -1,4 +1,4 @@
-"""Statistics: what workers report, kept at write time; see `laneway.store.rollup`.
+"""Statistics: what workers report, kept at write time; see `laneway.store.statistics`.
 
 What arrives is counted by the database (`Turn.arrive`). Whoever records, or counts the first arrivals of another stretch of ten
 seconds, closes what is complete in the same turn.
@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from laneway.faults import MOST_FAULTS
-from laneway.figures import Bucket, Depth, Report, Seen, decode, encode, encode_report
-from laneway.store.faults import ErrorGroup, pack_fault, read_fault
-from laneway.store.rollup import DAY, LEVELS, TEN, Kept, Level, Open, begin_of, complete_until, outdated, roll
+from laneway.core.buckets import Bucket, Depth, Report, Seen, decode, encode, encode_report
+from laneway.core.error_groups import MOST_FAULTS
+from laneway.store.error_groups import ErrorGroup, pack_fault, read_fault
 from laneway.store.sql.port import Reading, Turn
+from laneway.store.statistics import DAY, LEVELS, TEN, Kept, Level, Open, begin_of, complete_until, outdated, roll
 
 __all__ = ["close", "read_faults", "read_figures", "read_learned", "record"]
 

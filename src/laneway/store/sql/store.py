@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 import msgspec
 
-from laneway.figures import Report, Seen
-from laneway.job import Job
-from laneway.life import Observer
-from laneway.outcome import ErrorInfo
+from laneway.core.buckets import Report, Seen
+from laneway.core.job import Job
+from laneway.core.outcome import ErrorInfo
 from laneway.store.contract import Heard, Schedules, Slot, WorkerInfo
+from laneway.store.liveness import Observer
 from laneway.store.sql import statistics, transitions
 from laneway.store.sql.port import Reading, Turn
 from laneway.store.sql.push import push

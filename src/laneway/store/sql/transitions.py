@@ -8,8 +8,8 @@ Enters: rows, as they are now.  Called by: `settle`, `act`, the store (what goes
 
 from __future__ import annotations
 
-from laneway.outcome import Cancelled, Dead, ErrorInfo
-from laneway.store.failures import KILLED, add_error
+from laneway.core.outcome import Cancelled, Dead, ErrorInfo
+from laneway.store.error_history import KILLED, add_error
 from laneway.store.sql import lanes
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import DEAD, READY, RETRYING, RUNNING, Row

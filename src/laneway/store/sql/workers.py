@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from laneway.store.inspect import WorkerStatus
+from laneway.store.inspection import WorkerStatus
 from laneway.store.sql.port import Reading
 from laneway.store.workers import Held, read_worker, status
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from laneway.store.sqlite.inspect import SQLiteInspect
+from laneway.store.sqlite.inspection import SQLiteInspect
 from laneway.store.sqlite.store import SQLiteStore
 
 __all__ = ["SQLiteInspect", "SQLiteStore"]

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from laneway.job import new_id
+from laneway.ids import new_id
 from laneway.locks import FairLock, this_frame
 
 __all__ = ["Bell"]

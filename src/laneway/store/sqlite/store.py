@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from laneway.clock import now_micros
+from laneway.core.job import Job
+from laneway.core.outcome import Settled
 from laneway.errors import ConfigError
-from laneway.instant import now_micros
-from laneway.job import Job
-from laneway.outcome import Settled
 from laneway.store.contract import Capabilities, Exchange, Want
 from laneway.store.sql.claim import claim, next_due
 from laneway.store.sql.rows import READY

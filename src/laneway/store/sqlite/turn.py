@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from laneway.figures import Key
+from laneway.core.buckets import Key
 from laneway.locks import this_frame
-from laneway.store.inspect import Run
-from laneway.store.rollup import TEN, begin_of
+from laneway.store.inspection import Run
 from laneway.store.sql import statistics
 from laneway.store.sql.port import Queue, Reading, Turn, count_newly_due
 from laneway.store.sql.queries import KEEP_RUNS
@@ -24,6 +23,7 @@ from laneway.store.sql.statements import InOrder
 from laneway.store.sqlite.books import IN_BOOKS, TOTALS, Books, decode, decode_queue, encode
 from laneway.store.sqlite.database import Database
 from laneway.store.sqlite.statements import DIALECT, SQL
+from laneway.store.statistics import TEN, begin_of
 
 __all__ = ["SQLiteReading", "SQLiteTurn"]
 

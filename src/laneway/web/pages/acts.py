@@ -17,19 +17,19 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
 
-from laneway.app import App
-from laneway.cli.job_views import kind
+from laneway.desk.app import App
+from laneway.desk.locate import load_tasks
+from laneway.desk.task import Task, is_task
 from laneway.errors import UnknownJob
-from laneway.locate import load_tasks
-from laneway.store.inspect import JobInfo
-from laneway.task import Task, is_task
+from laneway.present.words import kind
+from laneway.store.inspection import JobInfo
 from laneway.web.api import job_id
-from laneway.web.ask import Answer, Ask, bad
 from laneway.web.endpoint import Endpoint
 from laneway.web.operations import Operation
 from laneway.web.pages.find import group_of
 from laneway.web.redact import HIDDEN
 from laneway.web.refused import Refused
+from laneway.web.request import Answer, Ask, bad
 
 __all__ = ["PAGE_ACTIONS", "restored"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from laneway.instant import as_datetime
-from laneway.store.faults import ErrorGroup
-from laneway.web.ask import Ask, bad
+from laneway.core.instant import as_datetime
+from laneway.store.error_groups import ErrorGroup
 from laneway.web.pages.job import trace_lines
 from laneway.web.pages.query import Query
+from laneway.web.request import Ask, bad
 
 __all__ = ["errors"]
 

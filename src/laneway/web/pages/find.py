@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from laneway.app import App
-from laneway.cli.job_views import kind, summary
+from laneway.core.error_groups import fault_of
+from laneway.core.job import check_id
+from laneway.desk.app import App
 from laneway.errors import NotFound
-from laneway.faults import fault_of
-from laneway.job import check_id
-from laneway.store.inspect import JobInfo
+from laneway.present.words import kind, summary
+from laneway.store.inspection import JobInfo
 from laneway.web.documents import Documents
 from laneway.web.pages.query import FINISHED, Query
 from laneway.web.redact import HIDDEN

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import laneway as front
 from laneway.config import safe_url
-from laneway.store.inspect import WorkerStatus
-from laneway.web.ask import Ask
+from laneway.store.inspection import WorkerStatus
 from laneway.web.health import SILENT, Health
 from laneway.web.look import Seen
 from laneway.web.pages.filters import short
+from laneway.web.request import Ask
 
 __all__ = ["Counter", "Frame", "Session", "frame_of", "framed", "health_words", "slots_of", "unserved"]
 

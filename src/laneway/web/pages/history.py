@@ -14,15 +14,15 @@ from typing import Any
 
 from msgspec import Struct
 
+from laneway.capacity import DAY, HOUR, WEEK
+from laneway.core.instant import SECOND, as_datetime
+from laneway.desk.stats import Day, Stats, Summary, Times
 from laneway.errors import LanewayError
-from laneway.instant import SECOND, as_datetime
-from laneway.plan import DAY, HOUR, WEEK
-from laneway.stats import Day, Stats, Summary, Times
 from laneway.web.api import PLAN, capacity
-from laneway.web.ask import Ask, bad
 from laneway.web.pages.filters import short
 from laneway.web.pages.points import Row, row_at, row_of_day, spark
 from laneway.web.refused import Refused, refusal_of
+from laneway.web.request import Ask, bad
 
 __all__ = ["TaskRow", "backlog_after", "far_enough", "history", "verdict"]
 

@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from laneway.app import App
-from laneway.cli.job_views import kind
+from laneway.core.error_groups import fault_of
+from laneway.core.instant import as_datetime
+from laneway.core.outcome import ErrorInfo
+from laneway.desk.app import App
+from laneway.desk.locate import load_tasks
 from laneway.errors import ConfigError, UnknownJob
-from laneway.faults import fault_of
-from laneway.instant import as_datetime
-from laneway.locate import load_tasks
-from laneway.outcome import ErrorInfo
-from laneway.store.failures import KILLED
-from laneway.store.inspect import JobInfo, Run
+from laneway.present.actions import applicable
+from laneway.present.words import kind
+from laneway.store.error_history import KILLED
+from laneway.store.inspection import JobInfo, Run
 from laneway.web.api import RUNS, job_id
-from laneway.web.ask import Ask
 from laneway.web.pages.filters import json_text
-from laneway.web.pages.jobs import CAN
 from laneway.web.redact import HIDDEN
+from laneway.web.request import Ask
 
 __all__ = ["BUTTONS", "error_of", "job", "timeline", "trace_lines"]
 
@@ -60,7 +60,7 @@ def job(ask: Ask) -> dict[str, Any]:
         "group": fault_of(found.errors[-1], found.id, found.task, found.queue).id if found.errors else None,
         "progress": {"done": done, "total": total, "share": min(max(done / total, 0.0), 1.0)} if total > 0 else None,
         "log": found.log,
-        "verbs": [verb for verb, states in CAN.items() if found.state in states],
+        "verbs": applicable(found.state),
     }
 
 

@@ -8,28 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from laneway.job import STATES
-from laneway.store.inspect import Counts, QueueInfo, Run
-from laneway.web.ask import Ask
+from laneway.core.job import STATES
+from laneway.present.actions import applicable
+from laneway.store.inspection import Counts, QueueInfo, Run
 from laneway.web.look import total
 from laneway.web.pages.find import BUDGET, INDEXED, Found, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse
+from laneway.web.request import Ask
 
-__all__ = ["CAN", "LIMIT", "jobs"]
+__all__ = ["LIMIT", "jobs"]
 
 #: So many jobs are on a page.
 LIMIT = 50
 #: So many finished runs are shown; the store remembers 1,000.
 RUNS = 200
-
-#: In which states something can be done with jobs.
-CAN = {
-    "retry": ("retrying", "dead"),
-    "reschedule": ("scheduled", "ready", "retrying", "blocked"),
-    "cancel": ("scheduled", "ready", "retrying", "blocked", "running"),
-    "kill": ("scheduled", "ready", "retrying", "blocked", "running"),
-    "delete": STATES,
-}
 
 
 def jobs(ask: Ask) -> dict[str, Any]:
@@ -56,7 +48,7 @@ def jobs(ask: Ask) -> dict[str, Any]:
         "looked": found.looked if found.looked > 1 else None,
         "tired": found.tired,
         "budget": BUDGET,
-        "verbs": [verb for verb, states in CAN.items() if query.state is None or query.state in states],
+        "verbs": applicable(query.state),
         "all": _all(query, counts, more=found.next is not None or after is not None),
         "queues": [queue.name for queue in queues],
         "tasks": sorted(ask.app.declared),

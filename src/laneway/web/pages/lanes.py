@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from laneway.cli.job_views import score_cell, summary
-from laneway.cli.lane_views import state
+from laneway.core.job import check_lane
 from laneway.errors import ConfigError, UnknownLane
-from laneway.job import check_lane
-from laneway.store.inspect import LANE_ORDERS, JobInfo, LaneInfo
-from laneway.web.ask import Ask
+from laneway.present.words import lane_state, score_words, summary
+from laneway.store.inspection import LANE_ORDERS, JobInfo, LaneInfo
 from laneway.web.pages.find import call_text, row_of
 from laneway.web.pages.job import BUTTONS, error_of
 from laneway.web.pages.query import Query
+from laneway.web.request import Ask
 
 __all__ = ["lane", "lanes"]
 
@@ -60,7 +59,7 @@ def _named(ask: Ask, key: str, queues: list[str]) -> list[LaneInfo]:
 
 def _row(found: LaneInfo) -> dict[str, Any]:
     return {
-        "queue": found.queue, "lane": found.lane, "task": found.task, "collects": found.collects, "state": state(found),
+        "queue": found.queue, "lane": found.lane, "task": found.task, "collects": found.collects, "state": lane_state(found),
         "size": found.size, "attempts": found.attempts, "due_at": found.due_at, "lag": found.lag, "head": found.head,
         "error": summary(found.error)[:200] if found.error else "",
     }  # fmt: skip
@@ -119,6 +118,6 @@ def _behind(ask: Ask, queue: str, key: str, head: JobInfo | None) -> list[JobInf
 
 def _payload(ask: Ask, found: Any) -> dict[str, Any]:
     entry = ask.site.documents.payload(found)
-    cell = score_cell(found.score)
+    exact, moment = score_words(found.score)
     text = call_text([entry["payload"]], {}) if found.body else "left out"
-    return {"text": text[:2000], "score": cell.text, "score_words": cell.short, "running": found.running}
+    return {"text": text[:2000], "score": exact, "score_words": moment, "running": found.running}

@@ -24,7 +24,6 @@ from starlette.types import Scope
 import laneway as front
 from laneway.errors import LanewayError
 from laneway.logs import visible
-from laneway.web.ask import Ask
 from laneway.web.endpoint import HEADERS, refuse
 from laneway.web.look import Seen
 from laneway.web.pages.errors import errors
@@ -38,6 +37,7 @@ from laneway.web.pages.overview import overview
 from laneway.web.pages.schedules import schedules
 from laneway.web.pages.workers import workers
 from laneway.web.refused import Refused, refusal_of
+from laneway.web.request import Ask
 from laneway.web.site import Site
 from laneway.web.threads import in_thread
 

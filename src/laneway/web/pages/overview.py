@@ -15,12 +15,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from laneway.stats import Point, Stats, Summary
-from laneway.store.inspect import QueueInfo
-from laneway.web.ask import Ask, bad
+from laneway.desk.stats import Point, Stats, Summary
+from laneway.store.inspection import QueueInfo
 from laneway.web.look import WAITING, Seen
 from laneway.web.pages.frame import slots_of, unserved
 from laneway.web.pages.points import row_at, spark
+from laneway.web.request import Ask, bad
 
 __all__ = ["QueueRow", "drain", "overview", "queue_rows"]
 

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from laneway.core.job import STATES
 from laneway.errors import did_you_mean
-from laneway.job import STATES
 
 __all__ = ["EXACT", "FINISHED", "Query", "parse"]
 

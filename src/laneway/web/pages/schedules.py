@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from laneway.inspection import ScheduleInfo
-from laneway.instant import as_datetime
-from laneway.locate import load_tasks
-from laneway.store.inspect import Run
-from laneway.web.ask import Ask
+from laneway.core.instant import as_datetime
+from laneway.desk.inspection import ScheduleInfo
+from laneway.desk.locate import load_tasks
+from laneway.store.inspection import Run
 from laneway.web.pages.query import FINISHED, Query
+from laneway.web.request import Ask
 
 __all__ = ["schedules"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from laneway.figures import Seen
-from laneway.store.inspect import WorkerStatus
-from laneway.web.ask import Ask
+from laneway.core.buckets import Seen
+from laneway.store.inspection import WorkerStatus
 from laneway.web.health import SILENT
-from laneway.worker.learn import Learner
+from laneway.web.request import Ask
+from laneway.worker.shares.learn import Learner
 
 __all__ = ["workers"]
 

@@ -1,0 +1,101 @@
+"""What a store can tell about its load: how much comes, how long a job takes, what waits, and who works.
+
+A store keeps its last runs. All jobs that came since the first of them was enqueued have either run since, or still wait: so what
+came is counted, even where it comes faster than it goes. Some jobs were enqueued long before they ran, for later or to be
+retried: the oldest tenth of the runs is not asked when counting began.
+
+Enters: an app with an open store.  Leaves: `Observed`.  Called by: `laneway plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from laneway.capacity import Crew, Load
+from laneway.core.instant import SECOND
+from laneway.desk.app import App
+from laneway.errors import NotFound
+from laneway.present.words import plural
+from laneway.store.inspection import QueueInfo, Run
+from laneway.worker.shares.learn import Learner
+
+__all__ = ["ENOUGH", "FEW", "LONG", "Observed", "arrivals", "job_seconds", "observed"]
+
+#: So many runs the store keeps.
+RUNS = 1000
+#: From fewer runs nothing is concluded.
+FEW = 10
+#: What is concluded from fewer, or from a shorter time in seconds, is a guess.
+ENOUGH = 100
+LONG = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a store tells."""
+
+    load: Load
+    crew: Crew
+    slots: int | None  #: in one worker, the most; None: nobody works
+    app_memory: int | None  #: of the largest worker, bytes, with what it shares with others: at worst all copy it
+    runs: int  #: that it is based on
+    over: float  #: seconds in which the jobs came that were counted
+    ago: float  #: seconds since the last run ended
+    paused: tuple[str, ...]  #: queues whose jobs are not counted as waiting
+    computing: tuple[str, ...]  #: tasks of which workers have learned that they compute
+
+    @property
+    def enough(self) -> bool:
+        """Whether it is more than a guess."""
+        return self.runs >= ENOUGH and self.over >= LONG
+
+
+def observed(app: App) -> Observed:
+    """Look at a store; raise NotFound if there is too little to tell."""
+    runs = [run for run in app.stats.recent(RUNS) if run.started]
+    if len(runs) < FEW:
+        raise NotFound(
+            f"too little to tell: {plural(len(runs), 'run')} so far, {FEW} are needed. Let workers run a while, "
+            "or give the figures: laneway plan --rate 100 --seconds 0.05"
+        )
+    queues = app.inspect.queues()
+    workers = [worker for worker in app.inspect.workers() if worker.phase == "working" and worker.slots]
+    last = max(run.finished for run in runs)
+    now = max(app.store.schedules().now, last)
+    waiting = _waiting(queues, "ready", "blocked")
+    came, over = arrivals(runs, waiting + _waiting(queues, "running"), now)
+    return Observed(
+        load=Load(rate=came / over, seconds=job_seconds(runs), backlog=waiting),
+        crew=Crew(sum(worker.slots for worker in workers), len(workers), len({worker.host for worker in workers})),
+        slots=max((worker.slots for worker in workers), default=None),
+        app_memory=max((worker.rss for worker in workers), default=0) or None,
+        runs=len(runs),
+        over=over,
+        ago=(now - last) / SECOND,
+        paused=tuple(queue.name for queue in queues if queue.paused),
+        computing=tuple(task for task, kind in sorted(Learner(app.stats.learned()).kinds.items()) if kind == "cpu"),
+    )
+
+
+def arrivals(runs: Sequence[Run], unfinished: int, now: int) -> tuple[int, float]:
+    """Return how many jobs came, and in how many seconds."""
+    moments = sorted(moment for _, moment in _jobs(runs))
+    counted = moments[len(moments) // 10 :]
+    return len(counted) + unfinished, max((now - counted[0]) / SECOND, 0.001)
+
+
+def job_seconds(runs: Sequence[Run]) -> float:
+    """Return how long a job takes, with its retries. Lanes of a collector that ran together share their time."""
+    together = {(run.task, run.queue, run.started, run.finished) for run in runs}
+    spent = sum(max(finished - started, 0) for _, _, started, finished in together)
+    return max(spent / SECOND / len(_jobs(runs)), 1e-6)
+
+
+def _jobs(runs: Sequence[Run]) -> set[tuple[str, int]]:
+    """A retry is the same job; what a collector's lane runs later is another."""
+    return {(run.id, run.enqueued) for run in runs}
+
+
+def _waiting(queues: Sequence[QueueInfo], *states: str) -> int:
+    return sum(number for queue in queues if not queue.paused for state, number in queue.counts.items() if state in states)

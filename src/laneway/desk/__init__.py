@@ -1,0 +1,1 @@
+"""What users touch: apps, tasks, collectors, enqueueing, inspection, statistics."""

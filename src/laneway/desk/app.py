@@ -1,0 +1,397 @@
+"""The app: knows the tasks and the store."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
+
+from laneway.config import check_written_url, choose_url, safe_url
+from laneway.core.codec import Codec
+from laneway.desk.collector import AnyCollector, Collector, KeyedCollector, is_collector
+from laneway.desk.enqueue import Desk, Draft
+from laneway.desk.handle import JobHandle
+from laneway.desk.hooks import Hooks
+from laneway.desk.inspection import Inspection
+from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
+from laneway.desk.options import CollectorOptions, TaskOptions, check_collector_options, check_task_options
+from laneway.desk.signature import Signature
+from laneway.desk.stats import Stats
+from laneway.desk.task import Bound, Task, is_task
+from laneway.desk.task_base import Declared
+from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
+from laneway.locks import lock_held_over_forks, this_frame
+from laneway.settings import UNSAID, Settings
+from laneway.store import StoreSettings, check_url, open_store
+from laneway.store.contract import Store
+from laneway.store.inspection import Inspect
+
+if TYPE_CHECKING:
+    from laneway.testing import Testing
+
+__all__ = ["App"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+C = TypeVar("C")
+D = TypeVar("D", bound=Declared)
+F = TypeVar("F", bound=Callable[..., object])
+M = TypeVar("M", bound=Middleware | AsyncMiddleware)
+
+#: Held by a thread that opens a store, which imports its modules.
+_opening = lock_held_over_forks()
+
+
+class App:
+    """Your tasks and the store their jobs live in.
+
+    >>> app = App("sqlite://")
+    >>> @app.task
+    ... def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> add(1, 2)
+    3
+    >>> add.enqueue(1, 2).state()
+    'ready'
+
+    `url` names the store; without one it is LANEWAY_URL, else `laneway.db` beside the file that makes the app. `imports` are
+    modules that declare tasks; `"shop.tasks.*"` are all of a package. Dead jobs are kept `dead_days` days (30), and at most
+    `dead_max` of them (10,000). A worker on another host whose beat has not moved for `dead_after` seconds (15) is taken for
+    dead. An enqueue waits at most `enqueue_timeout` seconds (2) for the store. A store on a server has at most `connections`
+    connections of this process (5, and in a worker three more than it has slots). What is not given here may be set outside, see
+    `laneway.settings`. `format_error` makes the text that is stored of an exception, in place of its traceback.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = UNSAID, dead_max: int = UNSAID,
+        dead_after: float = UNSAID, enqueue_timeout: float = UNSAID, connections: int = UNSAID,
+        format_error: Callable[[BaseException], str] | None = None,
+    ) -> None:  # fmt: skip
+        if isinstance(imports, str):
+            raise ConfigError(f"imports={imports!r}: use a list of modules, imports=[{imports!r}]")
+        around = Settings()
+        chosen = choose_url(url, sys._getframe(1).f_globals.get("__file__"), around)  # pyright: ignore[reportPrivateUsage] - the caller's file
+        self.url: str = chosen.value
+        check_written_url(chosen, check_url)  # a mistake surfaces here, not at the first enqueue
+        said = {
+            "dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after, "enqueue_timeout": enqueue_timeout,
+            "connections": connections,
+        }  # fmt: skip
+        for name, value in said.items():
+            if value is not UNSAID and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+                raise ConfigError(f"{name}={value!r}: use a number greater than 0")
+        if connections is not UNSAID and not isinstance(connections, int):
+            raise ConfigError(f"connections={connections!r}: use a whole number from 1")
+        found = {name: around.find(name, code=value) for name, value in said.items()}
+        self.sources = {"url": chosen.source, **{name: one.source for name, one in found.items()}}
+        self.dead_after = float(found["dead_after"].value)
+        self.imports = tuple(imports)
+        if not all(isinstance(module, str) for module in self.imports):
+            raise ConfigError(f"imports={self.imports!r}: use names of modules")
+        self.desk = Desk()
+        self.hooks = Hooks()
+        self.hooks.format_error = format_error
+        self.codecs = Codec()
+        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared)
+        self.stats = Stats(lambda: self.store_inspect, lambda: self.store)
+        self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}
+        self._declared: dict[str, Declared] = {}
+        self._loaded = self._importing = False
+        self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
+        self._stores: tuple[Store, Inspect] | None = None
+        self._any_call = Signature(_any_call, self.codecs, "app.enqueue", advice="Pass what JSON has.")
+
+    # -- the store -------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The store. It opens on first use."""
+        return (self._stores or self._open())[0]
+
+    @property
+    def store_inspect(self) -> Inspect:
+        """The store's inspection side; people use `inspect` and `stats`."""
+        return (self._stores or self._open())[1]
+
+    def _open(self) -> tuple[Store, Inspect]:
+        with _opening.held(this_frame()):
+            if self._stores is None:
+                made = open_store(self.url, StoreSettings(**self.settings))
+                self._stores = self._stores or made  # a signal's handler may have been here meanwhile
+            return self._stores
+
+    def use_store(self, url: str) -> None:
+        """Use another store from now on than the code says."""
+        check_url(url)
+        self.close()
+        with _opening.held(this_frame()):
+            self.url, self._stores = url, None
+
+    def set_connections(self, connections: int) -> None:
+        """Let a store on a server have so many connections of this process, whatever else is set."""
+        self.settings["connections"] = connections
+        if self._stores is not None:
+            self._stores[0].reserve(connections)
+
+    def need_connections(self, connections: int) -> None:
+        """Let a store on a server have so many connections of this process, unless it is set how many."""
+        if self.settings["connections"] is None and "connections" not in check_url(self.url).options:
+            self.store.reserve(connections)
+
+    def testing(self, mode: str) -> Testing:
+        """Put the app under test: `with app.testing("fake") as jobs`. See `laneway.testing`."""
+        from laneway.testing import Testing  # noqa: PLC0415 - only tests need it
+
+        return Testing(self, mode)
+
+    def swap_stores(self, stores: tuple[Store, Inspect] | None) -> tuple[Store, Inspect] | None:
+        """Use other stores, and return those of before; for tests."""
+        with _opening.held(this_frame()):
+            before, self._stores = self._stores, stores
+        return before
+
+    def close(self) -> None:
+        """Let go of the store's files and connections. Using the app again opens them again."""
+        if self._stores is not None:
+            self._stores[0].close()
+
+    # -- declaring -------------------------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(self, /, **options: Unpack[TaskOptions]) -> _Declare: ...
+    def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
+        """Declare a task, bare or with options: name, queue, lane, halt_on_death, priority, retry, keep_result, timeout,
+        isolate, kind, unique, expires, schedule, timezone, catch_up.
+
+        `lane` names the parameter whose value is the lane's key, or is a function of the arguments that gives it: jobs with the
+        same key run one at a time, in order. With `halt_on_death` a dead job keeps its lane, until it is replayed or deleted.
+        A run that takes longer than `timeout` seconds is ended, and has failed. With `isolate` each run has a process of its own.
+        `kind` says whether it computes ("cpu", one run at a time in each process) or waits ("io"); unless said, workers learn it.
+        """
+        checked = check_task_options("@app.task", options)
+        if function is not None:
+            return self._declare_task(function, checked)
+        return _Declare(self._declare_task, checked)
+
+    def _declare_task(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any, Any]:
+        _check_function("@app.task", function)
+        return self._declare(Task(self, function, options))
+
+    @overload
+    def collector(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]: ...
+    @overload
+    def collector(self, /, *, lane: Callable[[Any], str | int], **options: Unpack[CollectorOptions]) -> _DeclareKeyed: ...
+    @overload
+    def collector(self, /, **options: Unpack[CollectorOptions]) -> _DeclareCollector: ...
+    def collector(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Declare a collector, bare or with options: name, lane, score, max_lanes, max_payloads, merge, debounce, max_wait,
+        retry, timeout, isolate, kind.
+
+        Its payloads gather per lane while they wait, equal ones merged, and a run gets up to `max_lanes` lanes (1), each with all
+        its payloads, the oldest first by score; or `max_payloads` of them, or with `merge="last"` the newest alone. `lane` and
+        `score` are functions of a payload. With `debounce` a lane waits until nothing came for so many seconds, though not longer
+        than `max_wait` (ten times as long). Failed lanes are retried 25 times, then the payload that arrived first is dead.
+        """
+        checked = check_collector_options("@app.collector", options)
+        if function is not None:
+            return self._declare_collector(function, checked)
+        return (_DeclareKeyed if "lane" in checked else _DeclareCollector)(self._declare_collector, checked)
+
+    def _declare_collector(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyCollector[Any, Any]:
+        _check_function("@app.collector", function)
+        made: AnyCollector[Any, Any] = (KeyedCollector if "lane" in options else Collector)(self, function, options)
+        return self._declare(made)
+
+    def _declare(self, made: D) -> D:
+        known = self._declared.get(made.name)
+        # A module that is loaded again (reload, or run and imported) declares the same function again: the newer one counts.
+        if known is not None and _origin(known.function) != _origin(made.function):
+            raise DeclarationError(f'two tasks are named "{made.name}": give one of them another name with name=')
+        self._check_queue(made)
+        self._declared[made.name] = made
+        return made
+
+    def _check_queue(self, made: Declared) -> None:
+        """A collector has its queue for itself."""
+        for other in self._declared.values():
+            if other.queue == made.queue and other.name != made.name:
+                owner, task = (made, other) if is_collector(made) else (other, made)
+                if is_collector(owner):
+                    raise DeclarationError(
+                        f"{task.name}: queue {made.queue} belongs to the collector {owner.name}: give the task another one"
+                    )
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any, Any]]:
+        """All tasks by name, those of `imports` included."""
+        return {name: task for name, task in self.declared.items() if is_task(task)}
+
+    @property
+    def declared(self) -> Mapping[str, Declared]:
+        """All tasks and collectors by name, those of `imports` included."""
+        if not self._loaded:
+            with self._loading:
+                if not self._loaded and not self._importing:
+                    self._importing = True
+                    try:
+                        for module in self.imports:
+                            _import(module)
+                        self._loaded = True
+                    finally:
+                        self._importing = False
+        return MappingProxyType(self._declared)
+
+    def codec(self, kind: type[T], *, encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
+        """Let a type of yours travel: `encode` makes something JSON can hold, `decode` makes it whole again.
+
+        >>> from fractions import Fraction
+        >>> app = App("sqlite://")
+        >>> app.codec(Fraction, encode=str, decode=Fraction)
+        >>> @app.task
+        ... def pour(litres: Fraction) -> None: ...
+        >>> pour.enqueue(Fraction(1, 3)).created
+        True
+        """
+        self.codecs.register(kind, encode, decode)
+
+    def client_middleware(self, function: Middleware) -> Middleware:
+        """Run a generator around every enqueue; it gets the draft of the job and yields once."""
+        check_middleware(function)
+        self.desk.middlewares.append(function)
+        return function
+
+    def middleware(self, function: M) -> M:
+        """Run a generator around every run; it gets the job and yields once. An async one is for async tasks."""
+        self.hooks.add_middleware(function)
+        return function
+
+    def on_start(self, function: F) -> F:
+        """Call a function when a worker starts, before it claims anything. It may take the worker."""
+        self.hooks.add("on_start", function)
+        return function
+
+    def on_stop(self, function: F) -> F:
+        """Call a function when a worker has stopped. It may take the worker."""
+        self.hooks.add("on_stop", function)
+        return function
+
+    def on_death(self, function: F) -> F:
+        """Call a function when a job gives up. It may take the job and the error."""
+        self.hooks.add("on_death", function)
+        return function
+
+    def on_crash(self, function: F) -> F:
+        """Call a function before a worker dies of an internal error. It may take the error."""
+        self.hooks.add("on_crash", function)
+        return function
+
+    # -- enqueueing ------------------------------------------------------------------------------------------
+
+    def enqueue(self, task: str, /, *args: Any, check: bool = True, **kwargs: Any) -> JobHandle[Any]:
+        """Enqueue by name. An app with tasks refuses names it does not know; `check=False` sends anyway."""
+        if isinstance(task, Declared):
+            raise BadOption("app.enqueue takes a task's name: for a task itself write TASK.enqueue(…)")
+        check_task_options("app.enqueue", {"name": task})
+        declared = self.declared.get(task)
+        if is_task(declared):
+            return declared.enqueue(*args, **kwargs)
+        if declared is not None:
+            raise BadOption(f'"{task}" is a collector, and enqueues lanes: write {declared.__name__}.enqueue(lane, payload)')
+        if self.declared and check:
+            raise UnknownTask(
+                f'no task named "{task}" is registered here.{did_you_mean(task, self.declared)} '
+                f"Known: {len(self.declared)} tasks. To send it to a program that knows it, add check=False",
+                task=task,
+            )
+        draft = Draft(task, self._any_call.named(task), None, args, kwargs, "default", 0, {})
+        there = self.desk.enqueue(self.store, draft)
+        return JobHandle(self, there or draft.id, task, there is None, None)
+
+    def enqueue_many(self, calls: Iterable[Bound], *, chunk: int = 1000) -> int:
+        """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk or two are in memory at a time."""
+        bounds = map(self._bound, calls)
+        if self.desk.middlewares:
+            return self.desk.enqueue_many(self.store, (bound.draft() for bound in bounds), chunk)
+        return self.desk.enqueue_calls(self.store, bounds, chunk, Bound.seal_all)
+
+    @staticmethod
+    def _bound(call: object) -> Bound:
+        if not isinstance(call, Bound):
+            raise BadArguments(f"app.enqueue_many takes bound calls such as send_email.bind(42), not {call!r}")
+        return call
+
+    def __repr__(self) -> str:
+        return f"<App {safe_url(self.url)}>"
+
+
+class _Declare:
+    """`@app.task(...)`, waiting for its function."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
+        self._declare = declare
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        return self._declare(function, self._options)
+
+
+class _DeclareCollector:
+    """`@app.collector(...)`, waiting for its function."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
+        self._declare = declare
+        self._options = options
+
+    def __call__(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]:
+        return self._declare(function, self._options)  # type: ignore[no-any-return]
+
+
+class _DeclareKeyed:
+    """`@app.collector(lane=...)`, waiting for its function."""
+
+    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
+        self._declare = declare
+        self._options = options
+
+    def __call__(self, function: Callable[[dict[str, list[T]]], C], /) -> KeyedCollector[T, C]:
+        return self._declare(function, self._options)  # type: ignore[no-any-return]
+
+
+def _check_function(where: str, function: object) -> None:
+    if not inspect.isroutine(function):
+        raise DeclarationError(f"{where} is for functions, not {function!r}; a name goes in name=")
+
+
+def _import(name: str) -> None:
+    """Import a module; with `.*` at its end all modules of a package."""
+    package = importlib.import_module(name.removesuffix(".*"))
+    if name.endswith(".*"):
+        if not hasattr(package, "__path__"):
+            raise ConfigError(
+                f'imports: "{name}" names all modules of a package, and {package.__name__} is none: leave out the ".*"'
+            )
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
+
+
+def _origin(function: Callable[..., Any]) -> tuple[str, str]:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return function.__qualname__, "" if code is None else code.co_filename
+
+
+def _any_call(*args: Any, **kwargs: Any) -> None:
+    """The signature of a task whose code is elsewhere."""

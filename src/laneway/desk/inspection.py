@@ -1,0 +1,280 @@
+"""What `app.inspect` offers: the store's inspection side, for people."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from laneway.clock import now_micros
+from laneway.core.instant import FAR, SECOND, When, as_datetime, parse_when
+from laneway.core.job import STATES, State, check_queue
+from laneway.desk.explain import Around, explain
+from laneway.desk.lane_inspection import LaneInspection
+from laneway.desk.task import Task, is_task
+from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownWorker, did_you_mean
+from laneway.store.inspection import Counts, Filter, JobInfo, Page, QueueInfo, WorkerStatus
+
+if TYPE_CHECKING:
+    from laneway.desk.handle import JobHandle
+    from laneway.desk.task_base import Declared
+    from laneway.store.contract import Store
+    from laneway.store.inspection import Inspect
+
+__all__ = ["Explanation", "Inspection", "ScheduleInfo"]
+
+
+class Explanation(Struct, frozen=True):
+    """Why a job is where it is."""
+
+    id: str
+    state: State
+    reasons: list[str]  #: sentences, the most telling one first
+
+    def __str__(self) -> str:
+        return f"{self.id} is {self.state}: " + "; ".join(self.reasons)
+
+
+class ScheduleInfo(Struct, frozen=True, kw_only=True):
+    """A schedule of this app."""
+
+    task: str  #: the schedule has its task's name
+    schedule: str  #: cron and time zone, or the interval
+    catch_up: str
+    paused: bool
+    paused_by: str
+    last_at: datetime | None  #: its last slot that fired or was passed over; None: it was never seen by a worker
+    next_at: datetime
+
+
+class Inspection(LaneInspection):
+    """Look at jobs, lanes and queues, and act on them."""
+
+    def __init__(
+        self, store: Callable[[], Inspect], contract: Callable[[], Store], declared: Callable[[], Mapping[str, Declared]]
+    ) -> None:
+        self._store = store
+        self._contract = contract
+        self._declared = declared
+
+    # -- jobs ------------------------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        """Count the jobs in each state: scheduled, ready, retrying, blocked, running, dead."""
+        return self._store().counts()
+
+    def jobs(
+        self, state: str | None = None, *, queue: str | None = None, task: str | None = None, lane: str | None = None,
+        error: str | None = None, failing: bool = False, limit: int = 100, after: str | None = None, newest: bool = False,
+        look: int | None = None,
+    ) -> Page:  # fmt: skip
+        """List jobs, the oldest or the newest first. The next page is `jobs(..., after=page.next)`; a job's id will do too.
+
+        By state and queue jobs are found at once. By something else others are looked at as well: with `look` no more than about
+        so many for one page, which may then be short, or empty, and yet have a `next`.
+        """
+        if not 1 <= limit <= 10_000:
+            raise ConfigError(f"limit={limit}: use 1 to 10,000")
+        which = _filter(state, queue, task, lane, error, failing=failing)
+        return self._store().jobs(structs.replace(which, look=look), limit, after, newest)
+
+    def count(
+        self, state: str | None = None, *, queue: str | None = None, task: str | None = None, lane: str | None = None,
+        error: str | None = None, failing: bool = False,
+    ) -> int:  # fmt: skip
+        """Count the jobs that match."""
+        return self._store().count(_filter(state, queue, task, lane, error, failing=failing))
+
+    def job(self, id: str) -> JobInfo | None:  # noqa: A002 - the glossary's word
+        """Return a job that is in the store, or None: it has finished, or never was."""
+        return self._store().job(id)
+
+    def explain(self, id: str) -> Explanation:  # noqa: A002
+        """Say why a job is where it is: behind which job, held by whom, due when and why, and what keeps it there."""
+        store = self._store()
+        job = store.job(id)
+        if job is None:
+            return _gone(id, store.result(id).state)
+        plain = job.lane is not None and job.payloads is None  # a collector's lane is nobody's but its own
+        around = Around(
+            now=as_datetime(self._contract().schedules().now),
+            queue=next((queue for queue in store.queues() if queue.name == job.queue), None),
+            workers=store.workers(),
+            holder=store.lane_holder(job.queue, job.lane) if plain and job.lane is not None else None,
+            before=store.parked_before(id),
+        )
+        return Explanation(id, job.state, explain(job, around))
+
+    def retry(self, id: str) -> bool:  # noqa: A002
+        """Replay a dead job, or make one that waits for its retry due now. False if it is neither."""
+        return self._store().retry(id)
+
+    def cancel(self, id: str) -> bool:  # noqa: A002
+        """Cancel a job: at once if it waits, at the next beat if it runs. False if it is dead."""
+        return self._store().cancel(id)
+
+    def delete(self, id: str) -> bool:  # noqa: A002
+        """Remove a job: at once if it waits or is dead, when its run has ended if it runs."""
+        return self._store().delete(id)
+
+    def kill(self, id: str) -> bool:  # noqa: A002
+        """Let a job die: at once if it waits, when its run has ended without success if it runs. False if it is dead."""
+        return self._store().kill(id)
+
+    def reschedule(self, id: str, when: When) -> bool:  # noqa: A002
+        """Make a waiting job due at another time: seconds from now, a timedelta, an aware datetime. False if it runs or is dead.
+
+        One that has never run takes a new place and leaves its lane's line; one that has only moves its due time.
+        """
+        return self._store().reschedule(id, *_when(when))
+
+    # -- all that match --------------------------------------------------------------------------------------
+
+    def retry_all(self, state: str | None = None, **which: Any) -> int:
+        """Replay all dead jobs that match, and make due what waits for its retry; filters as in `jobs`. How many it were.
+
+        Of a collector all lanes that wait, whatever they wait for: give a state to mean less.
+        """
+        return self._store().act_all("retry", _filter(state, **which))
+
+    def cancel_all(self, state: str | None = None, **which: Any) -> int:
+        """Cancel all jobs that match; filters as in `jobs`. How many it were."""
+        return self._store().act_all("cancel", _filter(state, **which))
+
+    def delete_all(self, state: str | None = None, **which: Any) -> int:
+        """Remove all jobs that match; filters as in `jobs`. How many it were."""
+        return self._store().act_all("delete", _filter(state, **which))
+
+    def kill_all(self, state: str | None = None, **which: Any) -> int:
+        """Let all jobs die that match; filters as in `jobs`. How many it were."""
+        return self._store().act_all("kill", _filter(state, **which))
+
+    def reschedule_all(self, when: When, state: str | None = None, **which: Any) -> int:
+        """Make all waiting jobs that match due at another time; filters as in `jobs`. How many it were."""
+        delay, at = _when(when)
+        return self._store().act_all("reschedule", _filter(state, **which), delay, at)
+
+    # -- queues ----------------------------------------------------------------------------------------------
+
+    def queues(self) -> list[QueueInfo]:
+        """List the queues with their counts."""
+        return self._store().queues()
+
+    def pause(self, queue: str, *, by: str | None = None) -> None:
+        """Stop claims from a queue, also before its first job. What runs goes on, and enqueueing too."""
+        try:
+            check_queue(queue)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        self._store().pause(queue, paused=True, declared=self._queues(), by=_me() if by is None else by)
+
+    def resume(self, queue: str) -> None:
+        """Let a paused queue go on."""
+        self._store().pause(queue, paused=False, declared=self._queues())
+
+    def clear(self, queue: str) -> int:
+        """Remove all waiting jobs of a queue. What runs goes on, what is dead stays. How many it were."""
+        return self._store().clear(queue)
+
+    def _queues(self) -> set[str]:
+        return {task.queue for task in self._declared().values()}
+
+    # -- schedules -------------------------------------------------------------------------------------------
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """List the schedules of this app's tasks."""
+        found = self._contract().schedules()
+        listed: list[ScheduleInfo] = []
+        for name, task in sorted(self._declared().items()):
+            if is_task(task) and task.schedule is not None:
+                last = found.last.get(name)
+                if last is not None and not 0 <= last <= found.now + FAR * SECOND:
+                    last = None  # no slot that a worker wrote
+                listed.append(
+                    ScheduleInfo(
+                        task=name, schedule=str(task.schedule), catch_up=task.catch_up, paused=name in found.paused,
+                        paused_by=found.paused.get(name, ""), last_at=None if last is None else as_datetime(last),
+                        next_at=as_datetime(next(task.schedule.slots(max(found.now, last or 0)))),
+                    )
+                )  # fmt: skip
+        return listed
+
+    def pause_schedule(self, task: str, *, by: str | None = None) -> None:
+        """Let a schedule's slots pass unused until it is resumed."""
+        self._store().pause_schedule(self._scheduled(task).name, paused=True, by=_me() if by is None else by)
+
+    def resume_schedule(self, task: str) -> None:
+        """Let a paused schedule go on with its next slot."""
+        self._store().pause_schedule(self._scheduled(task).name, paused=False)
+
+    def run_schedule(self, task: str) -> JobHandle[Any]:
+        """Enqueue a schedule's job now, beside its slots."""
+        return self._scheduled(task).enqueue()
+
+    def _scheduled(self, name: str) -> Task[..., Any, Any]:
+        tasks = [task for task in self._declared().values() if is_task(task)]
+        scheduled = {task.name: task for task in tasks if task.schedule is not None}
+        if name not in scheduled:
+            known = f" Schedules: {', '.join(sorted(scheduled))}" if scheduled else " This app has none"
+            raise NotFound(f'no task "{name}" with a schedule.{did_you_mean(name, scheduled)}{known}')
+        return scheduled[name]
+
+    # -- workers ---------------------------------------------------------------------------------------------
+
+    def workers(self) -> list[WorkerStatus]:
+        """List the workers with what they run, by host and pid."""
+        return self._store().workers()
+
+    def quiet(self, worker: WorkerStatus | str) -> None:
+        """Ask a worker to claim nothing more, from its next beat on. What runs goes on."""
+        self._tell(worker, "quiet")
+
+    def stop(self, worker: WorkerStatus | str) -> None:
+        """Ask a worker to end, from its next beat on, when what runs has ended."""
+        self._tell(worker, "stop")
+
+    def _tell(self, worker: WorkerStatus | str, command: str) -> None:
+        id_ = worker.id if isinstance(worker, WorkerStatus) else worker
+        if not self._store().tell(id_, command):
+            raise UnknownWorker(f'no worker "{id_}" beats in the store: it has ended, or was taken for dead', id=id_)
+
+
+def _filter(
+    state: str | None = None, queue: str | None = None, task: str | None = None, lane: str | None = None,
+    error: str | None = None, ids: tuple[str, ...] | None = None, failing: bool = False,
+) -> Filter:  # fmt: skip
+    if state is not None and state not in STATES:
+        raise ConfigError(f'no job in the store is "{state}".{did_you_mean(state, STATES)} States: {", ".join(STATES)}')
+    return Filter(state, queue, task, lane, error, ids, failing)
+
+
+def _when(when: When) -> tuple[int, int]:
+    try:
+        return parse_when(when, now_micros())
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _gone(id_: str, state: State) -> Explanation:
+    said = {
+        "done": "it has finished",
+        "cancelled": "it was cancelled, or had expired",
+    }
+    if state not in said:
+        raise UnknownJob(
+            f'no job "{id_}" is in the store: it has finished so long ago that nobody remembers, or never was', id=id_
+        )
+    return Explanation(id_, state, [said[state]])
+
+
+def _me() -> str:
+    """Say who acts, for others to read."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = "somebody"
+    return f"{name}@{socket.gethostname()}"

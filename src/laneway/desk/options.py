@@ -1,0 +1,238 @@
+"""The options of a task and of one enqueue: checked where they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypedDict
+
+from laneway.clock import now_micros
+from laneway.core.instant import When, parse_when
+from laneway.core.job import check_id, check_lane, check_priority, check_queue
+from laneway.core.retry import Retry
+from laneway.errors import BadOption, did_you_mean
+
+__all__ = [
+    "CATCH_UP",
+    "CollectorOptions",
+    "JobOptions",
+    "LaneOptions",
+    "TaskOptions",
+    "check_collector_options",
+    "check_job_options",
+    "check_lane_options",
+    "check_task_options",
+]
+
+
+#: What becomes of a schedule's slots that passed while no worker ran: the last one fires, all of them, or none.
+KINDS = ("cpu", "io")
+CATCH_UP = ("one", "all", "none")
+#: What a collector hands over of a lane's payloads.
+MERGE = ("all", "last")
+#: A run of more lanes or payloads than this would be no run, but a flood.
+MOST_AT_ONCE = 100_000
+
+
+class JobOptions(TypedDict, total=False):
+    """What `using(...)` takes."""
+
+    queue: str
+    lane: str | int
+    priority: int
+    run_after: When
+    retry: Retry
+    expires: float | timedelta
+    id: str
+
+
+class TaskOptions(TypedDict, total=False):
+    """What `@app.task(...)` takes."""
+
+    name: str
+    queue: str
+    lane: str | Callable[..., str | int]  #: the parameter whose value is the lane's key, or a function of the arguments
+    halt_on_death: bool  #: a dead job keeps its lane, until it is replayed or deleted
+    priority: int
+    retry: Retry
+    keep_result: float  #: seconds
+    timeout: float  #: seconds that a run may take
+    isolate: bool  #: each run in a process of its own
+    kind: Literal["cpu", "io"]  #: whether it computes or waits; learned unless said
+    unique: bool | str  #: an equal job that has not started stands for it; equal in all arguments, or in this one
+    expires: float | timedelta  #: not to start so long after it could have
+    schedule: str | timedelta  #: when it runs by itself: cron, or an interval
+    timezone: str  #: of the schedule; UTC unless said
+    catch_up: str  #: of slots that nobody was there for: "one", "all" or "none"
+
+
+class LaneOptions(TypedDict, total=False):
+    """What a collector's `using(...)` takes."""
+
+    run_after: When
+
+
+class CollectorOptions(TypedDict, total=False):
+    """What `@app.collector(...)` takes, beside `lane`."""
+
+    name: str  #: its queue has the same
+    score: Callable[[Any], float]  #: gives a payload's score
+    max_lanes: int  #: in one run at most
+    max_payloads: int  #: of one lane in one run at most
+    merge: str  #: "all" payloads are handed over, or the "last"
+    debounce: float | timedelta  #: a lane waits until nothing came for so long,
+    max_wait: float | timedelta  #: but not longer than this
+    retry: Retry
+    timeout: float  #: seconds that a run may take
+    isolate: bool  #: each run in a process of its own
+    kind: Literal["cpu", "io"]  #: whether it computes or waits; learned unless said
+
+
+def _retry(value: object) -> Retry:
+    if not isinstance(value, Retry):
+        raise ValueError(f"{value!r} is no policy: use Retry(times=5), Retry(times=0) for none")
+    return value
+
+
+def _when(value: object) -> tuple[int, int]:
+    return parse_when(value, now_micros())
+
+
+def _plain_retry(value: object) -> Retry:
+    """A policy that travels with the job holds numbers only."""
+    retry = _retry(value)
+    default = Retry()
+    if (callable(retry.backoff) and retry.backoff is not default.backoff) or (retry.on, retry.give_up_on) != (
+        default.on,
+        (),
+    ):
+        raise ValueError("only times= and a backoff in seconds travel with a job: declare the rest on the task")
+    return retry
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise ValueError(f"{value!r}: use seconds, more than 0")
+    return value
+
+
+def _duration(value: object) -> float:
+    return _seconds(value.total_seconds() if isinstance(value, timedelta) else value)
+
+
+def _unique(value: object) -> bool | str:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or not value.isidentifier():
+        raise ValueError(f'{value!r}: use True, or name the parameter that counts, such as unique="order_id"')
+    return value
+
+
+def _as_it_is(value: object) -> object:
+    return value  # judged together with the others, by the task
+
+
+def _catch_up(value: object) -> object:
+    if value not in CATCH_UP:
+        raise ValueError(f"{value!r}: use one of {', '.join(map(repr, CATCH_UP))}")
+    return value
+
+
+def _kind(value: object) -> object:
+    if value not in KINDS:
+        raise ValueError(f'{value!r}: use "cpu" for a task that computes, "io" for one that waits')
+    return value
+
+
+def _yes_or_no(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r}: use True or False")
+    return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable() or " " in value:
+        raise ValueError(f"{value!r} is no name for a task: use 1 to 200 printable characters without spaces")
+    return value
+
+
+def _lane_key(value: object) -> object:
+    if not callable(value) and (not isinstance(value, str) or not value.isidentifier()):
+        raise ValueError(
+            f'{value!r}: name the parameter whose value is the lane\'s key, such as lane="customer_id", or give a function of '
+            "the task's arguments"
+        )
+    return value
+
+
+def _function(value: object) -> object:
+    if not callable(value):
+        raise ValueError(f"{value!r}: use a function of the payload, such as lambda order: order.id")
+    return value
+
+
+def _one_or_more(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_AT_ONCE:
+        raise ValueError(f"{value!r}: use a whole number from 1 to {MOST_AT_ONCE:,}")
+    return value
+
+
+def _merge(value: object) -> object:
+    if value not in MERGE:
+        raise ValueError(f"{value!r}: use one of {', '.join(map(repr, MERGE))}")
+    return value
+
+
+def _collector_name(value: object) -> str:
+    return check_queue(_name(value))
+
+
+_JOB: dict[str, Callable[[object], object]] = {
+    "queue": check_queue, "lane": check_lane, "priority": check_priority, "run_after": _when, "retry": _plain_retry,
+    "expires": _duration, "id": check_id,
+}  # fmt: skip
+_TASK: dict[str, Callable[[object], object]] = {
+    "name": _name, "queue": check_queue, "lane": _lane_key, "halt_on_death": _yes_or_no, "priority": check_priority,
+    "retry": _retry, "keep_result": _seconds, "timeout": _seconds, "isolate": _yes_or_no, "kind": _kind,
+    "unique": _unique, "expires": _duration, "schedule": _as_it_is, "timezone": _as_it_is, "catch_up": _catch_up,
+}  # fmt: skip
+
+
+_LANE: dict[str, Callable[[object], object]] = {"run_after": _when}
+_COLLECTOR: dict[str, Callable[[object], object]] = {
+    "name": _collector_name, "lane": _function, "score": _function, "max_lanes": _one_or_more, "max_payloads": _one_or_more,
+    "merge": _merge, "debounce": _duration, "max_wait": _duration, "retry": _retry, "timeout": _seconds, "isolate": _yes_or_no,
+    "kind": _kind,
+}  # fmt: skip
+
+
+def check_lane_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a collector's `using` as they will be used, or raise BadOption."""
+    return _check(where, options, _LANE)
+
+
+def check_collector_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a collector as they will be used, or raise BadOption."""
+    return _check(where, options, _COLLECTOR)
+
+
+def check_job_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `using` as they will be used, or raise BadOption."""
+    return _check(where, options, _JOB)
+
+
+def check_task_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a task as they will be used, or raise BadOption."""
+    return _check(where, options, _TASK)
+
+
+def _check(where: str, options: Mapping[str, Any], known: Mapping[str, Callable[[object], object]]) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in known:
+            raise BadOption(f'{where} has no option "{name}".{did_you_mean(name, known)} It has: {", ".join(known)}', option=name)
+        try:
+            checked[name] = known[name](value)
+        except ValueError as error:
+            raise BadOption(f"{where}, option {name}: {error}", option=name) from None
+    return checked

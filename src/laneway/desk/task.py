@@ -1,0 +1,257 @@
+"""A task: a function with its policy, and every way to enqueue it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, Unpack, cast
+
+from laneway.core.job import Job
+from laneway.desk.enqueue import AnyDraft, Draft, LaneDraft
+from laneway.desk.handle import JobHandle
+from laneway.desk.options import JobOptions, check_job_options
+from laneway.desk.signature import Signature
+from laneway.desk.task_base import LOOKING, Declared, single_parameters
+from laneway.errors import BadArguments, BadOption, DeclarationError
+from laneway.ids import new_ids
+from laneway.locks import this_frame
+from laneway.store.contract import Slot
+
+if TYPE_CHECKING:
+    from laneway.desk.app import App
+
+__all__ = ["Bound", "Task", "Using", "is_task"]
+
+P = ParamSpec("P")
+C = TypeVar("C")  # what a plain call returns
+R = TypeVar("R")  # what the job returns
+
+
+class Using(Generic[P, R]):
+    """A task and the options for the next enqueue; `task.using(...)` makes one."""
+
+    def __init__(self, task: Task[P, Any, R], options: Mapping[str, Any]) -> None:
+        self._task = task
+        self._options = options
+
+    def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
+        """Add options: queue, lane, priority, run_after, retry, expires, id."""
+        where = f"{self._task.name}.using()"
+        checked = {**self._options, **check_job_options(where, options)}
+        if ("lane" in checked or self._task.lane is not None) and checked.get("priority", self._task.priority):
+            raise BadOption(
+                f"{where}: lane and priority together: a lane is in order, so its jobs have no priority. Leave one out."
+            )
+        return Using(self._task, checked)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue a job with these arguments."""
+        draft = self._draft(args, kwargs)
+        there = self._task.app.desk.enqueue(self._task.app.store, draft)
+        return self._handle(draft, there)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        draft = self._draft(args, kwargs)
+        there = await self._task.app.desk.aenqueue(self._task.app.store, draft)
+        return self._handle(draft, there)
+
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
+        """Enqueue a job for each tuple of positional arguments; return how many were accepted.
+
+        Any iterable will do, and only a chunk or two of it are in memory at a time.
+        """
+        if "id" in self._options:
+            raise BadOption(f"{self._task.name}.using(id=…).enqueue_many: one id is for one job")
+        desk, store = self._task.app.desk, self._task.app.store
+        if desk.middlewares:
+            return desk.enqueue_many(store, (self._draft(self._args(call), {}) for call in calls), chunk)
+        return desk.enqueue_calls(store, calls, chunk, self._seal)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
+        """Return the call as a value, for `app.enqueue_many`."""
+        return Bound(self._draft, args, kwargs)
+
+    def _draft(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Draft:
+        task = self._task
+        return Draft(
+            task.name,
+            task.signature,
+            task.lane,
+            args,
+            kwargs,
+            task.queue,
+            task.priority,
+            self._options,
+            task.unique,
+            task.expires,
+        )
+
+    def _seal(self, calls: Sequence[object]) -> Sequence[Job]:
+        nothing: dict[str, Any] = {}
+        whole = [(self._args(call), nothing) for call in calls]
+        return self._draft(*whole[0]).seal_all(whole, new_ids(len(whole)))
+
+    def _args(self, call: object) -> tuple[Any, ...]:
+        if not isinstance(call, tuple):
+            raise BadArguments(f"{self._task.name}.enqueue_many: {call!r} is no tuple of arguments; for one argument write (x,)")
+        return cast("tuple[Any, ...]", call)
+
+    def fire(self, slot: Slot) -> bool:
+        """Enqueue a job for a slot of the task's schedule; False if somebody else did."""
+        return self._task.app.desk.enqueue(self._task.app.store, self._draft((), {}), slot) is None
+
+    def _handle(self, draft: Draft, there: str | None) -> JobHandle[R]:
+        task = self._task
+        keeps = task.keep_result is not None
+        return JobHandle(task.app, there or draft.id, task.name, there is None, keeps, task.signature.decode_result)
+
+
+class Bound:
+    """A call of a task or collector as a value: `app.enqueue_many(send_email.bind(u) for u in users)`."""
+
+    __slots__ = ("_args", "_draft", "_kwargs")
+
+    def __init__(
+        self,
+        draft: Callable[[tuple[Any, ...], Mapping[str, Any]], AnyDraft],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        self._draft = draft
+        self._args = args
+        self._kwargs = kwargs
+
+    def draft(self) -> AnyDraft:
+        """Return a new draft of the call."""
+        return self._draft(self._args, self._kwargs)
+
+    @staticmethod
+    def seal_all(bounds: Sequence[Bound]) -> Sequence[Job]:
+        """Return a job for each, in order. Calls of one task with the same options are sealed together."""
+        together: dict[object, list[int]] = {}
+        for number, bound in enumerate(bounds):
+            together.setdefault(bound._draft, []).append(number)
+        ids = new_ids(len(bounds))
+        jobs: dict[int, Job] = {}
+        for numbers in together.values():
+            draft = bounds[numbers[0]].draft()
+            if isinstance(draft, LaneDraft) or draft.is_named:
+                jobs.update((number, bounds[number].draft().seal()) for number in numbers)
+                continue
+            mine = bounds if len(numbers) == len(bounds) else [bounds[number] for number in numbers]
+            calls = [(bound._args, bound._kwargs) for bound in mine]
+            sealed = draft.seal_all(calls, [ids[number] for number in numbers])
+            if mine is bounds:
+                return sealed
+            jobs.update(zip(numbers, sealed, strict=True))
+        return [jobs[number] for number in range(len(bounds))]
+
+
+class Task(Declared, Generic[P, C, R]):
+    """A declared function with its policy. Calling it just runs it."""
+
+    def __init__(self, app: App, function: Callable[P, C], options: Mapping[str, Any]) -> None:
+        super().__init__(app, function, options)
+        self.lane: str | Callable[..., object] | None = options.get("lane")
+        self.priority: int = options.get("priority", 0)
+        self.unique: bool | str = options.get("unique", False)
+        self.expires: float | None = options.get("expires")
+        self.catch_up: str = options.get("catch_up", "one")
+        self._signature: Signature | None = None
+        self._using: Using[P, R] = Using(self, {})
+        self._check()
+        self._check_schedule(options)
+
+    def _check(self) -> None:
+        """Find mistakes where they are made: at the declaration."""
+        if self.lane is not None and self.priority:
+            raise DeclarationError(f"{self.name}: lane and priority together: a lane is in order, so its jobs have no priority")
+        taking_one = single_parameters(self.function)
+        for option, parameter in (("lane", self.lane), ("unique", self.unique)):
+            if isinstance(parameter, str) and parameter not in taking_one:
+                known = ", ".join(taking_one) or "none"
+                raise DeclarationError(f'{self.name}: {option}="{parameter}" names no parameter; there are: {known}')
+        try:
+            signature = self.signature
+        except DeclarationError as error:
+            # A name that is defined further down is known when the task is first used.
+            if not isinstance(error.__cause__, NameError):
+                raise
+        else:
+            if callable(self.lane) and (trouble := signature.misfit(self.lane)):
+                raise DeclarationError(f"{self.name}: lane= is called with the task's arguments {signature}: {trouble}")
+
+    def _check_schedule(self, options: Mapping[str, Any]) -> None:
+        if "schedule" not in options:
+            alone = [name for name in ("timezone", "catch_up") if name in options]
+            if alone:
+                raise DeclarationError(f"{self.name}: {alone[0]}= goes with schedule=")
+            return
+        from laneway.core.cron import read_schedule  # noqa: PLC0415 - most tasks have none, and time zones take a while to load
+
+        try:
+            self.schedule = read_schedule(options["schedule"], options.get("timezone"))
+        except ValueError as error:
+            raise DeclarationError(f"{self.name}, {error}") from None
+        try:
+            inspect.signature(self.function).bind()
+        except TypeError:
+            raise DeclarationError(
+                f"{self.name} has a schedule, and runs without arguments: give all its parameters defaults"
+            ) from None
+
+    @property
+    def signature(self) -> Signature:
+        """The task's parameters, ready to pack and unpack calls."""
+        if self._signature is None:
+            with LOOKING.held(this_frame()):
+                self._signature = self._signature or Signature(self.function, self.app.codecs, self.name)
+        return self._signature
+
+    def prepare(self) -> None:
+        """Look into the annotations."""
+        with contextlib.suppress(DeclarationError):
+            _ = self.signature
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+        """Run the function here and now, as if it were no task."""
+        return cast(C, self.function(*args, **kwargs))
+
+    def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
+        """Set options for the next enqueue: queue, lane, priority, run_after, retry, expires, id.
+
+        >>> from laneway import App
+        >>> app = App("sqlite://")
+        >>> @app.task
+        ... def hello(name: str) -> None: ...
+        >>> hello.using(run_after=60, id="hello-ada").enqueue("Ada").state()
+        'scheduled'
+        """
+        return self._using.using(**options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue a job with these arguments."""
+        return self._using.enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Enqueue from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        return await self._using.aenqueue(*args, **kwargs)
+
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
+        """Enqueue a job for each tuple of positional arguments; return how many were accepted."""
+        return self._using.enqueue_many(calls, chunk=chunk)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
+        """Return the call as a value, for `app.enqueue_many`."""
+        return self._using.bind(*args, **kwargs)
+
+    def fire(self, slot: Slot) -> bool:
+        """Enqueue a job for a slot of the schedule; False if somebody else did. Workers do."""
+        return self._using.fire(slot)
+
+
+def is_task(declared: object) -> TypeGuard[Task[..., Any, Any]]:
+    """Say whether something is a task."""
+    return isinstance(declared, Task)

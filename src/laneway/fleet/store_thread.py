@@ -1,0 +1,172 @@
+"""Beats and recoveries: the supervisor's side towards the store, in a thread of its own.
+
+A store that is slow or away must not keep the supervisor from ending a run or counting a signal. So everything the fleet says to
+the store goes through here: the beat for all workers, what dead ones held, and what fleets elsewhere left behind.
+
+Enters: members, and ends of workers.  Leaves: `Heard`, for the supervisor to pass on.  Called by: `supervisor`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from laneway.core.buckets import Report
+from laneway.errors import StoreError, StoreUnavailable
+from laneway.fleet.member import Member
+from laneway.kernel import cause_of_death, memory
+from laneway.logs import log
+from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.store.liveness import is_stopped, recover_dead_workers
+from laneway.worker.board import ISOLATED, with_runs
+
+__all__ = ["End", "Keeper", "judge"]
+
+#: How soon a store that was away is tried again, seconds.
+AGAIN = 0.25
+
+
+class End(Struct, frozen=True):
+    """A worker has ended: what it held goes back."""
+
+    id: str
+    cause: str  #: for the jobs' records
+    lost: dict[int, str]  #: what is held against which claims
+    said: str = ""  #: for the log, if it held something
+
+
+def judge(member: Member, *, zygote_lost: bool) -> End:
+    """Say what a worker's end means for what it held. The next worker that claims it decides what comes of it."""
+    running = member.board.entries()
+    who = f"worker {member.number} (pid {member.process.pid if member.process else '-'})"
+    if member.late:
+        lost = {entry.token: "timeout" for entry in running if entry.token in member.late}
+        return End(member.id, "its worker was ended: a run did not end in time", lost, f"{who} was ended: a run did not yield")
+    stopped = bool(member.told) or member.board.phase == "stopping"  # a signal to it alone may have been quicker than our look
+    if member.killed or (stopped and member.code == 0):
+        return End(member.id, "its worker was stopped before it ended", {})
+    if zygote_lost:
+        return End(member.id, "the zygote of its fleet was lost", {}, f"{who} ended with its zygote")
+    if member.code == 0 and not running:
+        return End(member.id, "its worker ended", {})
+    ended = "an unknown end" if member.code is None else cause_of_death(member.code)
+    # An isolated run cannot have taken the worker with it.
+    lost = {entry.token: "crash" for entry in running if entry.place != ISOLATED}
+    return End(member.id, f"its worker ended with {ended}", lost, f"{who} ended with {ended}")
+
+
+class Keeper:
+    """Keeps the fleet known to the store."""
+
+    def __init__(self, store: Store, members: Callable[[], Iterable[Member]], every: float, wake: Callable[[], None]) -> None:
+        self.heard: deque[tuple[str, Heard]] = deque()
+        self._store = store
+        self._members = members
+        self._every = every
+        self._wake = wake
+        self._ends: deque[End] = deque()
+        self._ours: set[str] = set()
+        self._rung = threading.Event()
+        self._stopped = False
+        self._away = False
+        self._question: object = None
+        self.answer: tuple[object, dict[str, int]] = (None, {})  #: to the last `ask`: how many jobs are ready in each queue
+        self._thread = threading.Thread(target=self._run, name="laneway-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def claim(self, id_: str) -> None:
+        """A worker of ours is about to exist: what it leaves behind is ours to judge."""
+        self._ours.add(id_)
+
+    def recover(self, end: End) -> None:
+        """Give back what a worker held."""
+        self._ends.append(end)
+        self._rung.set()
+
+    def ask(self, question: object) -> None:
+        """Have the store say how many jobs are ready; the `answer` comes with the question."""
+        self._question = question
+        self._rung.set()
+
+    @property
+    def busy(self) -> bool:
+        """There is something the store has not heard yet."""
+        return bool(self._ends)
+
+    def stop(self, within: float) -> bool:
+        """End, after what is under way; False if that takes longer."""
+        self._stopped = True
+        self._rung.set()
+        self._thread.join(within)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        next_beat = 0.0
+        while not self._stopped:
+            now = time.monotonic()
+            try:
+                self._recover()
+                if (question := self._question) is not self.answer[0]:
+                    self.answer = (question, self._store.exchange("", [], [], 0).loads)
+                    self._wake()
+                if now >= next_beat:
+                    next_beat = now + self._every
+                    self._beat()
+                self._is_there()
+            except StoreUnavailable as error:
+                self._is_away(error)
+            except StoreError:
+                log.exception("the supervisor could not do its duty at the store; it goes on")
+            # Ends are retried soon while the store is away; the beat has its own pace.
+            self._rung.wait(AGAIN if self._ends else max(next_beat - time.monotonic(), 0))
+            self._rung.clear()
+
+    def _recover(self) -> None:
+        while self._ends:
+            end = self._ends[0]
+            ids = self._store.recover(end.id, end.cause, end.lost)
+            self._ends.popleft()
+            self._ours.discard(end.id)
+            if end.said:
+                held = f": what it held is ready again ({len(ids)})" if ids else ""
+                suspects = sum(word == "crash" for word in end.lost.values())
+                alone = f"; what ran runs alone next ({suspects})" if suspects else ""
+                log.warning("%s%s%s", end.said, held, alone)
+            if "crash" in end.lost.values():
+                self._store.record(Report(counters={"crashed": 1}))
+        self._wake()
+
+    def _beat(self) -> None:
+        members = [member for member in self._members() if member.info is not None]
+        infos: list[WorkerInfo] = []
+        stopped: set[str] = set()
+        for member in members:
+            if (info := member.info) is not None and is_stopped(info.pid):
+                stopped.add(info.id)  # it cannot speak, and nobody knows whether it ever will: others may have its jobs
+            elif info is not None:
+                used = memory(info.pid)
+                member.rss = used[0]
+                infos.append(with_runs(info, member.board, used))
+        # Who has not said yet that it is there may be unknown, and was not taken for dead. Its answer may come when it has.
+        there = {member.id for member in members if member.board.phase != "starting"}
+        for id_, heard in self._store.beat(infos).items():
+            self.heard.append((id_, heard if id_ in there else replace(heard, known=True)))
+        self._wake()
+        recover_dead_workers(self._store, lambda id_: id_ in self._ours and id_ not in stopped)
+
+    def _is_away(self, error: StoreUnavailable) -> None:
+        if not self._away:
+            log.warning("%s The supervisor keeps trying; nothing is lost.", error)
+        self._away = True
+        time.sleep(AGAIN)
+
+    def _is_there(self) -> None:
+        self._away = False

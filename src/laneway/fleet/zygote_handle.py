@@ -1,0 +1,82 @@
+"""A zygote as its supervisor sees it: started by exec, so that it begins with nothing of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from typing import cast
+
+from laneway.fleet.member import Process
+from laneway.fleet.messages import Message, Report, Wire
+from laneway.fleet.settings import Plan
+from laneway.kernel import open_pidfd
+
+__all__ = ["UNKILLABLE", "Hatchery", "reap"]
+
+#: How long a process may take to end after SIGKILL before nobody waits for it any more, seconds.
+UNKILLABLE = 3.0
+
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from laneway.fleet.zygote import main; main({fd})"
+
+
+class Hatchery:
+    """A process that has loaded the app and forks workers."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.report: Report | None = None  #: once it has loaded the app
+        self.wire, theirs = Wire.pair()
+        program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
+        flags = cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined] # pyright: ignore
+        if plan.reload:
+            flags.append("-B")  # compiled code is known by a second and a size: it could be that of the version before
+        with theirs:
+            self._popen = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, *flags, "-P", "-c", program], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            )
+        self.process = Process(self._popen.pid, open_pidfd(self._popen.pid))
+        self.code: int | None = None  #: how it ended
+        self.failed = False  #: it has said why it cannot load the app
+        self.killed = False  #: we have ended it, and its workers with it
+        self.wire.post(plan)  # not by its arguments: everybody can read those, and a store's URL may hold a password
+
+    def read(self) -> list[Message]:
+        """Return what it has said."""
+        return self.wire.read()
+
+    def ended(self, code: int) -> None:
+        """It was reaped."""
+        self.code = self._popen.returncode = code
+
+    def kill(self) -> None:
+        """End it, and with it all that it has forked."""
+        self.killed = True
+        self.process.kill()
+
+    def end(self, *, at_once: bool = False) -> None:
+        """Let it end, and see it end; one that stands still is killed, with `at_once` any."""
+        self.wire.close()
+        if self.report is None or at_once:
+            self.process.kill()  # who loads the app does not see the wire close
+        if self.code is None:
+            try:
+                self.code = self._popen.wait(1.0)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel does not let go of it: so be it
+                    self.code = self._popen.wait(UNKILLABLE)
+        self.process.close()
+
+
+def reap() -> dict[int, int]:
+    """Take the ends of all children; as the first process of a container also of those that others left behind."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if not pid:
+            return ended
+        ended[pid] = os.waitstatus_to_exitcode(status)

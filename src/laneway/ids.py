@@ -1,0 +1,63 @@
+"""Ids of jobs, workers and fleets: ordered by time, and the same never comes twice.
+
+No lock is held: a signal's handler may enqueue.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from laneway.clock import now_micros
+
+__all__ = ["new_id", "new_ids"]
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]  # ten bits each
+_RANDOM = (_ALPHABET * 8).encode()  # a letter for each byte, all as often
+_MIXED = [_ALPHABET[at : at + 8] * 32 for at in (0, 8, 16, 24)]  # the last two bits of the time, and three random ones
+_last = 0
+
+
+def new_id() -> str:
+    """Return a new id: 20 letters and digits, ordered by time, increasing within this process.
+
+    52 bits of microseconds and 48 random ones. The random ones come from the kernel, so that a forked
+    child does not repeat its parent's.
+    """
+    time = _take_moments(1)
+    chance = os.urandom(10)
+    tail = chance[1:].translate(_RANDOM).decode()
+    return _slow_letters(time >> 12) + _PAIRS[time >> 2 & 1023] + _MIXED[time & 3][chance[0]] + tail
+
+
+def new_ids(number: int) -> list[str]:
+    """Return so many new ids at once, each a microsecond after the one before."""
+    first = _take_moments(number)
+    chance = os.urandom(10 * number)
+    tails = chance[number:].translate(_RANDOM).decode()
+    # Four of them begin alike.
+    heads = [_slow_letters(time >> 10) + _PAIRS[time & 1023] for time in range(first >> 2, (first + number >> 2) + 1)]
+    quarters = range(first & 3, (first & 3) + number)
+    return [
+        f"{heads[quarter >> 2]}{_MIXED[quarter & 3][byte]}{tails[at : at + 9]}"
+        for quarter, byte, at in zip(quarters, chance, range(0, 9 * number, 9), strict=False)
+    ]
+
+
+def _take_moments(number: int) -> int:
+    """Return the first of so many microseconds that no other id of this process has.
+
+    No lock: a signal handler that enqueues would wait for the thread that it has interrupted. Python switches threads and runs
+    signal handlers only at calls and jumps back, and between reading and writing the counter there is none.
+    """
+    global _last  # noqa: PLW0603 - the one counter behind "increasing within this process"
+    now = now_micros()
+    _last = (first := now if now > _last else _last + 1) + number - 1
+    return first
+
+
+@functools.lru_cache(maxsize=4)
+def _slow_letters(time: int) -> str:
+    """Return the first eight letters of an id, which stay the same for 4 milliseconds."""
+    return "".join([_PAIRS[time >> shift & 1023] for shift in (30, 20, 10, 0)])

@@ -1,0 +1,1 @@
+"""What the command line and the web show alike: words, documents, and which action applies when."""

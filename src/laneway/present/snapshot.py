@@ -1,0 +1,91 @@
+"""A look at a store: what `status`, `top` and the demo show, gathered in one go."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from laneway.config import safe_url
+from laneway.desk.app import App
+from laneway.store.inspection import Counts, JobInfo, QueueInfo, Run, WorkerStatus
+from laneway.worker.shares.learn import Kind, Learner
+
+__all__ = ["Details", "Snapshot"]
+
+#: Where more jobs than this are in a store, nobody searches it every second for the one that waits longest.
+MANY = 100_000
+DEAD = 4
+#: So many names are listed in a line.
+SHOWN = 8
+
+
+class Snapshot(Struct, frozen=True):
+    """The figures of a store at a moment."""
+
+    store: str
+    counts: Counts
+    queues: list[QueueInfo]
+    totals: dict[str, int]
+    recent: list[Run]
+    workers: list[WorkerStatus]
+    kinds: dict[str, Kind]  #: what workers have learned of tasks: those that compute ("cpu"), and those that wait ("io")
+
+    @classmethod
+    def of(cls, app: App, runs: int) -> Snapshot:
+        """Look at an app's store."""
+        look = app.inspect
+        kinds = dict(Learner(app.stats.learned()).kinds)
+        return cls(
+            safe_url(app.url), look.counts(), look.queues(), app.stats.totals(), app.stats.recent(runs), look.workers(), kinds
+        )
+
+    @property
+    def crew(self) -> str:
+        """Who works, in words."""
+        busy, slots = sum(one.busy for one in self.workers), sum(one.slots for one in self.workers)
+        return f"{len(self.workers)}, running {busy} of {slots} slots"
+
+    @property
+    def learned(self) -> str:
+        """What workers have learned of tasks, in words; empty if nothing."""
+        words = {"cpu": ("computes", "compute"), "io": ("waits", "wait")}
+        found = {kind: sorted(task for task, is_ in self.kinds.items() if is_ == kind) for kind in words}
+        return "; ".join(f"{_some(tasks)} {words[kind][len(tasks) > 1]}" for kind, tasks in found.items() if tasks)
+
+    @property
+    def unfinished(self) -> int:
+        """How many jobs wait or run."""
+        return sum(number for state, number in self.counts.items() if state != "dead")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= SHOWN else f"{', '.join(names[: SHOWN - 1])} and {len(names) - SHOWN + 1} more"
+
+
+class Details(Struct, frozen=True):
+    """Single jobs worth showing."""
+
+    running: list[JobInfo]
+    blocked: list[JobInfo]
+    dead: list[JobInfo]  #: the latest, newest first
+    oldest: dict[str, datetime]  #: since when the first job of a queue is ready
+
+    @classmethod
+    def of(cls, app: App, seen: Snapshot) -> Details:
+        """Look at an app's jobs."""
+        jobs = app.inspect.jobs
+        waiting = [queue.name for queue in seen.queues if queue.counts["ready"]] if seen.unfinished < MANY else []
+        first = {name: found[0].due_at for name in waiting if (found := jobs("ready", queue=name, limit=1))}
+        return cls(jobs("running"), jobs("blocked", limit=500), _dead(app, seen), first)
+
+
+def _dead(app: App, seen: Snapshot) -> list[JobInfo]:
+    """The latest to die, as far as the last runs reach, then the latest to come."""
+    if not seen.counts["dead"]:
+        return []
+    ids = [run.id for run in seen.recent if run.outcome == "dead"][:DEAD]
+    found = {id_: job for id_ in ids if (job := app.inspect.job(id_)) is not None and job.state == "dead"}
+    if len(found) < DEAD:
+        found |= {job.id: job for job in app.inspect.jobs("dead", limit=DEAD, newest=True) if job.id not in found}
+    return list(found.values())[:DEAD]

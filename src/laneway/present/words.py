@@ -1,0 +1,115 @@
+"""Words for people: numbers of things, durations, moments, names that fit a column; what a job, a lane or an error is called."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from laneway.core.outcome import ErrorInfo
+    from laneway.store.inspection import JobInfo, LaneInfo
+
+__all__ = [
+    "ago",
+    "clip",
+    "clip_name",
+    "duration",
+    "kind",
+    "lane_state",
+    "plural",
+    "score_words",
+    "short_id",
+    "sparkline",
+    "summary",
+]
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+#: How far a score may be from now to be taken for a time: ten years, in seconds.
+ERA = 10 * 366 * 86_400
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> plural(1, "lane"), plural(2000, "lane")
+    ('1 lane', '2,000 lanes')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in at most eight characters.
+
+    >>> [duration(s) for s in (0.00042, 0.042, 4.2, 250, 9000, 950_400)]
+    ['420 µs', '42 ms', '4.2 s', '4m 10s', '2h 30m', '11d 00h']
+    """
+    if seconds < 0.9995:
+        millis = max(seconds, 0) * 1000
+        return f"{millis * 1000:.0f} µs" if millis < 1 else f"{millis:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    if seconds >= 2 * 86_400:
+        days, hours = divmod(round(seconds / 3600), 24)
+        return f"{days}d {hours:02}h"
+    large, small = divmod(round(seconds if seconds < 3600 else seconds / 60), 60)
+    return f"{large}m {small:02}s" if seconds < 3600 else f"{large}h {small:02}m"
+
+
+def ago(then: datetime, now: datetime | None = None) -> str:
+    """Return how far a moment is: "in 5m 00s" or "3.0 s ago"."""
+    seconds = (then - (now or datetime.now(then.tzinfo))).total_seconds()
+    return f"in {duration(seconds)}" if seconds > 0 else f"{duration(-seconds)} ago"
+
+
+def short_id(id_: str) -> str:
+    """Return enough of an id to tell it from its neighbours: made ones differ at the end, those of users are mostly short."""
+    return id_ if len(id_) <= 8 else f"…{id_[-7:]}"
+
+
+def clip(text: str, width: int) -> str:
+    """Return a text in exactly so many columns."""
+    return f"{text:{width}}" if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def clip_name(name: str, width: int) -> str:
+    """Return a name in exactly so many columns. It is cut in the middle: long names mostly differ at their end.
+
+    >>> clip_name("shop.orders.send_invoice_reminder", 20), clip_name("mail", 6)
+    ('shop.order…_reminder', 'mail  ')
+    """
+    end = (width - 1) // 2
+    return clip(name, width) if len(name) <= width else f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return a row of small bars, the highest value as a full one.
+
+    >>> sparkline([0, 1, 4, 8])
+    '▁▂▅█'
+    """
+    top = max([*values, 1])
+    return "".join(BLOCKS[min(int(value / top * (len(BLOCKS) - 1) + 0.5), len(BLOCKS) - 1)] for value in values)
+
+
+def kind(job: JobInfo) -> str:
+    """Return what a job is: a job, a collector's lane, or a payload that is dead."""
+    return "lane" if job.payloads is not None else "payload" if job.score is not None else "job"
+
+
+def lane_state(lane: LaneInfo) -> str:
+    """Return where a lane stands: one that a dead job keeps from going on is halted."""
+    return "halted" if lane.state == "dead" else lane.state
+
+
+def score_words(score: float) -> tuple[str, str]:
+    """Return a score exactly, and as a moment if it is one."""
+    near = abs(score - time.time()) < ERA
+    return repr(score).removesuffix(".0"), ago(datetime.fromtimestamp(score, UTC)) if near else ""
+
+
+def summary(error: ErrorInfo) -> str:
+    """Return an error in one line."""
+    return f"{error.kind}: {' '.join(error.message.split())}"

@@ -1,0 +1,62 @@
+"""What went wrong with a job, as bytes: the last errors, oldest first.
+
+A long traceback is packed, since most of a dead job is its tracebacks. Outside the stores nobody sees that. Whatever stands
+there may have been written by anybody: what cannot be read is said to be so, and is no reason to fail.
+
+Enters: `ErrorInfo`.  Leaves: JSON.  Called by: the stores.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+from laneway.core.outcome import ErrorInfo
+
+__all__ = ["KILLED", "add_error", "read_errors"]
+
+#: How many errors a job remembers.
+KEEP = 10
+#: A traceback longer than this, in characters, is packed: a tenth of it is left.
+LONG = 2_000
+#: Nobody's traceback is longer; bytes that unpack to more are somebody's joke.
+MOST = 1_000_000
+
+#: Why a job is dead that somebody killed.
+KILLED = ErrorInfo(kind="killed", message="killed by hand")
+
+
+class _Stored(ErrorInfo, frozen=True, omit_defaults=True):
+    packed: bytes = b""  #: the traceback, if it is long
+
+
+_errors = msgspec.json.Decoder(list[_Stored])
+
+
+def add_error(stored: bytes | None, error: ErrorInfo, at: int, attempt: int) -> bytes:
+    """Return the stored errors and one more."""
+    traceback, packed = error.traceback, b""
+    if len(traceback) > LONG:
+        traceback, packed = "", zlib.compress(traceback.encode(errors="replace"))
+    now = _Stored(error.kind, error.message, traceback, at, attempt, packed)
+    return msgspec.json.encode([*_read(stored), now][-KEEP:])
+
+
+def read_errors(stored: bytes | None) -> list[ErrorInfo]:
+    """Return the stored errors."""
+    return [ErrorInfo(e.kind, e.message, e.traceback or _unpack(e.packed), e.at, e.attempt) for e in _read(stored)]
+
+
+def _read(stored: bytes | None) -> list[_Stored]:
+    try:
+        return _errors.decode(stored) if stored else []
+    except (ValueError, RecursionError) as trouble:
+        return [_Stored(kind="garbage", message=f"the stored errors cannot be read: {trouble}")]
+
+
+def _unpack(packed: bytes) -> str:
+    try:
+        return zlib.decompressobj().decompress(packed, MOST).decode(errors="replace") if packed else ""
+    except zlib.error as trouble:
+        return f"(the stored traceback cannot be read: {trouble})"

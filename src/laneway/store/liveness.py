@@ -1,0 +1,114 @@
+"""Who is alive.
+
+A worker names its host, its host's boot and pid namespace, its pid and that process's start time. An observer on the same host
+asks the kernel about exactly that process, so a dead one is known at once and a busy one is never taken for dead.
+Elsewhere, and for stopped processes, an observer watches the beat counter by its own monotonic time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from laneway.ids import new_id
+from laneway.store.contract import Store, WorkerInfo
+
+__all__ = ["FORGOTTEN", "Observer", "is_stopped", "recover_dead_workers", "this_worker"]
+
+log = logging.getLogger("laneway")
+
+#: What the log says of a worker that the store does not know any more. Which of the two it was nobody can tell.
+FORGOTTEN = (
+    "the store does not know %s any more: it was taken for dead and its claims were recovered, or the store was emptied. "
+    "Outcomes of what it runs now are discarded"
+)
+
+#: States of a process: a zombie's code has ended, and so has that of none; a stopped one may never go on.
+_ENDED = ("", "Z", "X")
+_STOPPED = ("T", "t")
+
+
+def this_worker(
+    pid: int | None = None, *, id: str = "", fleet: str = "", queues: tuple[str, ...] = (), slots: int = 0, version: str = "",  # noqa: A002
+    since: int = 0, tasks: tuple[str, ...] = (), balance: str = "",
+) -> WorkerInfo:  # fmt: skip
+    """Return a process of this host as a worker: this one, and with a new id, unless said."""
+    pid = pid or os.getpid()
+    return WorkerInfo(
+        id=id or new_id(), fleet=fleet, host=socket.gethostname(), boot=_boot(), pid=pid, started=_process(pid)[0],
+        queues=queues, slots=slots, version=version, since=since, tasks=tasks, balance=balance,
+    )  # fmt: skip
+
+
+def _boot() -> str:
+    """Name this boot of this host and this pid namespace; empty where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _process(pid: int) -> tuple[int, str]:
+    """Return a process's start time in clock ticks and its state, a letter; none if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0, ""
+    # The command in parentheses may hold anything: what counts comes after the last one.
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return int(fields[19]), fields[0]
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process is stopped: by SIGSTOP, or in a debugger."""
+    return _process(pid)[1] in _STOPPED
+
+
+class Observer:
+    """Judges from repeated looks at the beat counters who is dead."""
+
+    def __init__(self, dead_after: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.dead_after = dead_after
+        self._clock = clock
+        self._looked = clock()
+        self._seen: dict[str, tuple[int, float]] = {}  # worker → its beat, and how long it has not moved while we looked
+        self._boot = _boot()
+
+    def dead(self, workers: Iterable[tuple[WorkerInfo, int]]) -> list[str]:
+        """Return the ids of the dead among (worker, beat counter) pairs."""
+        now = self._clock()
+        # Time in which we did not look (we were frozen, or the store was away) is not held against anybody.
+        passed = min(now - self._looked, self.dead_after / 3)
+        self._looked = now
+        seen, self._seen = self._seen, {}
+        dead: list[str] = []
+        for worker, beat in workers:
+            last, silent = seen.get(worker.id, (beat, -passed))
+            silent = silent + passed if beat == last else 0.0
+            self._seen[worker.id] = (beat, silent)
+            if self._is_dead(worker, silent > self.dead_after):
+                dead.append(worker.id)
+        return dead
+
+    def _is_dead(self, worker: WorkerInfo, silent: bool) -> bool:
+        """Judge a worker of this host, boot and pid namespace by its process: one that runs lives, whether or not it beats."""
+        if not worker.boot or worker.boot != self._boot:
+            return silent
+        started, state = _process(worker.pid)
+        if state in _ENDED or started != worker.started:
+            return True
+        return silent and state in _STOPPED
+
+
+def recover_dead_workers(store: Store, ours: Callable[[str], bool] = lambda _: False) -> None:
+    """Give back what dead workers held. Those of our own fleet are its supervisor's business."""
+    for dead in store.dead_workers():
+        if not ours(dead):
+            ids = store.recover(dead, "its process ended, or its beat stood still")
+            if ids:
+                log.warning("worker %s is dead: its %d jobs are ready again", dead, len(ids))

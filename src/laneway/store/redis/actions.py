@@ -1,0 +1,109 @@
+"""Acting: what somebody does to jobs by hand, one at a time or to many, in steps of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from laneway.core.job import lane_id
+from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
+from laneway.store.inspection import Filter, PayloadInfo
+from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKERS
+from laneway.store.redis.queries import Found, Looking
+from laneway.store.redis.scripts import script
+
+__all__ = ["Acting"]
+
+#: So many jobs at most are changed in one step, so that none is long: others want their turn too.
+AT_ONCE = 500
+ACTIONS = ("retry", "cancel", "delete", "kill", "reschedule")
+
+_anything = msgspec.msgpack.encode({})
+
+
+class Acting(Looking):
+    """The half of the inspection side that changes jobs, queues and schedules."""
+
+    def retry(self, id: str) -> bool:  # noqa: A002
+        """Replay a dead job, or make a waiting retry due now."""
+        return self._act("retry", id)
+
+    def cancel(self, id: str) -> bool:  # noqa: A002
+        """Cancel a waiting job at once, mark a running one."""
+        return self._act("cancel", id)
+
+    def delete(self, id: str) -> bool:  # noqa: A002
+        """Remove a waiting or dead job at once, mark a running one."""
+        return self._act("delete", id)
+
+    def kill(self, id: str) -> bool:  # noqa: A002
+        """Let a waiting job die at once, mark a running one."""
+        return self._act("kill", id)
+
+    def reschedule(self, id: str, delay: int, at: int) -> bool:  # noqa: A002
+        """Make a waiting job due at another time."""
+        return self._act("reschedule", id, delay, at)
+
+    def _act(self, action: str, id_: str, delay: int = 0, at: int = 0) -> bool:
+        self._store.clock()
+        raw = id_.encode(errors="replace")
+        names = self._store.queues.read()
+        answers = [answer[0] for answer in self._store.change("act", names, action, delay, at, _anything, raw)]
+        if not any(answer >= 0 for answer in answers):
+            raise UnknownJob(f'no job "{id_}" is in the store: it has finished, or never was', id=id_)
+        return any(answer > 0 for answer in answers)
+
+    def drop_oldest(self, queue: str, lane: str) -> PayloadInfo | None:
+        """Remove the oldest payload of a collector's lane that does not run."""
+        (found,) = self._store.change("drop_oldest", (queue,), lane_id(queue, lane))
+        return PayloadInfo(body=found[0], score=float(found[1]), running=False) if found else None
+
+    def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
+        """Do the same to all jobs that match now."""
+        if action not in ACTIONS:
+            near = did_you_mean(action, ACTIONS)
+            raise ConfigError(f'"{action}" is nothing that can be done to jobs.{near} There are {", ".join(ACTIONS)}')
+        return self._act_all(action, which, delay, at)
+
+    def clear(self, queue: str) -> int:
+        """Remove all waiting jobs of a queue."""
+        return self._act_all("delete", Filter(state="waiting", queue=queue), 0, 0)
+
+    def _act_all(self, action: str, which: Filter, delay: int, at: int) -> int:
+        matching: dict[str, list[Found]] = {}
+        for one, _ in self.matching(which):
+            matching.setdefault(one.queue, []).append(one)
+        asked: dict[str, Any] = {name: getattr(which, name) for name in ("state", "task", "lane", "error")}
+        still = msgspec.msgpack.encode({name: value for name, value in {**asked, "failing": which.failing}.items() if value})
+        changed = 0
+        for queue, found in matching.items():
+            for start in range(0, len(found), AT_ONCE):
+                ids = [one.id for one in found[start : start + AT_ONCE]]
+                (answers,) = self._store.change("act", (queue,), action, delay, at, still, *ids)
+                changed += sum(answer > 0 for answer in answers)
+        return changed
+
+    def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
+        """Stop or resume claims from a queue."""
+        known = {*self._store.queues.read(), *declared}
+        if not paused and queue not in known:
+            raise UnknownQueue(f'no queue "{queue}" is in {self._store}.{did_you_mean(queue, known)}', queue=queue)
+        number = self._store.queues.number(queue)
+        self._store.change("pause", (queue,), int(paused), by, number)
+
+    def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:
+        """Stop or resume a schedule."""
+        if paused:
+            self._store.wire.ask(("HSETNX", STORE + SHARED_KEYS["PAUSED"], name, by))
+        else:
+            self._store.wire.ask(("EVALSHA", script("resume_schedule").digest, "1", STORE, self._store.clock(), name))
+
+    def tell(self, worker: str, command: str) -> bool:
+        """Leave a command for a worker's next beat."""
+        return bool(self._store.wire.ask(("EVALSHA", script("tell").digest, "1", WORKERS, worker, command)))
+
+    def forget_error(self, id: str) -> bool:  # noqa: A002
+        """Forget a kind of failure."""
+        return self._store.statistics.forget_fault(id)

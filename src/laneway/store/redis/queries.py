@@ -1,0 +1,426 @@
+"""Looking: what the Redis store shows.
+
+Counts are read off the indexes and never scan. Lists go through them (see `walk`), as far as somebody asks. Only what is to be
+counted or acted upon by something else than state and queue is looked for among all jobs, read in portions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from laneway.core.buckets import Depth
+from laneway.core.job import STATES, lane_id
+from laneway.core.outcome import ErrorInfo
+from laneway.errors import NotFound
+from laneway.store.error_groups import ErrorGroup
+from laneway.store.inspection import (
+    Counts,
+    Filter,
+    JobInfo,
+    LanePage,
+    Page,
+    PayloadPage,
+    QueueInfo,
+    Run,
+    StoredResult,
+    WorkerStatus,
+)
+from laneway.store.paging import read_place, write_place
+from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
+from laneway.store.redis.lane_queries import Stand, list_lanes, list_payloads, stand_of, stands_in
+from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
+from laneway.store.redis.record import Record, id_of_entry, parked_entry
+from laneway.store.redis.scan import Place, Walk, place_of
+from laneway.store.redis.scripts import KEEP_RUNS
+from laneway.store.redis.store import RedisStore
+from laneway.store.redis.wire import Command
+from laneway.store.statistics import Kept, Level
+from laneway.store.workers import Held, read_worker, status
+
+__all__ = ["Found", "Looking"]
+
+#: How many jobs are read at once.
+PORTION = 500
+#: In a queue with more than this, nobody looks at all for a lane that is found sooner.
+MANY = 100_000
+TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
+
+
+class Found(Struct, frozen=True, order=True):
+    """A job that may be meant, by arrival."""
+
+    seq: int
+    queue: str
+    id: bytes
+
+
+class Looking:
+    """The half of the inspection side that changes nothing."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+
+    # -- counts ----------------------------------------------------------------------------------------------
+
+    def counts(self) -> Counts:
+        """Count the jobs in each state."""
+        totals: Counts = dict.fromkeys(STATES, 0)
+        for queue in self.queues():
+            for state, size in queue.counts.items():
+                totals[state] += size
+        return totals
+
+    def queues(self) -> list[QueueInfo]:
+        """List the queues by name, with counts as of now."""
+        return self._queues(sorted(self._store.queues.read()))
+
+    def _queues(self, names: Sequence[str]) -> list[QueueInfo]:
+        self._store.clock()  # where there is no queue yet, a time that was given has been seen all the same
+        commands = [self._store.command("count", name) for name in names]
+        answers = self._store.mended(names, commands, self._store.wire.ask_all(commands, patient=True))
+        return [queue_info(name, answer) for name, answer in zip(names, answers, strict=True)]
+
+    def count(self, which: Filter) -> int:
+        """Count jobs."""
+        if which == Filter(state=which.state, queue=which.queue) and which.state in (None, *STATES):
+            names = [name for name in self._store.queues.read() if which.queue in (None, name)]
+            found = self._queues(names)
+            return sum(sum(q.counts.values()) if which.state is None else q.counts[which.state] for q in found)
+        return sum(1 for _ in self.matching(which))
+
+    def totals(self) -> dict[str, int]:
+        """Return the counters since the store began."""
+        names = self._store.queues.read()
+        counters, *answers = self._store.wire.ask_all([
+            ("HGETALL", STORE + SHARED_KEYS["COUNTERS"]), *(("HMGET", queue_key(name, "META"), *TOTALS) for name in names),
+        ])  # fmt: skip
+        counted = {name.decode(errors="replace"): number(n) for name, n in zip(counters[::2], counters[1::2], strict=True)}
+        sums = {name: sum(number(answer[n]) for answer in answers) for n, name in enumerate(TOTALS)}
+        return {**counted, **sums}
+
+    # -- jobs ------------------------------------------------------------------------------------------------
+
+    def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
+        """List jobs in the order of the indexes, or the other way round."""
+        begin = self._place(after, which)
+        found: list[tuple[Place, JobInfo]] = []
+        last: Place | None = None
+        for portion, meant in self._walk(which, newest, begin, limit + 1):
+            found += meant
+            if len(found) > limit:
+                last = found[limit - 1][0] if limit else None
+                break
+            if portion is not None:
+                last = portion  # it has looked at enough
+        page = Page(info for _, info in found[:limit])
+        if last is not None:
+            page.next = write_place((last.group, last.at, last.queue, last.entry.hex()))
+        return page
+
+    def _walk(
+        self, which: Filter, newest: bool, begin: Place | None, first: int
+    ) -> Iterator[tuple[Place | None, list[tuple[Place, JobInfo]]]]:
+        """Go through the jobs that a filter means, and look at no more of them than somebody asks for.
+
+        Gives portions of what is meant; with the last one where it ended, if there may be more.
+        """
+        names = sorted(name for name in self._store.queues.read() if which.queue in (None, name))
+        walk = Walk(self._store.wire, names, which, self._store.now(), newest=newest)
+        places = walk.places(begin, first)
+        size, looked = first, 0
+        while portion := list(itertools.islice(places, size)):
+            meant = portion if which.is_indexed else self._sift(which, portion)
+            infos = self._look([(place.queue, place.id) for place in meant])
+            shown = [(place, infos[place.queue, place.id]) for place in meant if (place.queue, place.id) in infos]
+            looked += len(portion)
+            enough = which.look is not None and looked >= which.look and not which.is_indexed
+            yield (portion[-1] if enough else None), [(place, info) for place, info in shown if _fits(which, info)]
+            if enough:
+                return
+            size = PORTION if which.is_indexed else 4 * PORTION
+
+    def _sift(self, which: Filter, places: Sequence[Place]) -> list[Place]:
+        """Return those whose records may be meant."""
+        return [
+            place
+            for place, raw in zip(places, self._raw(places), strict=True)
+            if raw is not None and _candidate(place.queue, place.id, raw, which) is not None and _is_among(which.ids, place.id)
+        ]
+
+    def matching(self, which: Filter) -> Iterator[tuple[Found, JobInfo]]:
+        """Go through all jobs that a filter means, by arrival."""
+        found = sorted(self.candidates(which))
+        for start in range(0, len(found), PORTION):
+            portion = found[start : start + PORTION]
+            infos = self._look([(one.queue, one.id) for one in portion])
+            for one in portion:
+                info = infos.get((one.queue, one.id))
+                if info is not None and _fits(which, info):
+                    yield one, info
+
+    def job(self, id: str) -> JobInfo | None:  # noqa: A002
+        """Return a job that is in the store."""
+        found = self._find(id)
+        return None if found is None else found[1]
+
+    def lane_holder(self, queue: str, lane: str) -> JobInfo | None:
+        """Return the job that holds a lane."""
+        holder = self._store.wire.ask(("HGET", queue_key(queue, "LANES"), lane))
+        return None if holder is None else self._look([(queue, holder)]).get((queue, holder))
+
+    def parked_before(self, id: str) -> int:  # noqa: A002
+        """Count the jobs that wait in a parked job's lane before it."""
+        found = self._find(id)
+        if found is None or found[1].state != "blocked":
+            return 0
+        record, info = found
+        entry = parked_entry(record, id.encode())
+        rank = self._store.wire.ask(("ZRANK", queue_key(info.queue, "PARKED", info.lane or ""), entry))
+        return int(rank or 0)
+
+    def result(self, id: str) -> StoredResult:  # noqa: A002
+        """Say how a job stands."""
+        found = self._find(id)
+        if found is not None:
+            info = found[1]
+            return StoredResult(info.state, error=info.errors[-1] if info.errors else None)
+        names = self._store.queues.read()
+        commands: list[Command] = [("TIME",), *(("GET", queue_key(name, "RESULT", id)) for name in names)]
+        time, *results = self._store.wire.ask_all(commands)
+        now = self._store.time_of(time)
+        for kept in results:
+            if kept is not None and len(kept) >= 8 and int.from_bytes(kept[:8]) > now:
+                return StoredResult("done", value=kept[8:])
+        for run in self.recent(KEEP_RUNS):
+            if run.id == id and run.outcome in ("done", "cancelled"):
+                return StoredResult("done" if run.outcome == "done" else "cancelled")
+        return StoredResult("gone")
+
+    def recent(self, limit: int) -> list[Run]:
+        """Return the last runs, newest first."""
+        names = self._store.queues.read()
+        answers = self._store.wire.ask_all([("LRANGE", queue_key(name, "RECENT"), "0", "-1") for name in names])
+        newest_first = [portion for answer in answers for portion in reversed(answer)]
+        portions = sorted(newest_first, key=lambda portion: -int.from_bytes(portion[:8]))
+        runs: list[Run] = []
+        for portion in portions:
+            if len(runs) >= KEEP_RUNS:
+                break
+            runs += reversed(runs_of(portion))
+        return runs[: min(limit, KEEP_RUNS)]
+
+    # -- statistics ------------------------------------------------------------------------------------------
+
+    def figures(self, level: Level, number: int, depth: Depth = "times") -> Kept:
+        """Return the last so many buckets of a level."""
+        return self._store.statistics.figures(self._store.now(), level, number, depth)
+
+    def errors(self, limit: int) -> list[ErrorGroup]:
+        """Return failures by kind, the last seen first."""
+        return self._store.statistics.faults(limit)
+
+    # -- lanes -----------------------------------------------------------------------------------------------
+
+    def lanes(self, queue: str | None, order: str, limit: int, after: str | None, name: str | None = None) -> LanePage:
+        """List lanes in an order."""
+        names = sorted(name for name in self._store.queues.read() if queue in (None, name))
+
+        def stands(sizes: bool) -> Iterable[Stand]:
+            return stands_in(self._store.wire, names, sizes=sizes) if name is None else self._stands_of(names, name)
+
+        return list_lanes(stands, self._look, self._store.now(), order, limit, after)
+
+    def _stands_of(self, queues: Sequence[str], lane: str) -> list[Stand]:
+        """Return what stands for a lane, in each queue that has it.
+
+        A collector's is one job, whose id is known. For those of jobs all are looked at; unless there are very many, and it is
+        among those that hold lanes or are due first: then its size is how many of them are in it.
+        """
+        stands: list[Stand] = []
+        for queue in queues:
+            known = [info for _, info in self.matching(Filter(queue=queue, ids=(lane_id(queue, lane),)))]
+            found = [stand_of(info) for info in known if info.payloads is not None]
+            if not found and self._store.wire.ask(("HLEN", queue_key(queue, "JOB"))) > MANY:
+                found = [stand for stand in stands_in(self._store.wire, [queue], sizes=False) if stand.lane == lane]
+            found = found or [stand_of(info) for _, info in self.matching(Filter(queue=queue, lane=lane))]
+            stands += filter(None, found)
+        return stands
+
+    def _raw(self, places: Sequence[Place]) -> list[bytes | None]:
+        """Return the records of jobs, in order."""
+        by_queue: dict[str, list[bytes]] = {}
+        for place in places:
+            by_queue.setdefault(place.queue, []).append(place.id)
+        answers = self._store.wire.ask_all([("HMGET", queue_key(queue, "JOB"), *ids) for queue, ids in by_queue.items()])
+        records = {queue: iter(answer) for queue, answer in zip(by_queue, answers, strict=True)}
+        return [next(records[place.queue]) for place in places]
+
+    def payloads(self, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
+        """List the payloads of a collector's lane."""
+        return list_payloads(self._store.wire, queue, lane, limit, after)
+
+    # -- workers ---------------------------------------------------------------------------------------------
+
+    def workers(self) -> list[WorkerStatus]:
+        """List the workers by host and pid, with what they hold."""
+        names = self._store.queues.read()
+        commands: list[Command] = [("TIME",), *(("HGETALL", WORKERS + WORKER_KEYS[name]) for name in ("INFO", "AT"))]
+        time, info, at, *holders = self._store.wire.ask_all(
+            [*commands, *(("SMEMBERS", queue_key(name, "HOLDERS")) for name in names)]
+        )
+        now = self._store.time_of(time)
+        beats = {name: number(value) for name, value in zip(at[::2], at[1::2], strict=True)}
+        known = {id_: read_worker(id_.decode(errors="replace"), raw) for id_, raw in zip(info[::2], info[1::2], strict=True)}
+        held = self._held({name: set(members) for name, members in zip(names, holders, strict=True)})
+        for id_ in held.keys() - known.keys():
+            known[id_] = read_worker(id_.decode(errors="replace"), None)
+        workers = [status(worker, beats.get(id_), held.get(id_, []), now) for id_, worker in known.items()]
+        return sorted(workers, key=lambda worker: (worker.host, worker.pid, worker.id))
+
+    def _held(self, holders: dict[str, set[bytes]]) -> dict[bytes, list[Held]]:
+        """Return what workers hold, in the order of claiming."""
+        asked = [(queue, worker) for queue, members in holders.items() for worker in members]
+        keys = [queue_base(queue).encode() + b"running:" + worker for queue, worker in asked]
+        claims = self._store.wire.ask_all([("HGETALL", key) for key in keys])
+        records = self._store.wire.ask_all([
+            ("HMGET", queue_key(queue, "JOB"), *answer[::2]) for (queue, _), answer in zip(asked, claims, strict=True) if answer
+        ])  # fmt: skip
+        held: dict[bytes, list[Held]] = {}
+        rest = iter(records)
+        for (queue, worker), answer in zip(asked, claims, strict=True):
+            if answer:
+                rows = zip(answer[::2], answer[1::2], next(rest), strict=True)
+                held.setdefault(worker, []).extend(held_job(queue, id_, token, raw) for id_, token, raw in rows)
+        return {worker: sorted(jobs, key=lambda job: job[-1]) for worker, jobs in held.items()}
+
+    # -- finding ---------------------------------------------------------------------------------------------
+
+    def candidates(self, which: Filter) -> list[Found]:
+        """Return the jobs that may be meant: those in the right index, and with the right task and lane."""
+        names = [name for name in self._store.queues.read() if which.queue in (None, name)]
+        found: dict[tuple[str, bytes], Found] = {}
+        for queue in names:
+            for id_, raw in self._records(queue, which):
+                if raw is not None and (one := _candidate(queue, id_, raw, which)) is not None:
+                    found[queue, id_] = one
+        return list(found.values())
+
+    def _records(self, queue: str, which: Filter) -> Iterator[tuple[bytes, bytes | None]]:
+        if which.ids is None and which.state is None:
+            yield from self._scan(queue_key(queue, "JOB"))
+            return
+        ids = list(self._index(queue, which.state)) if which.ids is None else [id_.encode() for id_ in which.ids]
+        for start in range(0, len(ids), PORTION):
+            portion = ids[start : start + PORTION]
+            yield from zip(portion, self._store.wire.ask(("HMGET", queue_key(queue, "JOB"), *portion)), strict=True)
+
+    def _scan(self, key: str) -> Iterator[tuple[bytes, bytes]]:
+        """Walk a hash in portions."""
+        cursor: bytes = b"0"
+        while True:
+            cursor, answer = self._store.wire.ask(("HSCAN", key, cursor, "COUNT", str(4 * PORTION)))
+            yield from zip(answer[::2], answer[1::2], strict=True)
+            if int(cursor) == 0:
+                return
+
+    def _index(self, queue: str, state: str | None) -> Iterable[bytes]:
+        """Return the ids of a queue's jobs in a state, or at least of those that may be."""
+        ask = self._store.wire.ask
+        match state:
+            case "dead":
+                return [
+                    *ask(("ZRANGE", queue_key(queue, "DEAD"), "0", "-1")),
+                    *ask(("ZRANGE", queue_key(queue, "HALTED"), "0", "-1")),
+                ]
+            case "running":
+                workers = ask(("SMEMBERS", queue_key(queue, "HOLDERS")))
+                held = [ask(("HKEYS", queue_base(queue).encode() + b"running:" + worker)) for worker in workers]
+                return [id_ for ids in held for id_ in ids]
+            case "retrying":
+                found: list[bytes] = ask(("ZRANGE", queue_key(queue, "RETRY"), "0", "-1"))
+                return found
+            case "blocked":
+                return self._parked(queue)
+            case "waiting":
+                return [*self._waiting(queue), *self._parked(queue)]
+            case _:
+                return self._waiting(queue)
+
+    def _waiting(self, queue: str) -> list[bytes]:
+        ranks = [0, *(rank - 100 for rank in self._store.wire.ask(("HGET", queue_key(queue, "META"), "ranks")) or b"")]
+        answers = self._store.wire.ask_all([("ZRANGE", queue_key(queue, "DUE", str(rank)), "0", "-1") for rank in ranks])
+        return [id_of_entry(entry) for answer in answers for entry in answer]
+
+    def _parked(self, queue: str) -> list[bytes]:
+        lanes = self._store.wire.ask(("HKEYS", queue_key(queue, "LANES")))
+        base = queue_key(queue, "PARKED").encode()
+        answers = self._store.wire.ask_all([("ZRANGE", base + lane, "0", "-1") for lane in lanes])
+        return [id_of_entry(entry) for answer in answers for entry in answer]
+
+    def _find(self, id_: str) -> tuple[Record, JobInfo] | None:
+        """Look for a job in all queues."""
+        names = self._store.queues.read()
+        raw_id = id_.encode(errors="replace")
+        answers = self._store.wire.ask_all([self._store.command("look", name, raw_id) for name in names])
+        for name, answer in zip(names, answers, strict=True):
+            if answer:
+                return record_of(answer[0][1]), job_info(name, answer[0])
+        return None
+
+    def _look(self, wanted: Sequence[tuple[str, bytes]]) -> dict[tuple[str, bytes], JobInfo]:
+        by_queue: dict[str, list[bytes]] = {}
+        for queue, id_ in wanted:
+            by_queue.setdefault(queue, []).append(id_)
+        answers = self._store.wire.ask_all([self._store.command("look", queue, *ids) for queue, ids in by_queue.items()])
+        return {(queue, row[0]): job_info(queue, row) for queue, answer in zip(by_queue, answers, strict=True) for row in answer}
+
+    def _place(self, after: str | None, which: Filter) -> Place | None:
+        """Return the place in the list that a job's id or a page's `next` stands for."""
+        if after is None:
+            return None
+        if after.startswith("["):
+            group, at, queue, entry = read_place(after, _places)
+            with contextlib.suppress(ValueError):
+                return Place(group, at, queue, bytes.fromhex(entry))
+            raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after)
+        found = self._find(after)
+        if found is None:
+            raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)
+        return place_of(*found, which)
+
+
+#: Where a page of jobs ended: group, time, queue, entry in its index.
+_places: msgspec.json.Decoder[tuple[int, int, str, str]] = msgspec.json.Decoder(tuple[int, int, str, str])
+
+
+def _is_among(ids: tuple[str, ...] | None, id_: bytes) -> bool:
+    return ids is None or id_.decode(errors="replace") in ids
+
+
+def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter) -> Found | None:
+    if which.lane is not None and which.lane.encode(errors="replace") not in raw:
+        return None  # by far the most are told apart so
+    record = record_of(raw)
+    if which.task not in (None, record.task) or which.lane not in (None, record.lane) or (which.failing and not record.attempt):
+        return None
+    return Found(record.seq, queue, id_)
+
+
+def _fits(which: Filter, info: JobInfo) -> bool:
+    """Say whether a job is still what was looked for."""
+    if which.state == "waiting":
+        if info.state in ("running", "dead"):
+            return False
+    elif which.state not in (None, info.state):
+        return False
+    if which.failing and info.state == "dead":
+        return False
+    if which.error is None:
+        return True
+    last = info.errors[-1] if info.errors else ErrorInfo("", "")
+    return which.error in last.kind or which.error in last.message

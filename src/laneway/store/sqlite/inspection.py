@@ -1,0 +1,26 @@
+"""The SQLite store's inspection side: look, find and act."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from laneway.store.inspection import StoreInfo
+from laneway.store.sql.actions import Actions
+from laneway.store.sql.queries import Queries
+from laneway.store.sqlite.schema import VERSION
+from laneway.store.sqlite.store import SQLiteStore
+
+__all__ = ["SQLiteInspect"]
+
+
+class SQLiteInspect(Queries, Actions):
+    """Looks at the store through its reading connection; acts in turns of its own."""
+
+    _store: SQLiteStore
+
+    def about(self) -> StoreInfo:
+        """Say how large the file is, with its log. See `Inspect`."""
+        path = self._store.database.path
+        files = [] if path is None else [path, path.with_name(f"{path.name}-wal")]
+        size = sum(file.stat().st_size for file in files if file.exists()) if files else None
+        return StoreInfo(kind="SQLite", version=sqlite3.sqlite_version, layout=VERSION, memory=size, in_file=True)

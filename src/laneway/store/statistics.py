@@ -1,0 +1,95 @@
+"""Rolling up: ten seconds become a minute and a day.
+
+What workers report, and what arrives, waits in the open stretch of ten seconds that the store's now is in. A stretch is complete
+a little after its end, and is closed by whoever records next: added up, kept for a while as it is, and added to its minute and
+its day in the same step. A marker says up to where that was done. So each stretch is added once, whether somebody comes at once
+or in a week, and who reads adds what is still open by itself.
+
+Enters: what is open.  Leaves: buckets to be added.  Called by: the stores. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct, field
+
+from laneway.core.buckets import Bucket, Figures, Gauge, Gauges, Key, decode_report
+from laneway.core.instant import SECOND
+
+__all__ = ["DAY", "KEEP", "LEVELS", "MINUTE", "TEN", "Kept", "Level", "Open", "begin_of", "complete_until", "outdated", "roll"]
+
+#: How long the buckets of a level are, microseconds.
+Level = int
+TEN: Level = 10_000_000
+MINUTE: Level = 60_000_000
+DAY: Level = 86_400_000_000
+LEVELS: tuple[Level, ...] = (TEN, MINUTE, DAY)
+#: How long buckets are kept, microseconds: somewhat longer than is promised (1,000 s, a day, 365 days), so that none is cut.
+KEEP: dict[Level, int] = {TEN: 1_200 * SECOND, MINUTE: 25 * 60 * MINUTE, DAY: 367 * DAY}
+#: A stretch is complete so long after its end: nodes of a cluster, and a clock that was set, may differ by this.
+GRACE = 10 * SECOND
+
+
+class Open(Struct):
+    """What is not closed, by when a stretch began."""
+
+    reports: dict[int, list[bytes]] = field(default_factory=dict[int, list[bytes]])
+    arrived: dict[int, dict[Key, int]] = field(default_factory=dict[int, dict[Key, int]])
+
+    def closed(self, since: int = 0, until: int | None = None) -> dict[int, Bucket]:
+        """Return the stretches from here to there, added up."""
+        stretches = sorted({*self.reports, *self.arrived})
+        return {
+            at: _add_up(self.reports.get(at, ()), self.arrived.get(at, {}))
+            for at in stretches
+            if at >= since and (until is None or at < until)
+        }
+
+
+class Kept(Struct, frozen=True):
+    """Buckets of one level, by when they began; those without anything are left out."""
+
+    now: int  #: the store's now, microseconds
+    buckets: dict[int, Bucket]
+
+
+def begin_of(at: int, level: int) -> int:
+    """Return when the bucket began that a moment is in."""
+    return at - at % level
+
+
+def complete_until(now: int) -> int:
+    """Return up to where stretches of ten seconds are complete."""
+    return begin_of(now - GRACE, TEN)
+
+
+def outdated(now: int, level: Level) -> int:
+    """Return up to where buckets of a level are to be dropped."""
+    return begin_of(now - KEEP[level], level)
+
+
+def roll(closed: Mapping[int, Bucket], now: int) -> dict[tuple[Level, int], Bucket]:
+    """Return what is to be added to which bucket of which level; what would be dropped at once is left out."""
+    found: dict[tuple[Level, int], Bucket] = {}
+    for at, bucket in closed.items():
+        for level in LEVELS:
+            key = level, begin_of(at, level)
+            if key[1] >= outdated(now, level):
+                found.setdefault(key, Bucket()).add(bucket)
+    return found
+
+
+def _add_up(reports: Iterable[bytes], arrived: Mapping[Key, int]) -> Bucket:
+    bucket = Bucket()
+    gauges: dict[str, Gauge] = {}
+    for raw in reports:
+        worker, gauge, series = decode_report(raw)
+        for key, figures in series.items():
+            bucket.at(key).add(figures)
+        if gauge is not None:
+            gauges.setdefault(worker, Gauge()).add(gauge)
+    for key, number in arrived.items():
+        bucket.at(key).add(Figures(enqueued=number))
+    bucket.gauges = Gauges.of(gauges.values())
+    return bucket

@@ -1,0 +1,229 @@
+"""Helpers for testing programs that use Laneway.
+
+`app.testing("fake")` keeps what is enqueued in memory until the test looks at it or lets it run; `app.testing("inline")` runs
+every job where it is enqueued, in the same thread. Both are the real store and the real running, in memory and without other
+threads: arguments make the trip, lanes, retries, uniqueness and middlewares hold. `advance` lets time pass.
+
+>>> from laneway import App
+>>> app = App("sqlite://")
+>>> @app.task
+... def greet(name: str) -> None:
+...     print("Hello,", name)
+>>> with app.testing("fake") as jobs:
+...     _ = greet.using(run_after=60).enqueue("Ada")
+...     _ = jobs.assert_enqueued(greet, "Ada")
+...     jobs.drain()
+...     jobs.advance(60)
+...     jobs.drain()
+0
+Hello, Ada
+1
+
+Enters: an app.  Leaves: nothing: the app has its own store again.  Called by: users' tests, and the pytest plugin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from laneway.clock import now_micros
+from laneway.core.outcome import Outcome, Settled
+from laneway.core.retry import Retry
+from laneway.desk.collector import AnyCollector, is_collector
+from laneway.desk.context import JobContext
+from laneway.desk.task import Task, is_task
+from laneway.desk.task_base import Declared
+from laneway.errors import ConfigError, did_you_mean
+from laneway.store.contract import Want
+from laneway.store.inspection import JobInfo
+from laneway.worker.collector_run import run_sizes
+from laneway.worker.run import Runner
+
+if TYPE_CHECKING:
+    from laneway.desk.app import App
+
+__all__ = ["Testing", "wait_until"]
+
+T = TypeVar("T")
+
+MODES = ("inline", "fake")
+#: More jobs than this in one drain enqueue each other for ever.
+MOST = 100_000
+
+
+def wait_until(condition: Callable[[], T], timeout: float = 5.0, what: str = "") -> T:
+    """Look until a condition holds, and return what it gave; raise AssertionError when the time is over.
+
+    >>> wait_until(lambda: "ready")
+    'ready'
+    """
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what or 'the condition'} did not come true within {timeout:g} s")
+        time.sleep(0.005)
+    return found
+
+
+class Testing:
+    """An app under test: `with app.testing("fake") as jobs:`."""
+
+    __test__ = False  # pytest takes it for a test otherwise
+
+    def __init__(self, app: App, mode: str) -> None:
+        if mode not in MODES:
+            raise ConfigError(
+                f'app.testing("{mode}"): there is no such mode.{did_you_mean(str(mode), MODES)} Use "inline" or "fake"'
+            )
+        self._app = app
+        self._inline = mode == "inline"
+        self._running = False
+        self._ahead = 0
+
+    def __enter__(self) -> Testing:
+        from laneway.store.sqlite import SQLiteInspect, SQLiteStore  # noqa: PLC0415 - a driver is loaded by who uses it
+
+        store = SQLiteStore(clock=lambda: now_micros() + self._ahead)
+        self._before = self._app.swap_stores((store, SQLiteInspect(store)))
+        self._worker = "testing"
+        if self._inline:
+            self._app.desk.pushed = self._run_now
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._app.desk.pushed = None
+        stores = self._app.swap_stores(self._before)
+        if stores is not None:
+            stores[0].close()
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> list[JobInfo]:
+        """What is in the store, in order of arrival: not yet run, or dead."""
+        return list(self._all())
+
+    def enqueued(self, task: Declared | str | None = None) -> list[JobInfo]:
+        """Return what waits, of one task or of all; of a collector its lanes."""
+        name = task.name if isinstance(task, Declared) else task
+        return [job for job in self._all() if job.state != "dead" and (name is None or job.task == name)]
+
+    def assert_enqueued(self, task: Declared | str, *args: Any, **kwargs: Any) -> JobInfo:
+        """Return the job of a task that waits with these arguments; without any, one of its jobs.
+
+        Of a collector: its lane of this name, with this payload if one is given.
+        """
+        name = task.name if isinstance(task, Declared) else task
+        there = self.enqueued(name)
+        known = self._app.declared.get(name)
+        for job in there:
+            if not args and not kwargs:
+                return job
+            if is_collector(known) and self._has(known, job, *args):
+                return job
+            if is_task(known) and _call(known, job) == known.signature.canonical(args, kwargs):
+                return job
+        found = "\n  ".join(_shown(job) for job in self.enqueued()) or "nothing"
+        wanted = _shown_call(name, args, kwargs) if args or kwargs else name
+        raise AssertionError(f"{wanted} is not enqueued. Enqueued:\n  {found}")
+
+    def _has(self, collector: AnyCollector[Any, Any], job: JobInfo, lane: object, *payload: object) -> bool:
+        if job.lane != str(lane) or not payload:
+            return job.lane == str(lane)
+        there = self._app.store_inspect.payloads(job.queue, str(lane), 10_000, None)
+        return collector.payload.pack(payload[0]) in {one.body for one in there}
+
+    def assert_not_enqueued(self, task: Declared | str | None = None) -> None:
+        """Raise AssertionError if a job waits, of one task or of any."""
+        found = self.enqueued(task)
+        if found:
+            raise AssertionError("enqueued:\n  " + "\n  ".join(map(_shown, found)))
+
+    def _all(self) -> Iterator[JobInfo]:
+        after: str | None = None
+        while True:
+            page = self._app.inspect.jobs(limit=1000, after=after)
+            yield from page
+            if page.next is None:
+                return
+            after = page.next
+
+    # -- running ---------------------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: what is due later, or waits for its retry, becomes due."""
+        self._ahead += round(seconds * 1_000_000)
+
+    def drain(self, *, errors: str = "raise") -> int:
+        """Run what is due, in this thread, and what that enqueues; return how many runs that were.
+
+        An exception of a job is raised here; with `errors="keep"` the job is retried or dead, as its policy says.
+        """
+        if errors not in ("raise", "keep"):
+            raise ConfigError(f'errors={errors!r}: use "raise" or "keep"')
+        if self._running:
+            return 0  # a job that enqueues: whoever runs it goes on with what is new
+        self._running = True
+        try:
+            return self._drain(keep=errors == "keep")
+        finally:
+            self._running = False
+
+    def _drain(self, *, keep: bool) -> int:
+        runner = _Runner(self._app.declared, self._app.hooks, _forget)
+        sizes = run_sizes(self._app.declared)
+        runs = 0
+        settled: list[Settled] = []
+        while True:
+            queues = [queue.name for queue in self._app.inspect.queues() if not queue.paused]
+            wants = [Want(queue, 1, *sizes.get(queue, ())) for queue in queues]
+            answer = self._app.store.exchange(self._worker, settled, wants, 1)
+            settled = []
+            if not answer.claims:
+                if answer.more and wants:
+                    continue
+                return runs
+            runs += 1
+            if runs > MOST:
+                raise AssertionError(f"{MOST} jobs have run, and there are still more: do they enqueue each other for ever?")
+            settled = [runner.run_alone(answer.claims[0])]
+            if runner.error is not None and not keep:
+                error, runner.error = runner.error, None
+                self._app.store.exchange(self._worker, settled, [], 0)
+                raise error
+
+    def _run_now(self) -> None:
+        self.drain()
+
+
+class _Runner(Runner):
+    """Remembers what a job raised."""
+
+    error: BaseException | None = None
+
+    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> tuple[Outcome, ...]:
+        outcomes = super()._failed(job, policy, error)
+        if any(one.name in ("retrying", "dead") for one in outcomes):
+            self.error = error
+        return outcomes
+
+
+def _forget(_: JobContext) -> None:
+    """Notes of a run are for people who watch."""
+
+
+def _call(task: Task[..., Any, Any], job: JobInfo) -> bytes:
+    args, kwargs = task.signature.unpack(job.body)
+    return task.signature.canonical(args, kwargs)
+
+
+def _shown(job: JobInfo) -> str:
+    return _shown_call(job.task, (job.lane,) if job.payloads is not None else tuple(job.args or ()), job.kwargs or {})
+
+
+def _shown_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    parts = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
+    return f"{name}({', '.join(parts)})"

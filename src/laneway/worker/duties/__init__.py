@@ -1,0 +1,1 @@
+"""Duties beside the exchanges, each in a thread of its own."""

@@ -1,0 +1,53 @@
+"""The beat: says that this worker lives, hears what is asked of it, and recovers the claims of the dead.
+
+It runs in a thread of the worker's own process: a job that holds the interpreter holds it up too. `laneway worker` has a
+supervisor for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+
+from laneway.errors import StoreUnavailable
+from laneway.kernel import memory
+from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.store.liveness import FORGOTTEN, recover_dead_workers
+from laneway.worker.board import Board, with_runs
+from laneway.worker.duties.service import Service
+
+__all__ = ["Beat"]
+
+log = logging.getLogger("laneway")
+
+
+class Beat(Service):
+    """Every `every` seconds; an observer elsewhere allows 15, so four beats may get lost."""
+
+    def __init__(self, store: Store, worker: WorkerInfo, board: Board, heard: Callable[[Heard], None], every: float) -> None:
+        super().__init__()
+        self.every = every
+        self._store = store
+        self._worker = worker
+        self._board = board
+        self._heard = heard
+        self._known = False
+
+    @property
+    def known(self) -> bool:
+        """The store has heard of this worker."""
+        return self._known
+
+    def tick(self) -> None:
+        """Beat once."""
+        try:
+            used = memory(os.getpid()) if self._known else (0, 0)  # the first beat is in a hurry
+            heard = self._store.beat([with_runs(self._worker, self._board, used)])[self._worker.id]
+            if self._known and not heard.known:
+                log.warning(FORGOTTEN, "this worker")
+            first, self._known = not self._known, True
+            self._heard(Heard(known=True, marks=heard.marks, commands=heard.commands) if first else heard)
+            recover_dead_workers(self._store)
+        except StoreUnavailable as error:
+            log.log(logging.DEBUG if self._known else logging.WARNING, "no beat: %s", error)

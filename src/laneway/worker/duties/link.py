@@ -1,0 +1,92 @@
+"""The link: what ties a worker to its fleet.
+
+The supervisor beats for its workers and hears for them; what it heard comes over a wire. The worker itself says once that it
+is there, so that it can start before the supervisor's next beat.
+
+Enters: `Heard`.  Leaves: the same, to the loop.  Called by: `loop`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from laneway.errors import StoreUnavailable
+from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.worker.board import Board
+
+if TYPE_CHECKING:
+    from laneway.fleet.messages import Wire
+
+__all__ = ["Ear", "Link"]
+
+log = logging.getLogger("laneway")
+
+
+class Link(Struct, frozen=True):
+    """What a worker of a fleet was given by its supervisor."""
+
+    id: str
+    fleet: str
+    board: Board
+    wire: Wire  #: to the supervisor
+    zygote: Wire  #: to who forks
+    max_jobs: int | None = None  #: end after so many
+
+
+class Ear:
+    """Listens to the supervisor, in a thread."""
+
+    def __init__(self, link: Link, store: Store, worker: WorkerInfo, heard: Callable[[Heard], None]) -> None:
+        self._wire = link.wire
+        self._store = store
+        self._worker = worker
+        self._heard = heard
+        self._stop, self._stopped = os.pipe()
+        self._thread = threading.Thread(target=self._listen, name="laneway-ear", daemon=True)
+        self.known = False  #: the store has heard of this worker
+        self._complained = False  # that it has not: once is enough
+
+    def tick(self) -> None:
+        """Say that this worker is there."""
+        try:
+            heard = self._store.beat([self._worker])[self._worker.id]
+        except StoreUnavailable as error:
+            log.log(logging.DEBUG if self._complained else logging.WARNING, "no beat: %s", error)
+            self._complained = True
+            return
+        self.known = True
+        self._heard(Heard(known=True, marks=heard.marks, commands=heard.commands))
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        os.write(self._stopped, b".")
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _listen(self) -> None:
+        poll = select.poll()
+        poll.register(self._wire.fileno(), select.POLLIN)
+        poll.register(self._stop, select.POLLIN)
+        while True:
+            ready = poll.poll(None if self.known else 1000)
+            if any(fd == self._stop for fd, _ in ready):
+                return
+            if not self.known:
+                self.tick()
+            for message in self._wire.read():
+                if isinstance(message, Heard):
+                    self._heard(message)
+            if self._wire.closed:
+                # Nobody beats for us any more, and others will have our jobs: this is the fleet's end.
+                os._exit(1)

@@ -1,0 +1,109 @@
+"""The timetable: enqueues the jobs of schedules when their slots come.
+
+Every worker does it, and the store lets each slot fire once. So there is no leader to elect and none to lose. Time is the
+store's: a worker whose clock is wrong fires nothing early. Slots that passed while no worker ran are made up for when one starts,
+as the task's `catch_up` says; so are those that a machine slept through.
+
+Enters: the tasks' schedules.  Leaves: jobs.  Called by: `loop`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from laneway.clock import now_micros
+from laneway.core.cron import Schedule, missed
+from laneway.core.instant import SECOND
+from laneway.desk.task import Task
+from laneway.errors import LanewayError, StoreUnavailable
+from laneway.store.contract import Slot, Store
+
+__all__ = ["Timetable"]
+
+log = logging.getLogger("laneway")
+
+#: How often it asks the store for its time and for what others fired, seconds.
+LOOK_EVERY = 30.0
+#: After so long without a look the machine slept: what passed meanwhile was missed, microseconds.
+SLEPT = 60 * SECOND
+
+
+class Timetable:
+    """A thread that wakes up for the next slot."""
+
+    def __init__(self, store: Store, tasks: Iterable[Task[..., Any, Any]]) -> None:
+        self._store = store
+        self._tasks = {task.name: task for task in tasks if task.schedule is not None}
+        self._last: dict[str, int] = {}  # the last slot of each that fired, as far as we know
+        self._ahead = 0  # how far the store's clock is ahead of ours, microseconds
+        self._looked = 0  # when we last looked, by the store's clock
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="laneway-timetable", daemon=True)
+
+    def start(self) -> None:
+        """Begin, if there is anything to fire."""
+        if self._tasks:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End, after what is under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        asked = float("-inf")
+        pause = 0.0
+        while not self._stop.wait(pause):
+            try:
+                if time.monotonic() - asked >= LOOK_EVERY:
+                    self._ask()
+                    asked = time.monotonic()
+                self._fire_all(now_micros() + self._ahead)
+                pause = self._until_next(now_micros() + self._ahead)
+            except StoreUnavailable as error:
+                log.debug("schedules wait for the store: %s", error)
+                pause = 1.0
+            except LanewayError:
+                log.exception("a schedule could not fire; the others go on")
+                pause = 1.0
+
+    def _ask(self) -> None:
+        """Learn the store's time, and what was fired so far."""
+        found = self._store.schedules()
+        self._ahead = found.now - now_micros()
+        for name in self._tasks:
+            known = found.last.get(name)
+            if known is None:
+                # Nobody has seen this schedule before: it begins now.
+                self._store.push([], Slot(name, found.now))
+                known = found.now
+            self._last[name] = max(known, self._last.get(name, 0))
+
+    def _fire_all(self, now: int) -> None:
+        """Fire what has come since the last look; what came before the first one, or while the machine slept, was missed."""
+        slept = now - self._looked > SLEPT
+        self._looked = now
+        for name, task in self._tasks.items():
+            schedule, last = _schedule(task), self._last[name]
+            slots = missed(schedule, last, now, task.catch_up if slept else "all")
+            for slot in slots:
+                if self._stop.is_set():
+                    return
+                if task.fire(Slot(name, slot)):
+                    log.debug("the schedule of %s fired its slot of %s", name, slot)
+            self._last[name] = max([now if slept else last, *slots])
+
+    def _until_next(self, now: int) -> float:
+        """Return how long it is until the next slot, seconds."""
+        first = min(next(_schedule(task).slots(self._last[name]), now + SLEPT) for name, task in self._tasks.items())
+        return min(max(first - now, 0) / SECOND, LOOK_EVERY)
+
+
+def _schedule(task: Task[..., Any, Any]) -> Schedule:
+    assert task.schedule is not None  # noqa: S101 - only these are here
+    return task.schedule

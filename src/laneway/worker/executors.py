@@ -1,0 +1,153 @@
+"""Where jobs run: slots are threads, seats are on an event loop.
+
+Both take claims and give `Settled` pairs back. Threads start as they are needed; the event loop starts with the
+first async job. There are no futures
+in between: handing over and ending a job costs a microsecond.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from laneway.core.job import Claim
+from laneway.core.outcome import Settled
+from laneway.pool.thread_queue import Line
+from laneway.worker.board import Board
+from laneway.worker.run import Runner
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Seats", "Slots"]
+
+log = logging.getLogger("laneway")
+
+#: How often the event loop says that it turns, seconds.
+TURNS = 0.25
+
+Crash = Callable[[BaseException], None]
+
+
+class Slots(Line[Claim]):
+    """Threads that run claims of plain tasks: a line of the pool, without its futures.
+
+    What is added is who should be awake: jobs of microseconds are run by one thread, since it is faster than ten that take turns
+    on the interpreter.
+    """
+
+    def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash) -> None:
+        run = runner.run
+        super().__init__(
+            [f"laneway-slot-{number}" for number in range(1, size + 1)], lambda _: lambda claim: ended(run(claim)), crash
+        )
+
+    def hand(self, claims: Sequence[Claim], *, short: bool, long_ones: int) -> None:
+        """Put claims in line: for short jobs one thread is enough, besides those that run long ones; else each gets one."""
+        self._items.extend(claims)
+        self._wanted = min(1 + long_ones, self.size) if short else self.size
+        for _ in range(max(self._wanted - self.active, 0) if short else len(claims)):
+            self.wake()
+
+    def close(self, timeout: float = 0.0) -> None:
+        """Let idle threads end; who still runs a job does not."""
+        super().close()
+        for thread in self.threads:
+            thread.join(timeout)
+
+
+class Seats:
+    """An event loop in a thread of its own that runs claims of async tasks."""
+
+    def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash, board: Board) -> None:
+        self._size = size
+        self._runner = runner
+        self._end = ended
+        self._crash = crash
+        self._board = board
+        self._ticks = False  # the board hears that the loop turns
+        self._waiting: deque[Claim] = deque()
+        self._tasks: dict[int, asyncio.Task[None]] = {}  # by token
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def hand(self, claims: Sequence[Claim]) -> None:
+        """Let claims run at once."""
+        loop = self._loop or self._open()
+        self._waiting.extend(claims)
+        # An empty context, as in a thread: who hands over may itself run inside a job's.
+        loop.call_soon_threadsafe(self._start, context=contextvars.Context())
+
+    def cancel(self, token: int) -> None:
+        """Cancel a claim's coroutine."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, token)
+
+    def close(self, timeout: float) -> None:
+        """End the loop; coroutines that still run are left where they are."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout)
+            self._loop = self._thread = None
+
+    def _open(self) -> asyncio.AbstractEventLoop:
+        import asyncio  # noqa: PLC0415 - a worker without async tasks never loads it
+
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, args=(loop,), name="laneway-seats", daemon=True)
+        self._thread.start()
+        return loop
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        import asyncio  # noqa: PLC0415
+
+        asyncio.set_event_loop(loop)
+        while True:
+            try:
+                loop.run_forever()
+                break
+            except (SystemExit, KeyboardInterrupt) as error:
+                # Of a task that a job made: asyncio lets them through after telling who awaits it.
+                log.warning("%s in a task that a job started: the event loop goes on", type(error).__name__)
+            except BaseException as error:  # noqa: BLE001 - our own mistake: jobs' errors are outcomes
+                self._crash(error)
+                return
+        if not self._tasks:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    def _start(self) -> None:
+        assert self._loop is not None  # noqa: S101 - it runs this
+        while self._waiting and len(self._tasks) < self._size:
+            claim = self._waiting.popleft()
+            # A context of its own: the job that has just ended may be who starts this one.
+            self._tasks[claim.token] = self._loop.create_task(self._run(claim), context=contextvars.Context())
+        if not self._ticks:
+            self._ticks = True
+            self._tick(self._loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say now and then that the loop turns, as long as there is something on it."""
+        self._ticks = bool(self._tasks)
+        self._board.set_loop(time.monotonic_ns() // 1000 if self._ticks else 0)
+        if self._ticks:
+            loop.call_later(TURNS, self._tick, loop)
+
+    async def _run(self, claim: Claim) -> None:
+        try:
+            self._end(await self._runner.arun(claim))
+        except BaseException as error:  # noqa: BLE001 - as in Slots
+            self._crash(error)
+        finally:
+            self._tasks.pop(claim.token, None)
+            if self._waiting:
+                self._start()
+
+    def _cancel(self, token: int) -> None:
+        if token in self._tasks:
+            self._tasks[token].cancel()

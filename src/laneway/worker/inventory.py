@@ -1,0 +1,213 @@
+"""Claims: all that a worker holds, and where each of them is.
+
+A claim waits in hand, is with a slot or a seat, or its outcome is on the way to the store; then it is forgotten. What is handed
+over, and in which order, is decided here. All of it happens under the loop's mutex.
+
+Enters: claims of the store.  Leaves: the same, to slots and seats.  Called by: `loop`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from laneway.core.instant import SECOND
+from laneway.core.job import Claim
+from laneway.core.outcome import Settled
+from laneway.desk.task_base import Declared
+from laneway.store.contract import Want
+from laneway.worker.balance import Policy
+from laneway.worker.collector_run import run_sizes
+from laneway.worker.executors import Seats, Slots
+from laneway.worker.prefetch import MOST_BESIDE, MOST_WAITING, Pace
+from laneway.worker.shares.fair import Balance, expected, first_to_run
+from laneway.worker.shares.kinds import Kinds
+
+__all__ = ["Claims"]
+
+
+class Claims:
+    """What a worker holds."""
+
+    def __init__(
+        self, size: int, declared: Mapping[str, Declared], policy: Policy, slots: Slots, seats: Seats, *, pipelined: bool
+    ) -> None:
+        self.known: dict[int, Claim] = {}  # all of them, by token
+        self.hand: deque[Claim] = deque()  # not yet handed over
+        self.in_flight = 0  # handed over, and their outcomes not sent
+        self.long_ones = 0  # of these, running for longer than jobs do here, when the loop last looked
+        self.pace = Pace(size, MOST_BESIDE if pipelined else MOST_WAITING)
+        self.kinds = Kinds(declared)
+        self.balance = Balance(size, policy)
+        self._size = size
+        self._slots = slots
+        self._seats = seats
+        self._pipelined = pipelined  # what is handed over runs while others are settled
+        self._run_sizes = run_sizes(declared)
+        self._seated = {name for name, task in declared.items() if task.is_async and not task.isolate}
+        self._on_loop = 0  # of those in flight, on the event loop
+        self._overfull = float("-inf")  # when there were far too many in hand
+        self._sent: list[Settled] = []  # outcomes on their way
+        self._wanted: Sequence[Want] = ()  # what is asked for on the same way,
+        self._limit = 0  # and how much of it
+
+    @property
+    def short(self) -> bool:
+        """Whether jobs are so short here that an exchange takes longer than they do."""
+        return self.pace.short
+
+    def is_overfull(self) -> bool:
+        """Say whether far more wait in hand than can start soon: they were claimed when jobs were short.
+
+        Once a second at most: where short jobs and longer ones take turns, the next moment says the opposite.
+        """
+        enough = 2 * (self._size + self.pace.ahead)
+        if self.short or len(self.hand) <= enough or len(self.hand) - self._kept() <= enough:
+            return False
+        now = time.monotonic()
+        if now - self._overfull < 1.0:
+            return False
+        self._overfull = now
+        return True
+
+    # -- to the store and back -------------------------------------------------------------------------------
+
+    def room(self, settling: int, most: float, loads: Mapping[str, int]) -> int:
+        """Return how many claims are wanted, if so many are settled in the same exchange; never more than `most` in all."""
+        free = self.pace.unsettled - self.in_flight + settling - len(self._sent)
+        ready = len(self.hand) - self._kept()
+        missing = free + self.pace.ahead - ready - self._limit
+        if missing > 0 and not self.short:
+            missing += self.balance.ahead(loads)
+        if missing > most - len(self.known):
+            missing = int(most) - len(self.known)
+        # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle. And to find
+        # many at once takes little longer than to find a few: who has plenty at hand waits until half of it is gone.
+        left = ready + self._limit - free
+        return 0 if (left >= 0 and not settling) or left > self.pace.ahead // 2 else max(missing, 0)
+
+    def _kept(self) -> int:
+        """Return how many in hand wait for others of their kind to end, since they compute: they need no slot yet."""
+        if not self.hand or self.short or not self.kinds.cpu:
+            return 0
+        here = sum([claim.queue in self.kinds.cpu for claim in self.hand])
+        return max(here - max(self.balance.places_to_compute - (self.balance.computers - here), 0), 0)
+
+    def wants(
+        self, settled: Sequence[Settled], queues: Sequence[str], loads: Mapping[str, int], limit: int, turn: int,
+        running: Iterable[str],
+    ) -> list[Want]:  # fmt: skip
+        """Deal the places of a claim to queues. `running` are the tasks that run now."""
+        now = time.monotonic()
+        self.kinds.learn(now, running)
+        self.balance.look(loads, now, io=self.kinds.io, cpu=self.kinds.cpu, busy=self.kinds.busy)
+        ending = [item.claim.token for item in (*settled, *self._sent)]
+        return self.balance.wants(
+            queues, loads, limit, turn, now, ending=ending, asked=expected(self._wanted, self._limit), run_sizes=self._run_sizes,
+            least=self.pace.share,
+        )  # fmt: skip
+
+    def sent(self, settled: list[Settled], wanted: Sequence[Want], limit: int) -> None:
+        """These outcomes are on their way: their claims are in no slot and on no seat any more. Remember how long they took.
+
+        Whoever settles them works meanwhile.
+        """
+        self._leave(settled, 1)
+        self.balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
+        self.kinds.settled(settled)
+        self.pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
+        self.pace.longest = self.balance.longest
+        self._sent, self._wanted, self._limit = settled, wanted, limit
+
+    def answered(self, settled: list[Settled]) -> None:
+        """What was sent with these is known."""
+        if self._sent is settled:
+            self._sent, self._wanted, self._limit = [], (), 0
+
+    def not_sent(self, settled: list[Settled]) -> None:
+        """They did not arrive, or nobody knows: they count as if their runs had just ended."""
+        self._leave(settled, -1)
+
+    def _leave(self, settled: list[Settled], sign: int) -> None:
+        self.in_flight -= sign * len(settled)
+        if self._seated:
+            self._on_loop -= sign * sum([self._is_seated(item.claim) for item in settled])
+
+    def settled(self, settled: Sequence[Settled]) -> None:
+        """Forget claims that are settled."""
+        for item in settled:
+            del self.known[item.claim.token]
+
+    def took(self, claims: Sequence[Claim]) -> None:
+        """Take new claims in hand."""
+        for claim in claims:
+            self.known[claim.token] = claim
+        self.balance.took([(claim.token, claim.queue) for claim in claims], time.monotonic())
+        self.hand.extend(claims)
+        self.pace.longest = self.balance.longest
+
+    def take_back(self) -> Collection[Claim]:
+        """Forget what waits in hand, or in line for a slot, and return it."""
+        line = self._slots.take_back()
+        self.in_flight -= len(line)
+        back = (*self.hand, *line)
+        for claim in back:
+            del self.known[claim.token]
+        self.balance.returned([claim.token for claim in back])
+        self.hand.clear()
+        return back
+
+    # -- to slots and seats ----------------------------------------------------------------------------------
+
+    def hand_over(self) -> bool:
+        """Hand claims to slots and seats; say whether there were any, and places for them."""
+        places = self.pace.unsettled - self.in_flight - len(self._sent)
+        if self._pipelined and self.short:
+            places = min(places, self._size - self.in_flight)  # the others run while these are settled
+        before = len(self.hand)
+        claims = self._choose(max(min(before, places), 0))
+        if self._seated and (self._on_loop or any(map(self._is_seated, claims))):
+            claims = self._seat(claims)
+        self.in_flight += len(claims)
+        if claims:
+            self._slots.hand(claims, short=self.short, long_ones=self.long_ones)
+        return len(self.hand) < before
+
+    def _choose(self, number: int) -> list[Claim]:
+        """Take so many claims, in order; where jobs are long, those that compute let others go first."""
+        if not self.kinds.computing or self.short:
+            return [self.hand.popleft() for _ in range(number)]
+        hand = list(self.hand)
+        elsewhere = {claim.token for claim in hand} | {item.claim.token for item in self._sent}
+        running = Counter([claim.task for claim in self.known.values() if claim.token not in elsewhere])
+        waiting = [(claim.task, claim.queue) for claim in hand]
+        chosen = first_to_run(waiting, number, running, self.kinds.computing, self.kinds.cpu, self.balance.computing)
+        taken = set(chosen)
+        self.hand = deque([claim for place, claim in enumerate(hand) if place not in taken])
+        return [hand[place] for place in chosen]
+
+    def _seat(self, claims: list[Claim]) -> list[Claim]:
+        """Hand claims of async tasks to the event loop, and return those for threads.
+
+        Threads never run more than there are slots, nor does the loop. Together they would: so while both have something, no
+        more is handed over than there are slots.
+        """
+        plain: list[Claim] = []
+        seated: list[Claim] = []
+        for number, claim in enumerate(claims):
+            on_loop = self._is_seated(claim)
+            threads = self.in_flight - self._on_loop + len(plain)
+            loop = self._on_loop + len(seated)
+            if (threads if on_loop else loop) and threads + loop >= self._size:
+                self.hand.extendleft(reversed(claims[number:]))
+                break
+            (seated if on_loop else plain).append(claim)
+        if seated:
+            self.in_flight += len(seated)
+            self._on_loop += len(seated)
+            self._seats.hand(seated)
+        return plain
+
+    def _is_seated(self, claim: Claim) -> bool:
+        return claim.task in self._seated and not claim.lost

@@ -1,0 +1,78 @@
+"""Settling: outcomes on their way back to the store.
+
+Runs hand over outcomes in any order, from any thread. The worker's loop takes what has gathered whenever its last exchange
+returned: under load that is many per round trip, when idle one at once. There is no timer.
+
+Enters: `Settled` pairs.  Leaves: the same, many at a time.  Called by: `loop`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from laneway.core.outcome import Settled
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """Outcomes that wait for the next exchange, and the way to wake who takes them."""
+
+    def __init__(self, wake_store: Callable[[], None]) -> None:
+        self.waiting: deque[Settled] = deque()  # any thread may append; `wake` if the loop is to see it now
+        self._wake_store = wake_store
+        self._in_store = False  # the loop sleeps in the store's wait,
+        self._asleep = False  # or here
+        self._rung = False  # somebody woke the loop since it last slept, whether it slept or not
+        self._door = threading.Lock()
+        self._door.acquire()
+
+    def wake(self) -> None:
+        """Wake the loop, or keep it from going to sleep."""
+        self._rung = True
+        if self._asleep:
+            self._asleep = False
+            self._open()
+        elif self._in_store:
+            self._in_store = False
+            self._wake_store()
+
+    def _open(self) -> None:
+        with contextlib.suppress(RuntimeError):  # somebody else opened it in this moment
+            self._door.release()
+
+    def take(self) -> list[Settled]:
+        """Take all that has gathered."""
+        taken: list[Settled] = []
+        while self.waiting:
+            taken.append(self.waiting.popleft())
+        return taken
+
+    def put_back(self, settled: list[Settled]) -> None:
+        """Return what could not be written, in front of what came since."""
+        self.waiting.extendleft(reversed(settled))
+
+    def doze(self, timeout: float) -> None:
+        """Sleep until somebody says `wake`; outcomes alone do not."""
+        self._asleep = True
+        if not self._rung:
+            self._door.acquire(timeout=timeout)
+        self._asleep = self._rung = False
+
+    def sleep(self, timeout: float, in_store: Callable[[float], bool] | None) -> None:
+        """Sleep until an outcome comes; with `in_store` also until the store rings."""
+        # The mark is set before looking: who puts something after the look sees it and wakes us.
+        if in_store is not None:
+            self._in_store = True
+            if not self.waiting and not self._rung:
+                in_store(timeout)
+            self._in_store = False
+        else:
+            self._asleep = True
+            if not self.waiting and not self._rung:
+                self._door.acquire(timeout=timeout)
+            self._asleep = False
+        self._rung = False

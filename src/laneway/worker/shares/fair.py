@@ -1,0 +1,396 @@
+"""Dealing: which queues the places of a claim go to. Pure: no store, no clock, no threads.
+
+A policy (`balance`) says how many slots each queue is to have: its share. It is asked once a second, and at once when a queue
+gets work that had none. Between these moments the places of each claim go to the queue that had the least for its share so far.
+What it had is the time that its runs took, so shares hold for what is run, be jobs long or short, and be it fractions of a slot.
+
+* No slot stays empty while work waits: who has no work lends its share. What runs is never interrupted: who borrowed gives way by
+  getting no new slot.
+* Who has no work saves nothing up: a queue that comes back begins where the others are. And who is behind does not take
+  everything to catch up: it has at most a quarter more than its share, and one.
+* A queue whose jobs compute has one at a time in each process. More would only take turns on the interpreter, and be in the way
+  of those that wait.
+
+Enters: loads, and what was claimed and run.  Leaves: `Want`s.  Called by: `loop`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from laneway.store.contract import Want
+from laneway.worker.balance import Policy, check, even, felt
+from laneway.worker.prefetch import MOST_WAITING, SHORT, WAITING, RunSizes
+
+__all__ = ["Balance", "Part", "deal", "expected", "first_to_run"]
+
+#: So often slots are dealt anew, seconds.
+EVERY = 1.0
+#: What a job costs a worker even if it does nothing, seconds.
+TOLL = 0.00002
+#: A run among short ones that took so many times as long did not take that itself: the machine was busy. No more of it counts.
+HICCUP = 10
+#: Short jobs of one queue are claimed for about so long at a time, seconds.
+STEP = 0.002
+#: A process that uses more than this of a core has no time for another job that computes; below the second, it has.
+SATURATED, IDLE = 0.85, 0.5
+#: Who is behind may have so much of its share.
+CATCH_UP = 1.25
+#: So many claims no worker has.
+ANY = 1_000_000
+
+
+class Part(Struct, gc=False, eq=False):
+    """A queue, as a worker's balance sees it."""
+
+    queue: str
+    share: float = 0.0  #: slots that are to be its own
+    held: int = 0  #: claims of it that run, or wait inside this worker
+    load: int = 0  #: jobs that wait in the store
+    spent: float = 0.0  #: what its runs have taken, each divided by the share it had: seconds
+    mean: float = WAITING  #: what one takes, seconds
+    cap: int | None = None  #: how many may run at a time, if its jobs compute
+    place: int = 0  #: who is first, among queues without a share
+    seen: bool = False  #: or is its mean a guess?
+
+    def rank(self, piece: float, scale: float) -> tuple[int, float, int]:
+        """Return a key: the lower, the sooner it gets the next place."""
+        if not self.share:
+            return (2, self.place, 0)
+        if self.cap is not None and self.share >= 1 and self.held < self.share + self.waiting:
+            return (-1, 0.0, self.place)  # its one slot is its own: who had it lent would keep it for a whole run
+        return (int(self.held >= self.own(scale)), self.spent + self.held * piece / self.share, self.place)
+
+    def own(self, scale: float) -> float:
+        """Return how many claims it may have before others: its share, those that wait for it, and some to catch up."""
+        return self.share * min(scale, 1 + WAITING / self.mean) * CATCH_UP + 1
+
+    def room(self, less: int = 0) -> int:
+        """Return how many may be claimed, apart from shares, if it holds so many less."""
+        if self.cap is None:
+            return ANY
+        return max(self.cap + self.waiting - self.held + less, 0)
+
+    @property
+    def waiting(self) -> int:
+        """How many of it, if its jobs compute, may wait here beside those that run: a little, as everybody's may."""
+        return min(int(WAITING / self.mean), MOST_WAITING)
+
+
+NOBODY = Part("")
+NONE = Counter[str]()
+
+
+def deal(
+    parts: Sequence[Part], slots: int, held: int, capacity: int, *, least: int = 1, piece: float = WAITING
+) -> dict[str, int]:
+    """Deal the places of a claim: how many jobs of each queue, in order. What is dealt is added to the parts.
+
+    `held` are all claims of the worker. `capacity` may be more than the slots that are free, where a few claims wait inside the
+    worker. Where jobs are short, queues get about `least` places at a time: a few of each of many queues would cost more than
+    they take. `piece` is what a claim counts before it has run, seconds.
+    """
+    asking = [part for part in parts if part.load > 0 and part.room() > 0]
+    scale = max((held + capacity) / slots, 1.0) if least == 1 else math.inf  # the next are claimed long before these have run
+    together = sum([part.share for part in asking])
+    heap = [(part.rank(piece, scale), number) for number, part in enumerate(asking)]
+    heapq.heapify(heap)
+    dealt: dict[str, int] = {}
+    fine = max(capacity // 32, 1)
+    while capacity > 0 and heap:
+        (kind, *_), number = heap[0]
+        part = asking[number]
+        places = fine
+        if kind == 2:
+            places = capacity  # the first in order has all of it
+        elif least > 1:
+            places = max(int(min(least, STEP / part.mean) * part.share * len(asking) / together), 1)
+        places = min(places, part.load, part.room(), capacity)
+        dealt[part.queue] = dealt.get(part.queue, 0) + places
+        part.held += places
+        part.load -= places
+        capacity -= places
+        if part.load and part.room():
+            heapq.heapreplace(heap, (part.rank(piece, scale), number))
+        else:
+            heapq.heappop(heap)
+    return dealt
+
+
+class Balance:
+    """Deals one worker's places, and remembers who had how much."""
+
+    def __init__(self, slots: int, policy: Policy = even) -> None:
+        self.trouble: Exception | None = None  #: what is wrong with the policy: slots are dealt evenly instead
+        self.computing = 1  #: how many jobs of a queue, or of a task, that computes may run at a time
+        self.held_back = False  #: more of them wait than were asked for: look again in a second
+        self._slots = slots
+        self._patience = WAITING + 4 * slots * SHORT  # who has waited for so long has surely begun to run, seconds
+        self._policy = policy
+        asks = _parameters(policy)
+        self._asks_turn, self._asks_io = "turn" in asks, "io" in asks
+        self._parts: dict[str, Part] = {}
+        self._claims: dict[int, tuple[Part, float]] = {}  # by token: whose they are, and since when they are counted
+        self._mean = WAITING  # seconds of a run, whatever its queue
+        self._felt: dict[str, float] = {}
+        self._turn = 0
+        self._next = -math.inf
+        self._capped: set[str] = set()  # those whose jobs compute
+        self._competed: set[str] = set()  # who wanted more than it got, when places were last dealt
+        self._floor = 0.0  # how far the one of them was that had least
+        self._last_asked: tuple[tuple[str, ...], int] = ((), 0)  # queues and places for which these were made:
+        self._of_each: list[Want] = []  # as many as there are places, of each queue
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """How many slots each queue is to have now; who is not in it has none."""
+        return {queue: part.share for queue, part in self._parts.items() if part.share}
+
+    @property
+    def longest(self) -> float:
+        """What a job takes of the slowest queue that has some here, seconds, as far as it was seen."""
+        if len(self._parts) > len(self._claims):
+            return max([part.mean for part, _ in self._claims.values() if part.seen], default=0.0)
+        return max([part.mean for part in self._parts.values() if part.seen and part.held > 0], default=0.0)
+
+    @property
+    def computers(self) -> int:
+        """How many claims are held of queues whose jobs compute."""
+        return sum([self._parts[queue].held for queue in self._capped])
+
+    @property
+    def places_to_compute(self) -> int:
+        """How many of these may run at a time."""
+        return self.computing * len(self._capped)
+
+    def ahead(self, loads: Mapping[str, int]) -> int:
+        """How many more of these may wait here: in no slot, until those before them have ended."""
+        return sum([min(self._parts[queue].room(), loads.get(queue, 0)) for queue in self._capped])
+
+    def took(self, claims: Iterable[tuple[int, str]], now: float) -> None:
+        """Take note of claims: token and queue."""
+        entry, noted = (NOBODY, now), self._claims  # this and `ran` are called for every job: they are to be quick
+        for token, queue in claims:
+            if entry[0].queue != queue:
+                entry = (self._part(queue), now)
+            entry[0].held += 1
+            noted[token] = entry
+
+    def returned(self, tokens: Iterable[int]) -> None:
+        """Take note of claims that went back without having run."""
+        for token in tokens:
+            if token in self._claims:
+                self._claims.pop(token)[0].held -= 1
+
+    def ran(self, runs: Iterable[tuple[int, float]], now: float) -> None:
+        """Take note of claims that are settled: token, and how many seconds the run took."""
+        mean, latest = self._mean, now + TOLL
+        for token, seconds in runs:
+            if token not in self._claims:
+                continue
+            part, since = self._claims.pop(token)
+            part.held -= 1
+            cost = seconds + TOLL if seconds > 0 else TOLL  # a clock may have been set back
+            if cost > HICCUP * part.mean and part.mean < SHORT:
+                cost = HICCUP * part.mean
+            mean += 0.05 * (cost - mean)
+            part.mean += 0.1 * (cost - part.mean) if part.seen else cost - part.mean
+            part.seen = True
+            if part.share:
+                part.spent += (cost if cost < latest - since else latest - since) / part.share
+        self._mean = mean
+
+    def look(
+        self, loads: Mapping[str, int], now: float, *, io: Collection[str] = (), cpu: Collection[str] = (), busy: float = 1.0
+    ) -> bool:
+        """Deal slots anew, if it is time for it; say whether it was.
+
+        `loads` are those of the queues that are served, `now` are seconds of a clock that does not go back. `io` and `cpu` are
+        the queues whose jobs wait, and those whose jobs compute; `busy` says how much of a core this process used since the last
+        time.
+        """
+        is_time = now >= self._next
+        if not is_time and (
+            loads.keys() <= self._felt.keys() or all(queue in self._felt for queue, load in loads.items() if load)
+        ):
+            return False
+        if is_time:
+            self._next = now + EVERY
+            self._felt = felt(self._felt, loads)
+            self._let_compute(busy)
+        else:
+            self._felt |= {queue: load for queue, load in loads.items() if load and queue not in self._felt}
+        self._accrue(now)
+        self._apply(self._ask({queue: math.ceil(load) for queue, load in self._felt.items()}, io), cpu)
+        self._turn += 1
+        return True
+
+    def _accrue(self, now: float) -> None:
+        """Charge what runs for its time up to now: shares are about to change."""
+        surely = now - self._patience
+        for token, (part, since) in self._claims.items():
+            if since >= surely:
+                break  # so are the next ones: they are in order
+            self._claims[token] = (part, surely)
+            if part.share:
+                part.spent += (surely - since) / part.share
+
+    def _let_compute(self, busy: float) -> None:
+        """One job that computes fills the interpreter. If it does not, it waits for something: then others may start."""
+        if busy >= SATURATED:
+            self.computing = 1
+        elif busy < IDLE and any(part.cap is not None and part.held >= part.cap for part in self._parts.values()):
+            self.computing = min(self.computing * 2, self._slots)
+
+    def _ask(self, loads: dict[str, int], io: Collection[str]) -> dict[str, float]:
+        if not loads:
+            return {}
+        more: dict[str, Any] = {"turn": self._turn} if self._asks_turn else {}
+        if self._asks_io:
+            more["io"] = {queue for queue in loads if queue in io or queue.endswith("-io")}
+        try:
+            shares = check(self._policy(self._slots, MappingProxyType(loads), **more), self._slots, loads, self._policy)
+            self.trouble = None
+        except Exception as error:  # noqa: BLE001 - a user's policy may raise anything, and jobs run all the same
+            self.trouble = error
+            shares = dict[str, float](even(self._slots, loads, turn=self._turn))
+        return shares
+
+    def _apply(self, shares: Mapping[str, float], cpu: Collection[str]) -> None:
+        for place, queue in enumerate(shares):
+            self._part(queue).place = place
+        for queue, part in self._parts.items():
+            part.share = shares.get(queue, 0.0)
+            if part.cap is None and queue in cpu:
+                part.spent = min(part.spent, self._floor)  # what it had before it was known is forgiven
+            part.cap = self.computing if queue in cpu else None
+            if queue not in shares:
+                part.place = len(shares)
+        self._capped = {queue for queue in cpu if queue in self._parts}
+
+    def _part(self, queue: str) -> Part:
+        part = self._parts.get(queue)
+        if part is None:
+            part = self._parts[queue] = Part(queue, mean=self._mean, place=len(self._parts))
+        return part
+
+    def wants(
+        self, queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int, now: float, *,
+        ending: Iterable[int] = (), asked: Mapping[str, int] = MappingProxyType({}),
+        run_sizes: RunSizes = MappingProxyType({}), least: int = 1,
+    ) -> list[Want]:  # fmt: skip
+        """Return the steps of a claim: what each queue is to have as far as we know, then whatever there is.
+
+        `ending` are the tokens of the runs that are being settled: by the same exchange, or by one whose answer was not heard
+        yet. What that one will bring is `expected`: `asked`. `turn` moves the first of the queues of which nothing is known.
+        """
+        busy = [queue for queue in queues if loads.get(queue)]
+        ends = NONE
+        dealt: dict[str, int] = {}
+        if len(busy) > 1 or self._capped:
+            ends = Counter[str]()
+            ends.update([self._claims[token][0].queue for token in ending if token in self._claims])
+            ends.subtract(asked)
+            parts = self._at_present(busy, loads, ends, now)
+            held = len(self._claims) - ends.total()
+            if len(parts) > 1:
+                dealt = deal(parts, self._slots, held, capacity, least=least, piece=min(self._mean, EVERY))
+        else:
+            self._catch_up([part for part in map(self._part, busy) if part.share])
+        steps = [Want(queue, number, *run_sizes.get(queue, ())) for queue, number in dealt.items()]
+        first = turn % len(queues) if queues else 0
+        self.held_back = False
+        if not self._capped:
+            if self._last_asked != (tuple(queues), capacity):
+                self._last_asked = (tuple(queues), capacity)
+                self._of_each = [Want(queue, capacity, *run_sizes.get(queue, ())) for queue in queues]
+            return steps + self._of_each[first:] + self._of_each[:first]
+        for queue in (*queues[first:], *queues[:first]):
+            most = capacity
+            if queue in self._capped:
+                most = min(self._parts[queue].room(ends[queue] - dealt.get(queue, 0)), capacity)
+            if most > 0:
+                steps.append(Want(queue, most, *run_sizes.get(queue, ())))
+            else:  # it is not even asked: there would always be more of it
+                self.held_back = self.held_back or loads.get(queue, 0) > 0
+        return steps
+
+    def _at_present(self, queues: Sequence[str], loads: Mapping[str, int], ends: Mapping[str, int], now: float) -> list[Part]:
+        """Return the queues that have work, as they are when the exchange has settled what ends."""
+        parts: dict[str, Part] = {}
+        for queue in queues:
+            part = self._part(queue)
+            held = part.held - ends.get(queue, 0)
+            parts[queue] = Part(queue, part.share, held, loads[queue], part.spent, part.mean, part.cap, part.place)
+        if len(parts) > 1:
+            surely = now - self._patience
+            for part, since in self._claims.values():
+                if since >= surely:
+                    break
+                if part.share and part.queue in parts:
+                    parts[part.queue].spent += (surely - since) / part.share
+        self._catch_up([part for part in parts.values() if part.share and part.room()])
+        return list(parts.values())
+
+    def _catch_up(self, competing: Sequence[Part]) -> None:
+        """Who begins to compete begins where the others are."""
+        self._floor = min([part.spent for part in competing if part.queue in self._competed], default=self._floor)
+        for part in competing:
+            if part.queue not in self._competed and part.spent < self._floor:
+                self._parts[part.queue].spent += self._floor - part.spent
+                part.spent = self._floor
+        self._competed = {part.queue for part in competing}
+
+
+def expected(wants: Sequence[Want], limit: int) -> dict[str, int]:
+    """Return how many claims of each queue a store is expected to give: as far as we knew there are so many."""
+    claims: dict[str, int] = {}
+    for want in wants:
+        number = min(want.most, limit)
+        if number <= 0:
+            break
+        claims[want.queue] = claims.get(want.queue, 0) + number
+        limit -= number
+    return claims
+
+
+def first_to_run(
+    waiting: Sequence[tuple[str, str]], free: int, running: Mapping[str, int], cpu_tasks: Set[str], cpu_queues: Set[str],
+    computing: int = 1,
+) -> list[int]:  # fmt: skip
+    """Choose which of the claims that wait in a worker start, by number: (task, queue) each, in order.
+
+    A task that computes has `computing` runs at a time (`running`: how many it has). More of them let others go first, which take
+    no time on the interpreter. Of a queue that has only such tasks they wait; in one that is mixed they start where places are
+    left: behind them may be others.
+    """
+    if not cpu_tasks:
+        return list(range(min(free, len(waiting))))
+    chosen: list[int] = []
+    later: list[int] = []
+    runs = Counter(running)
+    for number, (task, queue) in enumerate(waiting):
+        if len(chosen) == free:
+            break
+        if task in cpu_tasks and runs[task] >= computing:
+            if queue not in cpu_queues:
+                later.append(number)
+            continue
+        runs[task] += 1
+        chosen.append(number)
+    return sorted([*chosen, *later[: free - len(chosen)]])
+
+
+def _parameters(policy: Policy) -> Collection[str]:
+    try:
+        return inspect.signature(policy).parameters
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return ()

@@ -161,6 +161,7 @@ text = st.text(st.sampled_from("ab9@/#:[]?%&=+. "), max_size=12)
 
 @given(st.sampled_from(SHAPES), text)
 @example("redis://{}@127.0.0.1:1", ":")
+@example("redis://{}@127.0.0.1:1", "?")
 def test_whatever_the_secret_is_it_is_not_shown_whole(shape: str, more: str) -> None:
     secret = f"Zq9{more}"
     url = shape.format(secret)

@@ -22,7 +22,7 @@ SHOWN = (
 _SCHEME = re.compile(r"(?:[A-Za-z][\w+.-]*:)?//")
 #: An address without a password: a host, perhaps its port, and a path.
 _ADDRESS = re.compile(r"(?:(?:\[[\w:.%]*\]|[\w.-]+)(?::\d{0,5})?)?(?:/[^#@:]*)?")
-_URL = re.compile(r"(?:[A-Za-z][\w+.-]*)?://[^\s'\"]*")
+_URL = re.compile(r"[^\s'\"=(,;]*://[^\s'\"]*")
 
 
 def choose_url(url: str | None, app_file: str | None, settings: Settings | None = None) -> Found:
@@ -56,7 +56,7 @@ def safe_url(url: str) -> str:
     address, mark, query = rest.partition("?")
     if scheme.startswith(("sqlite:", "unix:")) and address[:1] in ("", "/"):
         pass  # a path
-    elif not _ADDRESS.fullmatch(address):
+    elif not _ADDRESS.fullmatch(address) or "@" in query:
         # Whatever stands before the last @ may be a password, and so may what follows a : that is not before a port.
         before, at, after = rest.rpartition("@")
         user, colon, password = (before if at else rest).partition(":")

@@ -22,7 +22,7 @@ from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done, Settled
 from laneway.desk.collector import Collector
 from laneway.ids import new_id
-from laneway.store.contract import Store, Want
+from laneway.store.contract import ClaimRequest, Store
 
 __all__ = [
     "BODY", "COMMAND", "DONE", "EVERYTHING", "backlog", "collect", "collectors", "drain", "drained", "each", "fill", "first_job",
@@ -31,7 +31,7 @@ __all__ = [
 
 BODY = b'[[42,"welcome"],{}]'
 DONE = Done()
-EVERYTHING = [Want("default", 1000)]
+EVERYTHING = [ClaimRequest("default", 1000)]
 MANY, LATER = 20_000, 100_000
 COMMAND = [sys.executable, "-m", "laneway", "worker"]
 
@@ -129,7 +129,7 @@ def _collect_all(store: Store, most: int) -> int:
     """Claim and settle runs of up to so many lanes until nothing is left; return how many payloads that was."""
     claims: list[Claim] = []
     number = 0
-    want = [Want("orders", 100, most)]
+    want = [ClaimRequest("orders", 100, most)]
     while True:
         settled = [Settled.alike(claim, DONE, 1, 2) for claim in claims]
         claims = store.exchange("w", settled, want, 100).claims

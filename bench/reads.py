@@ -14,7 +14,7 @@ import httpx
 from harness import Table, percentile
 from laneway import App
 from laneway.core.outcome import Dead, ErrorInfo, Settled
-from laneway.store.contract import Want
+from laneway.store.contract import ClaimRequest
 from laneway.web import dashboard
 from raw_redis import missing, served
 
@@ -43,7 +43,7 @@ def fill(app: App) -> str:
         task.enqueue_many((n,) for n in range(DEAD // len(tasks)))
     left, error = DEAD, Dead(ErrorInfo(kind="OSError", message="the disk is full", traceback="a traceback " * 40))
     while left:
-        claims = app.store.exchange("bench", [], [Want(queue, 1000) for queue in QUEUES], 1000).claims
+        claims = app.store.exchange("bench", [], [ClaimRequest(queue, 1000) for queue in QUEUES], 1000).claims
         app.store.exchange("bench", [Settled.alike(claim, error, 1, 2) for claim in claims], [], 0)
         left -= len(claims)
     for task in tasks:

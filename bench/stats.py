@@ -26,14 +26,14 @@ from laneway.store.inspection import Inspect
 from laneway.store.redis import RedisInspect, RedisStore, scripts
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
 from laneway.store.statistics import DAY, TEN
-from laneway.worker.duties.stats_reporter import Tally
+from laneway.worker.duties.stats_reporter import StatsReporter
 from raw_redis import missing, served
 
 SLOTS, RUNS, MANY, FEW, ROUNDS = 10, 60_000, 10_000, 2_000, 16
 TASKS, HOURS = 25, 25
 
 
-class _Silent(Tally):
+class _Silent(StatsReporter):
     """Counts and tells nothing."""
 
     def count(self, settled: Sequence[Settled], refused: Iterable[str] = ()) -> None: ...
@@ -48,7 +48,7 @@ def _nothing(*_: object) -> None:
 def without() -> Generator[None]:
     """Let nothing be counted: neither what arrives nor what becomes of it."""
     with (
-        mock.patch("laneway.worker.loop.Tally", _Silent),
+        mock.patch("laneway.worker.loop.StatsReporter", _Silent),
         mock.patch("laneway.store.sqlite.turn.SQLiteTurn.arrive", _nothing),
     ):
         yield

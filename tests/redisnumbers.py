@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from laneway.core.job import Claim
 from laneway.core.outcome import Settled
-from laneway.store.contract import Exchange, Want
+from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.inspection import Filter, JobInfo, Page
 from laneway.store.redis import RedisInspect, RedisStore
 
@@ -23,7 +23,7 @@ UNHEARD = 1  # no store gives this token
 
 
 class NumberedStore(RedisStore):
-    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         given = [replace(item, claim=replace(item.claim, token=self.token(item.claim.token))) for item in settled]
         answer = super().exchange(worker, given, wants, limit)
         return replace(answer, claims=[self.number(claim) for claim in answer.claims])

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laneway.errors import ConfigError
-from laneway.store.contract import Want
-from laneway.worker.balance import Policy, adaptive, check, even, felt, strict, weighted
+from laneway.store.contract import ClaimRequest
+from laneway.worker.balance import Policy, adaptive, check, even, smoothed_loads, strict, weighted
 from laneway.worker.prefetch import SHORT, Pace
-from laneway.worker.shares.fair import Balance, Part, deal, expected, first_to_run
+from laneway.worker.shares.fair import Balance, QueueShare, deal, expected, first_to_run
 
 LOADS = st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e-io", "f-io", "g-io"]), st.integers(0, 100_000))
 SOME_LOADS = LOADS.filter(bool)
@@ -220,7 +220,7 @@ def test_loads_that_change_by_a_tenth_move_no_slot(
     st.dictionaries(st.sampled_from("abc"), st.integers(0, 1000)), st.dictionaries(st.sampled_from("abc"), st.integers(0, 1000))
 )
 def test_what_is_felt_is_near_the_load(before: dict[str, int], loads: dict[str, int]) -> None:
-    now = felt(felt({}, before), loads)
+    now = smoothed_loads(smoothed_loads({}, before), loads)
 
     for queue, load in loads.items():
         assert load == 0 or abs(now[queue] - load) <= max(0.25 * before.get(queue, 0), 2)
@@ -228,11 +228,11 @@ def test_what_is_felt_is_near_the_load(before: dict[str, int], loads: dict[str, 
 
 
 def test_a_queue_that_ran_empty_is_forgotten_after_some_seconds() -> None:
-    loads = felt({}, {"a": 1000})
+    loads = smoothed_loads({}, {"a": 1000})
 
     seconds = 0
     while loads:
-        loads = felt(loads, {"a": 0})
+        loads = smoothed_loads(loads, {"a": 0})
         seconds += 1
 
     assert 3 <= seconds <= 10
@@ -282,15 +282,15 @@ def test_a_policy_that_fails_is_replaced_by_even_and_what_is_wrong_is_kept(answe
 
 PARTS = st.lists(
     st.builds(
-        Part, st.sampled_from("abcdefgh"), st.sampled_from([0.0, 0.4, 1.0, 2.5, 21.0]), st.integers(0, 30), st.integers(0, 300),
-        st.floats(0, 100), st.floats(0.00002, 100), st.none() | st.integers(1, 3),
+        QueueShare, st.sampled_from("abcdefgh"), st.sampled_from([0.0, 0.4, 1.0, 2.5, 21.0]), st.integers(0, 30),
+        st.integers(0, 300), st.floats(0, 100), st.floats(0.00002, 100), st.none() | st.integers(1, 3),
     ),
     unique_by=lambda part: part.queue,
 )  # fmt: skip
 
 
 @given(parts=PARTS, capacity=st.integers(0, 300), least=st.sampled_from([1, 50]))
-def test_no_place_stays_empty_while_work_waits(parts: list[Part], capacity: int, least: int) -> None:
+def test_no_place_stays_empty_while_work_waits(parts: list[QueueShare], capacity: int, least: int) -> None:
     there = sum(min(part.load, part.room()) for part in parts)
     loads = {part.queue: part.load for part in parts}
 
@@ -308,7 +308,7 @@ def test_a_worker_without_jobs_deals_its_slots_as_the_policy_says() -> None:
     wants = balance.wants(list(loads), loads, 25, 0, 0.0)
 
     assert {want.queue: want.most for want in wants[:4]} == {"images": 21, "mail": 2, "sync": 1, "reports": 1}
-    assert wants[4:] == [Want(queue, 25) for queue in loads]
+    assert wants[4:] == [ClaimRequest(queue, 25) for queue in loads]
 
 
 def test_an_owner_gets_the_next_slots_until_it_has_its_share_and_the_borrower_goes_on_with_the_rest() -> None:
@@ -362,14 +362,18 @@ def test_a_collectors_batches_are_in_its_wants() -> None:
 
     wants = balance.wants(["a", "b"], loads, 4, 0, 0.0, run_sizes={"b": (10, 7)})
 
-    assert wants == [Want("a", 2), Want("b", 2, 10, 7), Want("a", 4), Want("b", 4, 10, 7)]
+    assert wants == [ClaimRequest("a", 2), ClaimRequest("b", 2, 10, 7), ClaimRequest("a", 4), ClaimRequest("b", 4, 10, 7)]
 
 
 def test_one_busy_queue_is_asked_for_everything_and_all_others_too() -> None:
     balance = Balance(4)
     balance.look({"b": 9}, 0.0)
 
-    assert balance.wants(["a", "b", "c"], {"b": 9}, 4, 1, 0.0) == [Want("b", 4), Want("c", 4), Want("a", 4)]
+    assert balance.wants(["a", "b", "c"], {"b": 9}, 4, 1, 0.0) == [
+        ClaimRequest("b", 4),
+        ClaimRequest("c", 4),
+        ClaimRequest("a", 4),
+    ]
 
 
 def test_what_went_back_is_not_counted() -> None:
@@ -392,8 +396,11 @@ def test_what_an_exchange_in_the_air_will_bring_counts_as_held() -> None:
     asked = expected(wants, 1)
 
     assert asked == {"a": 1}
-    assert balance.wants(["a", "b"], loads, 1, 1, 0.0, asked=asked)[0] == Want("b", 1)
-    assert expected([Want("a", 3), Want("b", 2), Want("a", 9), Want("b", 9)], 7) == {"a": 5, "b": 2}
+    assert balance.wants(["a", "b"], loads, 1, 1, 0.0, asked=asked)[0] == ClaimRequest("b", 1)
+    assert expected([ClaimRequest("a", 3), ClaimRequest("b", 2), ClaimRequest("a", 9), ClaimRequest("b", 9)], 7) == {
+        "a": 5,
+        "b": 2,
+    }
 
 
 # -- jobs that compute -------------------------------------------------------------------------------------------
@@ -409,11 +416,11 @@ def test_a_queue_whose_jobs_compute_has_one_at_a_time_and_is_not_even_asked_for_
 
     assert {want.queue for want in balance.wants(["images", "mail"], loads, 9, 0, 5.0)} == {"mail"}
     assert balance.held_back
-    assert Want("images", 1) in balance.wants(["images", "mail"], loads, 10, 0, 5.0, ending=[3])
+    assert ClaimRequest("images", 1) in balance.wants(["images", "mail"], loads, 10, 0, 5.0, ending=[3])
 
 
 def test_short_jobs_that_compute_may_wait_inside_a_worker_as_others_do() -> None:
-    part = Part("images", share=1, held=1, load=99, mean=0.01, cap=1)
+    part = QueueShare("images", share=1, held=1, load=99, mean=0.01, cap=1)
 
     assert part.room() == 5
 

@@ -22,7 +22,7 @@ from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retr
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownQueue
 from laneway.ids import new_id
 from laneway.store import liveness
-from laneway.store.contract import Exchange, Schedules, Slot, Store, Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Schedules, Store, WorkerInfo
 from laneway.store.inspection import Filter, Inspect, JobInfo, Page
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
@@ -40,12 +40,12 @@ def job(
 
 
 def claim(store: Store, limit: int = 10, worker: str = "w", queues: Sequence[str] = ("default",)) -> list[Claim]:
-    return store.exchange(worker, [], [Want(queue, limit) for queue in queues], limit).claims
+    return store.exchange(worker, [], [ClaimRequest(queue, limit) for queue in queues], limit).claims
 
 
 def settle(store: Store, claims: Sequence[Claim], outcome: Outcome, worker: str = "w", limit: int = 0) -> Exchange:
     settled = [Settled.alike(claim, outcome, 1, 2) for claim in claims]
-    return store.exchange(worker, settled, [Want("default", limit)], limit)
+    return store.exchange(worker, settled, [ClaimRequest("default", limit)], limit)
 
 
 def ids(claims: Sequence[Claim]) -> list[str]:
@@ -98,11 +98,11 @@ class TestPush:
         assert ids(claim(store)) == ["a"]
 
     def test_a_slot_of_a_schedule_fires_once(self, store: Store, inspect: Inspect) -> None:
-        assert store.push([job()], Slot("nightly", at=100)) == [None]
-        assert store.push([job()], Slot("nightly", at=100)) == [""]
-        assert store.push([job()], Slot("nightly", at=99)) == [""]
-        assert store.push([job()], Slot("nightly", at=101)) == [None]
-        assert store.push([job()], Slot("hourly", at=100)) == [None]
+        assert store.push([job()], Occurrence("nightly", at=100)) == [None]
+        assert store.push([job()], Occurrence("nightly", at=100)) == [""]
+        assert store.push([job()], Occurrence("nightly", at=99)) == [""]
+        assert store.push([job()], Occurrence("nightly", at=101)) == [None]
+        assert store.push([job()], Occurrence("hourly", at=100)) == [None]
         assert inspect.counts()["ready"] == 3
 
     def test_nothing_is_a_push_too(self, store: Store) -> None:
@@ -114,24 +114,24 @@ class TestSchedules:
         assert store.schedules() == Schedules(clock(), {}, {})
 
     def test_it_is_known_up_to_where_a_schedule_has_fired(self, store: Store, clock: Clock) -> None:
-        store.push([job()], Slot("nightly", at=100))
-        store.push([job()], Slot("nightly", at=90))
-        store.push([], Slot("hourly", at=7))
+        store.push([job()], Occurrence("nightly", at=100))
+        store.push([job()], Occurrence("nightly", at=90))
+        store.push([], Occurrence("hourly", at=7))
         clock.advance(1)
 
         assert store.schedules() == Schedules(clock(), {"nightly": 100, "hourly": 7}, {})
 
     def test_a_slot_that_is_advanced_without_jobs_has_fired(self, store: Store, inspect: Inspect) -> None:
-        assert store.push([], Slot("nightly", at=100)) == []
+        assert store.push([], Occurrence("nightly", at=100)) == []
 
-        assert store.push([job()], Slot("nightly", at=100)) == [""]
+        assert store.push([job()], Occurrence("nightly", at=100)) == [""]
         assert states(inspect) == {}
 
     def test_the_slots_of_a_paused_schedule_are_skipped(self, store: Store, inspect: Inspect) -> None:
-        store.push([job()], Slot("nightly", at=100))
+        store.push([job()], Occurrence("nightly", at=100))
         inspect.pause_schedule("nightly", paused=True, by="ann")
 
-        assert store.push([job(), job()], Slot("nightly", at=200)) == ["", ""]
+        assert store.push([job(), job()], Occurrence("nightly", at=200)) == ["", ""]
 
         assert states(inspect) == {"ready": 1}
         assert (store.schedules().last, store.schedules().paused) == ({"nightly": 200}, {"nightly": "ann"})
@@ -141,16 +141,16 @@ class TestSchedules:
         clock.advance(10)  # nobody pushes meanwhile
         inspect.pause_schedule("nightly", paused=False)
 
-        assert store.push([job("passed")], Slot("nightly", at=clock())) == [""]
-        assert store.push([job("next")], Slot("nightly", at=clock() + 1)) == [None]
+        assert store.push([job("passed")], Occurrence("nightly", at=clock())) == [""]
+        assert store.push([job("next")], Occurrence("nightly", at=clock() + 1)) == [None]
         assert store.schedules().paused == {}
 
     def test_a_schedule_that_never_fired_can_be_paused(self, store: Store, inspect: Inspect) -> None:
         inspect.pause_schedule("nightly", paused=True)
 
         assert (store.schedules().last, store.schedules().paused) == ({}, {"nightly": ""})
-        assert store.push([job()], Slot("nightly", at=100)) == [""]
-        assert store.push([job()], Slot("hourly", at=100)) == [None]
+        assert store.push([job()], Occurrence("nightly", at=100)) == [""]
+        assert store.push([job()], Occurrence("hourly", at=100)) == [None]
 
     def test_who_paused_first_is_remembered(self, store: Store, inspect: Inspect) -> None:
         inspect.pause_schedule("nightly", paused=True, by="ann")
@@ -159,7 +159,7 @@ class TestSchedules:
         assert store.schedules().paused == {"nightly": "ann"}
 
     def test_to_resume_what_is_not_paused_changes_nothing(self, store: Store, inspect: Inspect) -> None:
-        store.push([], Slot("nightly", at=100))
+        store.push([], Occurrence("nightly", at=100))
         inspect.pause_schedule("nightly", paused=False)
         inspect.pause_schedule("unheard of", paused=False)
 
@@ -256,7 +256,7 @@ class TestOrder:
     def test_what_is_due_later_is_not_claimed_before(self, store: Store, clock: Clock) -> None:
         store.push([job("a", delay=5), job("urgent", delay=7, priority=100)])
 
-        answer = store.exchange("w", [], [Want("default", 9)], 9)
+        answer = store.exchange("w", [], [ClaimRequest("default", 9)], 9)
 
         assert (answer.claims, answer.more, answer.next_due) == ([], False, 5 * SECOND)
         clock.advance(5)
@@ -296,7 +296,7 @@ class TestOrder:
         store.push([job(priority=5, delay=10), job(delay=100), job(queue="a", delay=50), job(queue="b", delay=7)])
 
         def next_due(*queues: str) -> int | None:
-            return store.exchange("w", [], [Want(queue, 9) for queue in queues], 9).next_due
+            return store.exchange("w", [], [ClaimRequest(queue, 9) for queue in queues], 9).next_due
 
         assert next_due("default") == 10 * SECOND
         assert next_due("a") == 50 * SECOND
@@ -307,12 +307,14 @@ class TestOrder:
         store.push([job("a")])
         settle(store, claim(store), Retrying(10 * SECOND, ERROR))
 
-        assert store.exchange("w", [], [Want("default", 9)], 9).next_due == 10 * SECOND
+        assert store.exchange("w", [], [ClaimRequest("default", 9)], 9).next_due == 10 * SECOND
 
     def test_steps_are_served_in_order_within_the_limit(self, store: Store) -> None:
         store.push([job(f"{queue}{n}", queue=queue) for n in range(5) for queue in "ab"])
 
-        answer = store.exchange("w", [], [Want("a", 2), Want("b", 1), Want("a", 9), Want("b", 9)], 5)
+        answer = store.exchange(
+            "w", [], [ClaimRequest("a", 2), ClaimRequest("b", 1), ClaimRequest("a", 9), ClaimRequest("b", 9)], 5
+        )
 
         assert ids(answer.claims) == ["a0", "a1", "b0", "a2", "a3"]
         assert answer.more
@@ -425,10 +427,10 @@ class TestLanes:
         store.push([job(lane="x") for _ in range(2500)])
         store.push([job("other", lane="y")])
 
-        head = store.exchange("w", [], [Want("default", 2)], 2)
+        head = store.exchange("w", [], [ClaimRequest("default", 2)], 2)
         assert (len(head.claims), head.more, inspect.counts()["blocked"]) == (1, True, 1000)
-        second = store.exchange("w", [], [Want("default", 1)], 1)
-        third = store.exchange("w", [], [Want("default", 1)], 1)
+        second = store.exchange("w", [], [ClaimRequest("default", 1)], 1)
+        third = store.exchange("w", [], [ClaimRequest("default", 1)], 1)
         assert (second.claims, second.more) == ([], True)
         assert (ids(third.claims), third.more, inspect.counts()["blocked"]) == (["other"], False, 2499)
 
@@ -452,7 +454,7 @@ class TestExpiry:
         store.push([job("old", expires=5), job("fresh", expires=60), job("plain")])
         clock.advance(5.000001)
 
-        answer = store.exchange("w", [], [Want("default", 2)], 2)
+        answer = store.exchange("w", [], [ClaimRequest("default", 2)], 2)
 
         assert (ids(answer.claims), answer.more) == (["fresh", "plain"], False)
         assert (states(inspect), inspect.totals()["cancelled"]) == ({"running": 2}, 1)
@@ -479,7 +481,7 @@ class TestExpiry:
         clock.advance(2)
 
         assert states(inspect) == {"ready": 2}
-        assert store.exchange("w", [], [Want("default", 1)], 0).more
+        assert store.exchange("w", [], [ClaimRequest("default", 1)], 0).more
         assert states(inspect) == {"ready": 2}
 
     @pytest.mark.parametrize("how", ["retrying", "snoozed", "recovered"])
@@ -562,7 +564,7 @@ class TestExpiry:
         store.push([job("fresh")])
         clock.advance(6)
 
-        answers = [store.exchange("w", [], [Want("default", 1)], 1) for _ in range(3)]
+        answers = [store.exchange("w", [], [ClaimRequest("default", 1)], 1) for _ in range(3)]
 
         assert [(ids(answer.claims), answer.more) for answer in answers] == [([], True), ([], True), (["fresh"], False)]
         assert (inspect.totals()["cancelled"], len(inspect.recent(5000))) == (2500, 1000)
@@ -577,7 +579,7 @@ class TestExpiry:
         clock.advance(6)
         settle(store, head, Done())
 
-        answers = [store.exchange("w", [], [Want("default", 1)], 1) for _ in range(3)]
+        answers = [store.exchange("w", [], [ClaimRequest("default", 1)], 1) for _ in range(3)]
 
         assert [(ids(answer.claims), answer.more) for answer in answers] == [([], True), ([], True), (["fresh"], False)]
         assert (inspect.totals()["cancelled"], states(inspect)) == (2500, {"running": 1})
@@ -661,14 +663,14 @@ class TestClaims:
         store.push([job("a", queue="one"), job("b", queue="two")])
         held = claim(store, queues=["one", "two", "three"])
 
-        answer = store.exchange("w", [Settled.alike(c, Done()) for c in held], [Want("one", 1)], 1)
+        answer = store.exchange("w", [Settled.alike(c, Done()) for c in held], [ClaimRequest("one", 1)], 1)
 
         assert (answer.refused, answer.claims, answer.loads) == ([], [], {"one": 0, "two": 0})
 
     def test_a_limit_of_nothing_claims_nothing(self, store: Store) -> None:
         store.push([job("a")])
 
-        answer = store.exchange("w", [], [Want("default", 5)], 0)
+        answer = store.exchange("w", [], [ClaimRequest("default", 5)], 0)
 
         assert (answer.claims, answer.more) == ([], True)
 
@@ -678,7 +680,7 @@ class TestBegun:
         store.push([job("a"), job("b"), job("c")])
         held = claim(store, 2)
 
-        answer = store.begin("w", [Settled.alike(one, Done(), 1, 2) for one in held], [Want("default", 5)], 5)()
+        answer = store.begin("w", [Settled.alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 5)], 5)()
 
         assert (answer.refused, ids(answer.claims), answer.more) == ([], ["c"], False)
         assert states(inspect) == {"running": 1}
@@ -688,7 +690,7 @@ class TestBegun:
         [head, plain] = claim(store)
 
         first = store.begin("w", [Settled.alike(head, Done(), 1, 2)], [], 0)
-        second = store.begin("w", [Settled.alike(plain, Done(), 1, 2)], [Want("default", 5)], 5)
+        second = store.begin("w", [Settled.alike(plain, Done(), 1, 2)], [ClaimRequest("default", 5)], 5)
         answers = [first(), second()]
 
         assert [ids(answer.claims) for answer in answers] == [[], ["b"]]
@@ -962,7 +964,7 @@ class TestAsking:
         store.push([job("a"), job("later", delay=5)])
         inspect.pause("default", paused=True)
 
-        answer = store.exchange("w", [], [Want("default", 5)], 5)
+        answer = store.exchange("w", [], [ClaimRequest("default", 5)], 5)
         assert (answer.claims, answer.more, answer.next_due, answer.loads) == ([], False, None, {})
         inspect.pause("default", paused=False)
         assert ids(claim(store)) == ["a"]
@@ -1863,7 +1865,7 @@ class TestOnlyThat:
             [job(queue="a", delay=5), job(queue="b", delay=5), job(queue="b", delay=5, priority=3), job(queue="b", delay=9)]
         )
         bench.clock.advance(6)
-        bench.store.exchange("w", [], [Want("a", 0), Want("b", 0)], 0)
+        bench.store.exchange("w", [], [ClaimRequest("a", 0), ClaimRequest("b", 0)], 0)
 
         counts = {queue.name: (queue.counts["ready"], queue.counts["scheduled"]) for queue in bench.inspect.queues()}
         assert counts == {"a": (1, 0), "b": (2, 1)}

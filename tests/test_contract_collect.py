@@ -21,7 +21,7 @@ from laneway.core.job import Claim, Gather, Job, lane_id, payload_id
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import NotFound, UnknownJob, WrongQueue
 from laneway.ids import new_id
-from laneway.store.contract import Exchange, Slot, Store, Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Store, WorkerInfo
 from laneway.store.inspection import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
 from test_contract import assert_woken
 
@@ -50,13 +50,13 @@ def plain(id_: str | None = None, *, queue: str = "default", lane: str | None = 
 def claim(
     store: Store, limit: int = 10, *, lanes: int = 1, payloads: int = 0, worker: str = "w", queue: str = QUEUE
 ) -> list[Claim]:
-    return store.exchange(worker, [], [Want(queue, limit, lanes, payloads)], limit).claims
+    return store.exchange(worker, [], [ClaimRequest(queue, limit, lanes, payloads)], limit).claims
 
 
 def settle(store: Store, claims: Sequence[Claim], *outcomes: Outcome, worker: str = "w", limit: int = 0) -> Exchange:
     """Settle claims: with one outcome for all their lanes, or with one for each."""
     settled = [Settled(claim, (outcomes if len(outcomes) > 1 else outcomes * len(claim.units)), 1, 2) for claim in claims]
-    return store.exchange(worker, settled, [Want(QUEUE, limit)], limit)
+    return store.exchange(worker, settled, [ClaimRequest(QUEUE, limit)], limit)
 
 
 def gives(claims: Sequence[Claim]) -> dict[str, list[object]]:
@@ -205,7 +205,7 @@ class TestPush:
 
         assert states(inspect) == {"scheduled": 2, "ready": 1}
         assert again(store, clock) == {"c": [3]}
-        assert store.exchange("w", [], [Want(QUEUE, 1)], 1).next_due == 5 * SECOND
+        assert store.exchange("w", [], [ClaimRequest(QUEUE, 1)], 1).next_due == 5 * SECOND
         assert again(store, clock, 5) == {"a": [1]}
         assert again(store, clock, 4) == {"b": [2]}
 
@@ -229,8 +229,8 @@ class TestPush:
         assert totals(inspect, "enqueued") == [4]
 
     def test_a_slot_of_a_schedule_fires_once(self, store: Store, inspect: Inspect) -> None:
-        assert store.push([pay("a")], Slot("nightly", at=100)) == [None]
-        assert store.push([pay("b")], Slot("nightly", at=100)) == [""]
+        assert store.push([pay("a")], Occurrence("nightly", at=100)) == [None]
+        assert store.push([pay("b")], Occurrence("nightly", at=100)) == [""]
         assert states(inspect) == {"ready": 1}
 
     def test_jobs_and_payloads_can_come_together_for_different_queues(self, store: Store, inspect: Inspect) -> None:
@@ -259,7 +259,7 @@ class TestKinds:
         store.push([plain("x", queue=QUEUE)])
 
         with pytest.raises(WrongQueue, match="of its own"):
-            store.push([pay("a", queue="fine"), pay("a")], Slot("nightly", at=100))
+            store.push([pay("a", queue="fine"), pay("a")], Occurrence("nightly", at=100))
 
         assert (states(inspect), store.schedules().last) == ({"ready": 1}, {})
 
@@ -312,17 +312,17 @@ class TestClaims:
     def test_the_limit_counts_runs(self, store: Store) -> None:
         store.push([pay(f"l{n}", n) for n in range(10)])
 
-        answer = store.exchange("w", [], [Want(QUEUE, 5, 3), Want(QUEUE, 5, 1)], 2)
+        answer = store.exchange("w", [], [ClaimRequest(QUEUE, 5, 3), ClaimRequest(QUEUE, 5, 1)], 2)
 
         assert [len(held.units) for held in answer.claims] == [3, 3]
         assert (answer.more, answer.loads) == (True, {QUEUE: 4})
-        rest = store.exchange("w", [], [Want(QUEUE, 1, 3), Want(QUEUE, 5, 1)], 9)
+        rest = store.exchange("w", [], [ClaimRequest(QUEUE, 1, 3), ClaimRequest(QUEUE, 5, 1)], 9)
         assert ([len(held.units) for held in rest.claims], rest.more) == ([3, 1], False)
 
     def test_about_a_thousand_lanes_are_claimed_in_one_call(self, store: Store, inspect: Inspect) -> None:
         store.push([pay(f"l{n}", n) for n in range(2300)])
 
-        answers = [store.exchange("w", [], [Want(QUEUE, 1000, 10)], 1000) for _ in range(3)]
+        answers = [store.exchange("w", [], [ClaimRequest(QUEUE, 1000, 10)], 1000) for _ in range(3)]
 
         taken = [sum(len(held.units) for held in answer.claims) for answer in answers]
         assert all(900 <= number <= 1100 for number in taken[:2])
@@ -471,7 +471,7 @@ class TestClaims:
 
 
 class TestPortions:
-    """`Want.payloads`: some of a lane."""
+    """`ClaimRequest.payloads`: some of a lane."""
 
     def test_those_with_the_lowest_scores_are_taken_and_the_rest_is_due_now(
         self, store: Store, inspect: Inspect, clock: Clock
@@ -1201,7 +1201,7 @@ class TestDebounce:
 
     def test_an_earlier_lane_ends_the_wait_for_a_later_one(self, store: Store) -> None:
         store.push([pay("a", quiet=100)])
-        assert store.exchange("w", [], [Want(QUEUE, 1)], 1).next_due == 100 * SECOND
+        assert store.exchange("w", [], [ClaimRequest(QUEUE, 1)], 1).next_due == 100 * SECOND
         assert_woken(store, lambda: store.push([pay("b", quiet=50)]))
 
 
@@ -1328,12 +1328,12 @@ class TestLanes:
         settle(store, claim(store), Retrying(10 * SECOND, ERROR))
         clock.advance(1)
         store.push([plain(f"x{n}", lane="x") for n in range(4)] + [plain("lane-less")])
-        store.exchange("w", [], [Want("default", 3)], 3)
+        store.exchange("w", [], [ClaimRequest("default", 3)], 3)
         clock.advance(1)
         store.push([pay("a", n) for n in range(2)])
         store.push([plain("h0", lane="h", queue="mail"), plain("h1", lane="h", queue="mail")])
         [head] = claim(store, 1, queue="mail")
-        store.exchange("w", [Settled.alike(head, Dead(ERROR, halt=True))], [Want("mail", 1)], 1)
+        store.exchange("w", [Settled.alike(head, Dead(ERROR, halt=True))], [ClaimRequest("mail", 1)], 1)
         store.push([plain("y1", lane="y", queue="mail"), plain("y2", lane="y", queue="mail")])
         store.push([plain("z", lane="z", queue="mail", delay=60 * SECOND)])
         clock.advance(2)

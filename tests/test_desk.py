@@ -50,7 +50,7 @@ from laneway.errors import (
     UnknownTask,
     WrongQueue,
 )
-from laneway.store.contract import Slot, Want
+from laneway.store.contract import ClaimRequest, Occurrence
 
 ERROR = ErrorInfo("ValueError", "no such user")
 Send = Task[..., int, int]
@@ -73,7 +73,7 @@ def stored(app: App, handle: JobHandle[Any]) -> Any:
 
 
 def claim(app: App, queue: str = "default", most: int = 1) -> list[Claim]:
-    return app.store.exchange("worker", [], [Want(queue, most)], most).claims
+    return app.store.exchange("worker", [], [ClaimRequest(queue, most)], most).claims
 
 
 def settle(app: App, outcome: Outcome, queue: str = "default") -> Claim:
@@ -96,7 +96,7 @@ class Pushes:
         self._real = app.store.push
         monkeypatch.setattr(app.store, "push", self._push)
 
-    def _push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
+    def _push(self, jobs: Sequence[Job], slot: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         self.calls.append(list(jobs))
         self.before()
         return self._real(jobs, slot, timeout)

@@ -23,7 +23,7 @@ from laneway.core.outcome import Done, Settled
 from laneway.desk.signature import Call, Signature
 from laneway.errors import BadArguments, BadOption, BulkError, LanewayError, PayloadTooLarge, WrongQueue
 from laneway.ids import new_id, new_ids
-from laneway.store.contract import Store, Want
+from laneway.store.contract import ClaimRequest, Store
 from laneway.store.inspection import Inspect, JobInfo
 
 BODY = b"[[1],{}]"
@@ -252,7 +252,7 @@ def test_bound_calls_of_all_kinds_arrive_in_order(app: App) -> None:
 def used(store: Store) -> Store:
     """A store whose queue has had a job: in a new one more is to be done."""
     store.push([Job("first", "app.task", "default", BODY)])
-    (claim,) = store.exchange("w", [], [Want("default", 1)], 1).claims
+    (claim,) = store.exchange("w", [], [ClaimRequest("default", 1)], 1).claims
     store.exchange("w", [Settled.alike(claim, Done(), 1, 2)], [], 0)
     return store
 
@@ -274,7 +274,7 @@ def stands(inspect: Inspect, ids: Sequence[str]) -> list[tuple[Any, ...]]:
 def claimed(store: Store, number: int) -> list[Job]:
     """Claim what is due; return it in order."""
     jobs: list[Job] = []
-    while portion := store.exchange("w", [], [Want("default", number)], number).claims:
+    while portion := store.exchange("w", [], [ClaimRequest("default", number)], number).claims:
         jobs += [Job(claim.unit.id, claim.task, claim.queue, claim.unit.body, claim.unit.lane) for claim in portion]
     return jobs
 

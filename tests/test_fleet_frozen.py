@@ -16,9 +16,9 @@ from fleetharm import Fleet, Yard, open_yard
 from laneway import App
 from laneway.fleet.member import Member
 from laneway.fleet.messages import Ended, Fork, Wire
-from laneway.fleet.settings import Plan
+from laneway.fleet.settings import FleetSettings
 from laneway.fleet.zygote_handle import UNKILLABLE
-from laneway.store.contract import Heard
+from laneway.store.contract import BeatReply
 from workbench import until
 
 #: What a stop may take beyond its timeout, on a machine that is busy, seconds.
@@ -138,16 +138,16 @@ def test_a_process_that_does_not_even_end_when_killed_is_left_behind(yard: Yard)
 
 
 def test_a_worker_that_does_not_read_keeps_nobody_waiting_and_hears_every_command_when_it_reads() -> None:
-    member = Member(Plan(slots=1), 1, "w", "1.0")
+    member = Member(FleetSettings(slots=1), 1, "w", "1.0")
     theirs = Wire(member._theirs)
     for number in range(20_000):
-        member.tell(Heard(known=True, marks={"j": "cancel"}, commands=("quiet",) if number == 10_000 else ()))
-    member.tell(Heard(known=False, marks={}, commands=()))
+        member.tell(BeatReply(known=True, marks={"j": "cancel"}, commands=("quiet",) if number == 10_000 else ()))
+    member.tell(BeatReply(known=False, marks={}, commands=()))
     member.stop("drain", float("inf"))
 
-    heard: list[Heard] = []
+    heard: list[BeatReply] = []
     while new := theirs.read():
-        heard += [message for message in new if isinstance(message, Heard)]
+        heard += [message for message in new if isinstance(message, BeatReply)]
         member.go_on_telling()
 
     assert {command for one in heard for command in one.commands} == {"quiet", "drain"}
@@ -167,23 +167,23 @@ def wire() -> Iterator[tuple[Wire, Wire]]:
 
 def test_a_message_that_is_larger_than_a_wire_holds_goes_in_portions(wire: tuple[Wire, Wire]) -> None:
     ours, theirs = wire
-    plan = Plan(queues=tuple(f"queue-{number}" for number in range(50_000)))
+    plan = FleetSettings(queues=tuple(f"queue-{number}" for number in range(50_000)))
 
     assert ours.post(plan)
-    assert not ours.post(Plan(app="second"))
+    assert not ours.post(FleetSettings(app="second"))
     read: list[object] = []
     while not read:
         read += theirs.read()
         ours.read()
 
     assert read == [plan]
-    assert ours.post(Plan(app="second"))
-    assert theirs.read() == [Plan(app="second")]
+    assert ours.post(FleetSettings(app="second"))
+    assert theirs.read() == [FleetSettings(app="second")]
 
 
 def test_a_worker_that_a_full_wire_had_no_room_for_is_asked_for_later(wire: tuple[Wire, Wire]) -> None:
     ours, theirs = wire
-    member = Member(Plan(slots=1), 1, "w", "1.0")
+    member = Member(FleetSettings(slots=1), 1, "w", "1.0")
     while ours.post(Ended(1, 0)):
         pass
 

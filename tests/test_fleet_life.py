@@ -20,7 +20,7 @@ from fleetharm import Fleet, Yard, open_yard, tell
 from laneway import App
 from laneway.errors import UnknownWorker
 from laneway.fleet.member import Member
-from laneway.fleet.position import Post, pause
+from laneway.fleet.position import Position, pause
 from laneway.worker.board import Board
 from laneway.worker.loop import Loop
 from workbench import ALL_DONE, DEADLINE, SOON, until, url
@@ -143,7 +143,7 @@ def test_a_thread_that_the_app_starts_when_imported_is_warned_about_by_name(yard
 
 
 class Started:
-    """A worker that a post had, with what its board says."""
+    """A worker that a position had, with what its board says."""
 
     def __init__(self, *, running: bool = False, done: int = 0, ago: float = 0.0) -> None:
         self.board = Board(1)
@@ -165,22 +165,22 @@ class Started:
     ids=["came to nothing", "was told", "has run a job", "crashed in its first job", "lived long"],
 )
 def test_only_after_a_worker_that_came_to_nothing_the_next_one_waits(life: dict[str, Any], surprise: bool, waits: bool) -> None:
-    post = Post(1)
-    member = post.member = cast("Member", Started(**life))
+    position = Position(1)
+    member = position.member = cast("Member", Started(**life))
 
-    post.left(member, surprise)
+    position.left(member, surprise)
 
-    assert vars(post)["member"] is None
-    assert (post.free_at > time.monotonic()) == waits
+    assert vars(position)["member"] is None
+    assert (position.free_at > time.monotonic()) == waits
 
 
 def test_pauses_grow_up_to_half_a_minute_however_often_it_fails() -> None:
-    post = Post(1)
+    position = Position(1)
     pauses: list[float] = []
     for _ in range(1500):  # for half a day
-        post.member = cast("Member", Started())
-        post.left(post.member, surprise=True)
-        pauses.append(post.free_at - time.monotonic())
+        position.member = cast("Member", Started())
+        position.left(position.member, surprise=True)
+        pauses.append(position.free_at - time.monotonic())
 
     assert pauses[0] < 0.3
     assert 29 < max(pauses) <= 30

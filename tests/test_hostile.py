@@ -23,7 +23,7 @@ from laneway.cli import laneway
 from laneway.core.job import Job
 from laneway.desk.stats import Stats
 from laneway.errors import StoreCorrupt
-from laneway.store.contract import Slot, Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
 from laneway.store.inspection import LANE_ORDERS
 from laneway.web.pages.mount import PAGES
 from webdesk import LOOKS, Client, Shop, visiting
@@ -57,11 +57,12 @@ def fill(url: str) -> Shop:
     shop.login.enqueue("eve", "x")
     store = shop.app.store
     store.push(
-        [Job(id="keyed", queue="mail", task="login", body=b'[["x","y"],{}]', unique="key", expires=10**12)], Slot("nightly", 2)
+        [Job(id="keyed", queue="mail", task="login", body=b'[["x","y"],{}]', unique="key", expires=10**12)],
+        Occurrence("nightly", 2),
     )
-    assert store.exchange("w-1", [], [Want("billing", 2), Want("sync", 1)], 3).claims
+    assert store.exchange("w-1", [], [ClaimRequest("billing", 2), ClaimRequest("sync", 1)], 3).claims
     store.beat([WorkerInfo("w-1", host="h", pid=7, slots=4)])
-    held = store.exchange("w-1", [], [Want("mail", 1)], 1).claims
+    held = store.exchange("w-1", [], [ClaimRequest("mail", 1)], 1).claims
     store.note([(claim.unit.id, claim.token, b'{"progress":[1,2],"log":["x"]}') for claim in held])
     shop.app.inspect.cancel(held[0].unit.id)
     shop.app.inspect.pause("mail")

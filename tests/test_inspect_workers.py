@@ -16,7 +16,7 @@ from laneway.core.instant import SECOND, as_datetime
 from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import NotFound, UnknownWorker
-from laneway.store.contract import Store, Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, Store, WorkerInfo
 from laneway.store.inspection import Inspect, RunningJob, WorkerStatus
 from laneway.store.workers import read_worker
 
@@ -26,7 +26,7 @@ ERROR = ErrorInfo(kind="ValueError", message="no")
 def claimed(store: Store, *ids: str, worker: str = "w", lane: str | None = None) -> list[Claim]:
     """Push jobs and claim them for a worker."""
     store.push([Job(id_, "app.task", "mail", b"[[],{}]", lane) for id_ in ids])
-    return store.exchange(worker, [], [Want("mail", len(ids))], len(ids)).claims
+    return store.exchange(worker, [], [ClaimRequest("mail", len(ids))], len(ids)).claims
 
 
 def only(inspect: Inspect) -> WorkerStatus:
@@ -129,7 +129,7 @@ def test_a_job_that_was_claimed_anew_has_not_started(store: Store, inspect: Insp
     [before] = claimed(store, "a")
     store.beat([WorkerInfo("w", runs=((before.token, 1),))])
 
-    [again] = store.exchange("w", [Settled.alike(before, Snoozed(0))], [Want("mail", 1)], 1).claims
+    [again] = store.exchange("w", [Settled.alike(before, Snoozed(0))], [ClaimRequest("mail", 1)], 1).claims
 
     assert [(job.token, job.started_at) for job in only(inspect).jobs] == [(again.token, None)]
 
@@ -137,7 +137,7 @@ def test_a_job_that_was_claimed_anew_has_not_started(store: Store, inspect: Insp
 def test_a_workers_runs_are_counted_by_queue_and_a_collectors_lanes_as_one(store: Store, inspect: Inspect) -> None:
     payloads = [Job(lane_id("sync", lane), "app.sync", "sync", b"1", lane, gather=Gather()) for lane in ("a", "b", "c")]
     store.push([*payloads, *(Job(f"j{n}", "app.task", "mail", b"[[],{}]") for n in range(2))])
-    store.exchange("w", [], [Want("mail", 2), Want("sync", 1, lanes=3)], 3)
+    store.exchange("w", [], [ClaimRequest("mail", 2), ClaimRequest("sync", 1, lanes=3)], 3)
 
     worker = only(inspect)
 
@@ -147,7 +147,7 @@ def test_a_workers_runs_are_counted_by_queue_and_a_collectors_lanes_as_one(store
 
 def test_what_was_fetched_ahead_takes_no_slot_of_its_queue(store: Store, inspect: Inspect) -> None:
     store.push([Job(f"{queue}{n}", "app.task", queue, b"[[],{}]") for queue in ("mail", "sync") for n in range(5)])
-    claims = store.exchange("w", [], [Want("mail", 5), Want("sync", 5)], 10).claims
+    claims = store.exchange("w", [], [ClaimRequest("mail", 5), ClaimRequest("sync", 5)], 10).claims
     fetched = WorkerInfo("w", slots=4)
     store.beat([fetched])
     assert (only(inspect).held, only(inspect).busy, sum(only(inspect).busy_by_queue.values())) == (10, 4, 4)

@@ -19,7 +19,7 @@ from fleetharm import Yard, open_yard, tell
 from laneway import App, Cancel, JobHandle, Retry, RetryIn, Snooze, Worker, current_job
 from laneway.desk.context import JobContext
 from laneway.errors import JobFailed
-from laneway.store.contract import Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, WorkerInfo
 from test_fleet_harm import CRASHED, TIMED_OUT
 from workbench import ALL_DONE, DEADLINE, Running, burst, info, until, url, working
 
@@ -381,7 +381,7 @@ def test_a_slow_on_start_does_not_count_as_the_jobs_time(app: App) -> None:
 def suspect(app: App, handle: JobHandle[Any], lost: str) -> None:
     """Claim a job as a worker that then dies."""
     app.store.beat([WorkerInfo("gone")])
-    (claim,) = app.store.exchange("gone", [], [Want("default", 1)], 1).claims
+    (claim,) = app.store.exchange("gone", [], [ClaimRequest("default", 1)], 1).claims
     assert claim.unit.id == handle.id
     app.store.recover("gone", "its worker ended with signal SIGSEGV", {claim.token: lost})
 

@@ -16,7 +16,7 @@ from laneway.core.instant import SECOND
 from laneway.core.job import STATES, Gather, Job, lane_id
 from laneway.core.outcome import Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownLane
-from laneway.store.contract import Store, Want
+from laneway.store.contract import ClaimRequest, Store
 from laneway.store.inspection import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
 from laneway.store.sqlite.store import SQLiteStore
 
@@ -34,7 +34,7 @@ def fill(store: Store, clock: Clock, chance: random.Random) -> None:
         priority = 0 if lane else chance.choice([0, 0, 5])
         delay = chance.choice([0, 0, 0, SECOND, 60 * SECOND])
         store.push([Job(f"j{number:03}", "app.task", queue, b"[[],{}]", lane, priority, delay)])
-    wants = [Want(queue, 9) for queue in SIZES]
+    wants = [ClaimRequest(queue, 9) for queue in SIZES]
     claims = store.exchange("w", [], wants, 25).claims
     later, much_later = clock() + SECOND, clock() + 60 * SECOND
     outcomes: list[Outcome] = [Done(), Dead(ERROR), Retrying(later, ERROR), Retrying(much_later, ERROR), Snoozed(later)]
@@ -119,7 +119,7 @@ def test_a_collectors_lanes_are_ordered_by_their_payloads(store: Store, inspect:
     for size, lane in enumerate("abc", start=1):
         payloads = [Job(lane_id("sync", lane), "app.sync", "sync", b"%d" % n, lane, gather=Gather()) for n in range(size)]
         store.push(payloads)
-    store.exchange("w", [], [Want("sync", 1)], 1)  # what runs counts, too
+    store.exchange("w", [], [ClaimRequest("sync", 1)], 1)  # what runs counts, too
 
     found = inspect.lanes(None, order, 10, None)
 
@@ -133,7 +133,7 @@ def test_in_a_very_long_queue_a_lane_is_found_by_its_holder(monkeypatch: pytest.
     app = App(redisbench.emptied().url)
     app.store.push([Job(f"a{n}", "app.task", "mail", b"[[],{}]", "a") for n in range(4)])
     app.store.push([Job(f"b{n}", "app.task", "mail", b"[[],{}]", "b") for n in range(4)])
-    app.store.exchange("w", [], [Want("mail", 2)], 2)  # both have a holder, and the others are parked as they are met
+    app.store.exchange("w", [], [ClaimRequest("mail", 2)], 2)  # both have a holder, and the others are parked as they are met
 
     found = {lane: app.inspect.lane("mail", lane) for lane in "ab"}
 

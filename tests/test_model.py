@@ -19,7 +19,7 @@ from conftest import STORES, Bench, Clock, often
 from laneway.core.job import STATES, Claim, Job
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
-from laneway.store.contract import Want
+from laneway.store.contract import ClaimRequest
 from laneway.store.inspection import Filter, JobInfo
 from model import RULES, Model
 from rules import missed_after
@@ -186,7 +186,7 @@ class Play:
         claims = self.model.claim(worker, wants, limit)
         if self.bench is not None:
             given = [Settled.alike(self.claims[token], outcome_of(outcome, after)) for _, token, outcome, after in settled]
-            answer = self.bench.store.exchange(worker, given, [Want(*want) for want in wants], limit)
+            answer = self.bench.store.exchange(worker, given, [ClaimRequest(*want) for want in wants], limit)
             assert answer.refused == refused
             assert [(c.unit.id, c.token, c.unit.attempt, c.lost) for c in answer.claims] == claims
             self.claims |= {claim.token: claim for claim in answer.claims}

@@ -19,7 +19,7 @@ from conftest import STORES, Bench, Clock, often
 from laneway.core.job import STATES, Claim, Gather, Job, lane_id, payload_id
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
-from laneway.store.contract import Want
+from laneway.store.contract import ClaimRequest
 from laneway.store.inspection import Filter
 from laneway.store.sqlite.statements import SQL
 from model_collect import RULES, Held, Key, Model, Run
@@ -214,7 +214,7 @@ class Play:
         given = [
             Settled(self.claims[run.token], tuple(outcome_of(*end) for end in ends[: len(run.lanes)])) for run, ends in settled
         ]
-        answer = self.bench.store.exchange(worker, given, [Want(*want) for want in wants], limit)
+        answer = self.bench.store.exchange(worker, given, [ClaimRequest(*want) for want in wants], limit)
         told = [(claim.queue, str(lane.lane)) for claim in answer.claims for lane in claim.units]
         runs = model.claim(worker, wants, limit, told)
         assert answer.refused == refused

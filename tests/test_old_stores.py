@@ -14,7 +14,7 @@ from conftest import Bench, Clock, old_store, sqlite_file
 from laneway.core.job import Job
 from laneway.core.outcome import Done, Settled
 from laneway.errors import SchemaError
-from laneway.store.contract import Want
+from laneway.store.contract import ClaimRequest
 
 SECOND = 1_000_000
 WAITING = ["first", "plain", "key", "ends", "fresh-lane", "last"]
@@ -33,7 +33,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 def claims(bench: Bench) -> list[str]:
-    return [id_ for held in bench.store.exchange("v", [], [Want("default", 99)], 99).claims for id_ in held.ids]
+    return [id_ for held in bench.store.exchange("v", [], [ClaimRequest("default", 99)], 99).claims for id_ in held.ids]
 
 
 def test_it_shows_what_it_had(old: Bench) -> None:
@@ -80,7 +80,7 @@ def test_what_ran_goes_on_in_order_and_all_of_it_comes_to_an_end(old: Bench) -> 
     look.pause("other", False)
     ran: list[str] = []
     for _ in range(50):
-        held = store.exchange("v", [], [Want("default", 3), Want("other", 1)], 4).claims
+        held = store.exchange("v", [], [ClaimRequest("default", 3), ClaimRequest("other", 1)], 4).claims
         ran += [claim.unit.id for claim in held]
         assert {claim.lost for claim in held if claim.unit.id == "crashed"} <= {"crash"}
         assert store.exchange("v", [Settled.alike(claim, Done(), 1, 2) for claim in held], [], 0).refused == []
@@ -121,6 +121,8 @@ def test_queues_beyond_the_first_get_rows_of_their_own(tmp_path: Path) -> None:
     assert len(queues) == 22
     assert queues["q18"].paused
     assert queues["q19"].counts["ready"] == 1
-    assert [claim.unit.id for claim in made.store.exchange("v", [], [Want("q18", 1), Want("q19", 1)], 9).claims] == ["far"]
+    assert [
+        claim.unit.id for claim in made.store.exchange("v", [], [ClaimRequest("q18", 1), ClaimRequest("q19", 1)], 9).claims
+    ] == ["far"]
     assert made.inspect.counts()["dead"] == 2
     made.store.close()

@@ -35,7 +35,7 @@ from laneway.web.pages.schedules import schedules
 from laneway.web.pages.workers import workers
 from laneway.web.redact import Redactor
 from laneway.web.refused import Refused
-from laneway.web.request import Ask
+from laneway.web.request import WebRequest
 from webdesk import Shop, asking
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -130,9 +130,9 @@ def test_a_search_looks_for_every_part_and_not_at_case() -> None:
 # -- asking pages ------------------------------------------------------------------------------------------------
 
 
-def ask(app: App, path: dict[str, str] | None = None, /, **given: Any) -> Ask:
+def ask(app: App, path: dict[str, str] | None = None, /, **given: Any) -> WebRequest:
     site = dashboard(app).state.laneway
-    return Ask(site, Caller("me", "act", "loopback"), path or {}, given)
+    return WebRequest(site, Caller("me", "act", "loopback"), path or {}, given)
 
 
 def rows(page: dict[str, Any]) -> list[str]:
@@ -471,7 +471,7 @@ def test_a_group_of_failures_is_acted_on_and_nobody_else(app: App, verb: str) ->
     asked = ask(app, {"id": group.id}, dry_run=True)
     answer = ANSWERS[f"/api/v1/stats/errors/{{id}}/{verb}"]
     assert answer(asked) == {"matched": 3, "at_least": False, "changed": 0, "dry_run": True}
-    started: Any = answer(Ask(asked.site, asked.caller, asked.path, {}))
+    started: Any = answer(WebRequest(asked.site, asked.caller, asked.path, {}))
     operation = asked.site.operations.find(started.document["id"])
     assert operation.finished.wait(20)
     assert (operation.state, operation.changed) == ("done", 3)

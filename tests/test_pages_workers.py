@@ -12,7 +12,7 @@ import pytest
 
 from laneway import App, Worker
 from laneway.core.job import Job
-from laneway.store.contract import Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.web import dashboard
 from webdesk import asking
 
@@ -27,7 +27,7 @@ def shown(app: App) -> str:
 
 def hold(app: App, worker: str, queue: str, number: int) -> None:
     app.store.push([Job(f"{worker}-{queue}-{n}", "app.task", queue, b"[[],{}]") for n in range(number)])
-    app.store.exchange(worker, [], [Want(queue, number)], number)
+    app.store.exchange(worker, [], [ClaimRequest(queue, number)], number)
 
 
 @pytest.mark.every_store

@@ -9,7 +9,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laneway.pool.thread_queue import Line
+from laneway.pool.thread_queue import ThreadQueue
 from workbench import DEADLINE, until, wait
 
 
@@ -32,19 +32,19 @@ class Taken:
 
         return work
 
-    def line(self, size: int) -> Line[object]:
-        return Line([f"hand-{number}" for number in range(size)], self.begin, self.crashes.append)
+    def line(self, size: int) -> ThreadQueue[object]:
+        return ThreadQueue([f"hand-{number}" for number in range(size)], self.begin, self.crashes.append)
 
 
 def has_taken(taken: Taken, number: int) -> bool:
     return len(taken.items) == number
 
 
-def is_awake(line: Line[object], number: int) -> bool:
+def is_awake(line: ThreadQueue[object], number: int) -> bool:
     return line.active == number
 
 
-def end(line: Line[object]) -> None:
+def end(line: ThreadQueue[object]) -> None:
     line.close()
     for thread in line.threads:
         thread.join(DEADLINE)

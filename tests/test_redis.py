@@ -43,7 +43,7 @@ from laneway.errors import (
 )
 from laneway.ids import new_id
 from laneway.present.snapshot import Snapshot
-from laneway.store.contract import Slot, Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
 from laneway.store.inspection import Filter
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
@@ -54,7 +54,7 @@ from laneway.store.redis.keys import QUEUE_KEYS, queue_key
 from workbench import DEADLINE, SOON
 
 T = TypeVar("T")
-WANT = [Want("default", 100)]
+WANT = [ClaimRequest("default", 100)]
 ERROR = ErrorInfo(kind="E", message="no")
 JOB = queue_key("default", "JOB")
 
@@ -109,7 +109,7 @@ def ids(claims: list[Claim]) -> list[str]:
 
 
 def claim(store: RedisStore, limit: int = 100, worker: str = "w", queue: str = "default") -> list[Claim]:
-    return store.exchange(worker, [], [Want(queue, limit)], limit).claims
+    return store.exchange(worker, [], [ClaimRequest(queue, limit)], limit).claims
 
 
 def settle(store: RedisStore, claims: list[Claim], outcome: object, worker: str = "w") -> list[str]:
@@ -199,7 +199,7 @@ def test_scripts_that_the_server_forgot_are_sent_again(store: RedisStore, server
         server.ask("SCRIPT", "FLUSH")
         assert store.push([job()]) == [None]
         server.ask("SCRIPT", "FLUSH")
-        wants = [Want("default", 5), Want("mail", 5), Want("orders", 5)]
+        wants = [ClaimRequest("default", 5), ClaimRequest("mail", 5), ClaimRequest("orders", 5)]
         held = store.exchange("w", [], wants, 15).claims
         server.ask("SCRIPT", "FLUSH")
         assert sorted(store.give_back("w")) == sorted(ids(held))
@@ -213,23 +213,25 @@ def use_everything(store: RedisStore) -> None:
         [job("a", unique="k", expires=10**9), *(job(f"x{n}", "x") for n in range(3)), job("p", priority=5), job(queue="mail")]
     )
     store.push([job("later", delay=10**9), job("cancelled"), job("killed"), pay("l", 1), pay("l", 2), pay("m", 3)])
-    store.push([job("slot")], Slot("nightly", at=100))
+    store.push([job("slot")], Occurrence("nightly", at=100))
     store.beat([WorkerInfo("w")])
     inspect.cancel("cancelled")
     inspect.kill("killed")
     inspect.reschedule("later", 0, 0)
-    held = store.exchange("w", [], [Want("default", 2), Want("mail", 1)], 9).claims
+    held = store.exchange("w", [], [ClaimRequest("default", 2), ClaimRequest("mail", 1)], 9).claims
     store.note([(c.unit.id, c.token, b'{"log":["hi"]}') for c in held])
     inspect.cancel(held[0].unit.id)
     settle(store, held[1:], Retrying(0, ERROR))
     store.recover("w", "killed", {held[0].token: "crash"})
     settle(store, claim(store, 1), Snoozed(0))
     settle(store, claim(store, 1), Dead(ERROR, halt=True))
-    [run] = store.exchange("w", [], [Want("orders", 1, 9, 1)], 1).claims
+    [run] = store.exchange("w", [], [ClaimRequest("orders", 1, 9, 1)], 1).claims
     store.exchange("w", [Settled(run, (Dead(ERROR), Retrying(0, ERROR)), 1, 2)], [], 0)
     inspect.act_all("retry", Filter(state="dead"))
     store.beat([WorkerInfo("w")])
-    while held := store.exchange("w", [], [Want("default", 9), Want("mail", 9), Want("orders", 9, 2)], 9).claims:
+    while held := store.exchange(
+        "w", [], [ClaimRequest("default", 9), ClaimRequest("mail", 9), ClaimRequest("orders", 9, 2)], 9
+    ).claims:
         store.exchange("w", [Settled.alike(c, Done(b"1", keep=1000), 1, 2) for c in held], [], 0)
     store.recover("w", "over")
     assert sum(inspect.counts().values()) == 0
@@ -909,12 +911,12 @@ def test_a_lanes_record_that_is_none_is_claimed_as_such_and_stays_dead(
     key = queue_key("orders", "JOB")
     server.ask("HSET", key, lane_id("orders", "b"), garbage)
 
-    claims = store.exchange("w", [], [Want("orders", 10, lanes=10)], 10).claims
+    claims = store.exchange("w", [], [ClaimRequest("orders", 10, lanes=10)], 10).claims
 
     assert [bool(one.garbage) for one in claims] == [False, True, False]
     assert [lane.lane for one in claims for lane in one.units if not one.garbage] == ["a", "c"]
     store.give_back("w", keep=[one.token for one in claims if not one.garbage])
-    (again,) = store.exchange("w", [], [Want("orders", 10, lanes=10)], 10).claims
+    (again,) = store.exchange("w", [], [ClaimRequest("orders", 10, lanes=10)], 10).claims
     bury(store, [again])
     assert states(store) == {"running": 2, "dead": 1}
     assert RedisInspect(store).totals()["failed"] == 1
@@ -990,10 +992,10 @@ def test_a_key_of_another_type_is_reported_and_the_other_queues_go_on(
             assert "\n" not in str(error)  # noqa: PT017 - whether it meets the key is its own affair
 
     try:
-        both = store.exchange("w", [], [Want("default", 5), Want("good", 5)], 5)
+        both = store.exchange("w", [], [ClaimRequest("default", 5), ClaimRequest("good", 5)], 5)
     except StoreUnavailable:  # an answer got lost over it
         store.give_back("w")
-        both = store.exchange("w", [], [Want("default", 5), Want("good", 5)], 5)
+        both = store.exchange("w", [], [ClaimRequest("default", 5), ClaimRequest("good", 5)], 5)
     assert "good" in ids(both.claims)
     [good] = [c for c in both.claims if c.unit.id == "good"]
     assert settle(store, [good], Done()) == []
@@ -1161,7 +1163,7 @@ def _exchange_all(url: str, name: str, start: threading.Barrier, done: multiproc
     start.wait()
     while True:
         settled = [Settled.alike(held, Done()) for held in claims]
-        claims = store.exchange(name, settled, [Want("default", 10), Want("mail", 10)], 15).claims
+        claims = store.exchange(name, settled, [ClaimRequest("default", 10), ClaimRequest("mail", 10)], 15).claims
         if not claims:
             break
         mine += ids(claims)

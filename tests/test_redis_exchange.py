@@ -23,7 +23,7 @@ from conftest import Clock, often
 from laneway.core.job import Claim, Job
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
-from laneway.store.contract import Want
+from laneway.store.contract import ClaimRequest
 from laneway.worker import Worker
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
@@ -101,7 +101,7 @@ class Side:
     def lose(self) -> None:
         """Somebody else has it, and we do not know."""
         self.store.give_back("w")
-        self.store.exchange("x", [], [Want("default", 9)], 9)
+        self.store.exchange("x", [], [ClaimRequest("default", 9)], 9)
 
     def gone(self) -> None:
         self.garbage("gone")
@@ -124,7 +124,7 @@ class Side:
         return self.exchange(settled + settled[:1] if step == "settle twice" else settled, most)
 
     def exchange(self, settled: list[Settled], most: int) -> object:
-        answer = self.store.exchange("w", settled, [Want("default", most)] if most else [], most)
+        answer = self.store.exchange("w", settled, [ClaimRequest("default", most)] if most else [], most)
         ended = [item.claim.token for item in settled]
         self.held = [one for one in self.held if one.token not in ended] + answer.claims
         claims = [(claim.unit, claim.token, claim.lost) for claim in answer.claims]
@@ -253,7 +253,7 @@ def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(clock: Clock | No
     """With a clock that a test sets it goes the same way, as long as that clock says that it is a moment ago."""
     store = RedisStore(redisbench.emptied().url, clock=clock)
     store.push([*jobs("a", 9), *jobs("b", 1), *jobs("c", 1)])
-    wants = [Want(queue, 2) for queue in "abc"]
+    wants = [ClaimRequest(queue, 2) for queue in "abc"]
     held = store.exchange("w", [], wants, 4).claims
     redisbench.server().ask("CONFIG", "RESETSTAT")
 
@@ -271,7 +271,7 @@ def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(clock: Clock | No
 def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:
     other = RedisStore(redisbench.server().url)
     store.push([*jobs("a", 2), *jobs("b", 1)])
-    wants = [Want(queue, 2) for queue in "abc"]
+    wants = [ClaimRequest(queue, 2) for queue in "abc"]
     held = store.exchange("w", [], wants, 3).claims
     other.push([*jobs("c", 1), Job("late", "t", "b", b"[[],{}]")])  # we are not told, and do not know the queue
 
@@ -283,7 +283,7 @@ def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:
 
 def test_what_this_process_pushed_is_not_overlooked(store: RedisStore) -> None:
     store.push([*jobs("a", 9), *jobs("b", 1)])
-    wants = [Want("b", 2), Want("a", 2)]
+    wants = [ClaimRequest("b", 2), ClaimRequest("a", 2)]
     held = store.exchange("w", [], wants, 3).claims
     store.push([Job("more", "t", "b", b"[[],{}]")])
 
@@ -297,16 +297,18 @@ def test_places_that_one_queue_leaves_go_to_one_that_was_not_asked(store: RedisS
     store.exchange("w", [], [], 0)  # so it is known how this one stands
     store.push(jobs("a", 1))
 
-    answer = store.exchange("w", [], [Want("a", 3), Want("b", 3)], 3)
+    answer = store.exchange("w", [], [ClaimRequest("a", 3), ClaimRequest("b", 3)], 3)
 
     assert [one.unit.id for one in answer.claims] == ["a0", "b0", "b1"]
 
 
 def test_claims_come_in_the_order_of_the_wants(store: RedisStore) -> None:
     store.push([*jobs("a", 4), *jobs("b", 3, "lane"), *jobs("c", 2)])
-    held = store.exchange("w", [], [Want("b", 1), Want("a", 1)], 2).claims
+    held = store.exchange("w", [], [ClaimRequest("b", 1), ClaimRequest("a", 1)], 2).claims
 
-    answer = store.exchange("w", done(held), [Want("a", 1), Want("b", 9), Want("c", 1), Want("a", 2)], 9)
+    answer = store.exchange(
+        "w", done(held), [ClaimRequest("a", 1), ClaimRequest("b", 9), ClaimRequest("c", 1), ClaimRequest("a", 2)], 9
+    )
 
     assert [one.unit.id for one in answer.claims] == ["a1", "b1", "c0", "a2", "a3"]
     assert answer.more
@@ -315,10 +317,10 @@ def test_claims_come_in_the_order_of_the_wants(store: RedisStore) -> None:
 @pytest.mark.parametrize("most", [0, 9])
 def test_a_success_that_stands_twice_lets_its_lane_go_on_once(store: RedisStore, most: int) -> None:
     store.push(jobs("a", 4, "lane"))
-    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
 
-    answer = store.exchange("w", done(held * 2), [Want("a", most)], most)
-    claims = answer.claims or store.exchange("w", [], [Want("a", 9)], 9).claims
+    answer = store.exchange("w", done(held * 2), [ClaimRequest("a", most)], most)
+    claims = answer.claims or store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
 
     assert (answer.refused, [one.unit.id for one in claims]) == (["a0"], ["a1"])
     assert RedisInspect(store).counts()["blocked"] == 2
@@ -326,9 +328,9 @@ def test_a_success_that_stands_twice_lets_its_lane_go_on_once(store: RedisStore,
 
 def test_more_successes_than_a_script_hands_over_at_once(store: RedisStore) -> None:
     store.push([*jobs("a", 9000), Job("next", "t", "a", b"[[],{}]", "lane")])
-    held = store.exchange("w", [], [Want("a", 9000)], 9000).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 9000)], 9000).claims
 
-    answer = store.exchange("w", done(held), [Want("a", 9)], 9)
+    answer = store.exchange("w", done(held), [ClaimRequest("a", 9)], 9)
 
     assert (len(held), answer.refused, [one.unit.id for one in answer.claims]) == (9000, [], ["next"])
     assert RedisInspect(store).totals()["processed"] == 9000
@@ -336,7 +338,7 @@ def test_more_successes_than_a_script_hands_over_at_once(store: RedisStore) -> N
 
 def test_a_success_among_others_needs_its_token(store: RedisStore) -> None:
     store.push([*jobs("a", 3), *jobs("b", 3, "lane")])
-    wants = [Want("a", 3), Want("b", 3)]
+    wants = [ClaimRequest("a", 3), ClaimRequest("b", 3)]
     held = store.exchange("w", [], wants, 6).claims
     store.give_back("w", keep=[one.token for one in held if one.unit.id not in ("a1", "b0")])
     again = store.exchange("w", [], wants, 6).claims  # the worker has them, but by other tokens
@@ -350,57 +352,57 @@ def test_a_success_among_others_needs_its_token(store: RedisStore) -> None:
 @pytest.mark.parametrize("outcome", [Done(), Dead(ERROR)])
 def test_each_of_several_lanes_goes_on(store: RedisStore, outcome: Outcome) -> None:
     store.push([Job(f"{lane}{n}", "t", "a", b"[[],{}]", lane) for n in range(3) for lane in "xyz"])
-    first, *others = store.exchange("w", [], [Want("a", 9)], 9).claims
+    first, *others = store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
     settled = [Settled.alike(first, Done(), 1, 2), *(Settled.alike(one, outcome, 1, 2) for one in others)]
 
-    assert [one.unit.id for one in store.exchange("w", settled, [Want("a", 9)], 9).claims] == ["x1", "y1", "z1"]
+    assert [one.unit.id for one in store.exchange("w", settled, [ClaimRequest("a", 9)], 9).claims] == ["x1", "y1", "z1"]
 
 
 def test_a_job_without_a_lane_lets_no_lane_go_on(store: RedisStore) -> None:
     store.push([Job(id_, "t", "a", b"[[],{}]", lane) for id_, lane in (("e0", ""), ("e1", ""), ("plain", None), ("x", "x"))])
-    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
 
     assert [one.unit.id for one in held] == ["e0", "plain", "x"]
-    assert store.exchange("w", done(held[1:]), [Want("a", 9)], 9).claims == []
-    assert [one.unit.id for one in store.exchange("w", done(held[:1]), [Want("a", 9)], 9).claims] == ["e1"]
+    assert store.exchange("w", done(held[1:]), [ClaimRequest("a", 9)], 9).claims == []
+    assert [one.unit.id for one in store.exchange("w", done(held[:1]), [ClaimRequest("a", 9)], 9).claims] == ["e1"]
 
 
 def test_the_next_of_a_lane_keeps_its_priority(store: RedisStore) -> None:
     store.push([Job(f"x{n}", "t", "a", b"[[],{}]", "x", priority=2) for n in range(2)])
-    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
     store.push([Job("urgent", "t", "a", b"[[],{}]", priority=1)])
 
-    assert [one.unit.id for one in store.exchange("w", done(held), [Want("a", 1)], 1).claims] == ["x1"]
+    assert [one.unit.id for one in store.exchange("w", done(held), [ClaimRequest("a", 1)], 1).claims] == ["x1"]
 
 
 def test_the_next_of_a_lane_waits_for_what_has_priority(store: RedisStore) -> None:
     store.push(jobs("a", 3, "lane"))
-    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
     store.push([Job("urgent", "t", "a", b"[[],{}]", priority=1)])
 
-    first = store.exchange("w", done(held), [Want("a", 1)], 1).claims
+    first = store.exchange("w", done(held), [ClaimRequest("a", 1)], 1).claims
 
     assert [one.unit.id for one in first] == ["urgent"]
-    assert [one.unit.id for one in store.exchange("w", done(first), [Want("a", 9)], 9).claims] == ["a1"]
+    assert [one.unit.id for one in store.exchange("w", done(first), [ClaimRequest("a", 9)], 9).claims] == ["a1"]
 
 
 def test_the_next_of_a_lane_is_not_lost_in_a_queue_that_was_just_paused(store: RedisStore) -> None:
     other = RedisStore(redisbench.server().url)
     store.push(jobs("a", 3, "lane"))
-    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
     RedisInspect(other).pause("a", True)
 
-    assert store.exchange("w", done(held), [Want("a", 9)], 9).claims == []
+    assert store.exchange("w", done(held), [ClaimRequest("a", 9)], 9).claims == []
 
     RedisInspect(store).pause("a", False)
-    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == ["a1"]
+    assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims] == ["a1"]
     other.close()
 
 
 @pytest.mark.parametrize("side", ["ERRORS", "NOTES", "LOST", "MARKS"])
 def test_what_stands_beside_a_record_goes_with_it(store: RedisStore, side: str) -> None:
     store.push(jobs("a", 1))
-    (held,) = store.exchange("w", [], [Want("a", 1)], 1).claims
+    (held,) = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
     redisbench.server().ask("HSET", queue_key("a", side), "a0", "cancel w" if side == "MARKS" else "")
 
     assert store.exchange("w", done([held]), [], 0).refused == []
@@ -410,7 +412,7 @@ def test_what_stands_beside_a_record_goes_with_it(store: RedisStore, side: str) 
 
 def test_a_retry_that_was_claimed_is_none_any_more(store: RedisStore) -> None:
     store.push([*jobs("a", 1), *jobs("b", 1, "lane")])
-    wants = [Want("a", 1), Want("b", 1)]
+    wants = [ClaimRequest("a", 1), ClaimRequest("b", 1)]
     held = store.exchange("w", [], wants, 2).claims
     store.exchange("w", [Settled.alike(one, Retrying(0, ERROR), 1, 2) for one in held], [], 0)
 
@@ -421,7 +423,7 @@ def test_a_retry_that_was_claimed_is_none_any_more(store: RedisStore) -> None:
 
 def test_a_worker_that_holds_nothing_is_no_holder(store: RedisStore) -> None:
     store.push(jobs("a", 1))
-    held = store.exchange("w", [], [Want("a", 1)], 1).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
 
     store.exchange("w", done(held), [], 0)
 
@@ -430,10 +432,10 @@ def test_a_worker_that_holds_nothing_is_no_holder(store: RedisStore) -> None:
 
 def test_a_worker_whose_successes_are_refused_holds_what_it_claims(store: RedisStore) -> None:
     store.push(jobs("a", 2))
-    held = store.exchange("w", [], [Want("a", 1)], 1).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
     store.recover("w", "it stood still")
 
-    answer = store.exchange("w", done(held), [Want("a", 1)], 1)
+    answer = store.exchange("w", done(held), [ClaimRequest("a", 1)], 1)
 
     assert (answer.refused, [one.unit.id for one in answer.claims]) == (["a0"], ["a0"])
     assert RedisInspect(store).counts()["running"] == 1
@@ -441,9 +443,9 @@ def test_a_worker_whose_successes_are_refused_holds_what_it_claims(store: RedisS
 
 def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None:
     store.push(jobs("a", 1))
-    (late,) = store.exchange("w", [], [Want("a", 1)], 1).claims
+    (late,) = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
     store.recover("w", "it stood still")
-    (held,) = store.exchange("x", [], [Want("a", 1)], 1).claims
+    (held,) = store.exchange("x", [], [ClaimRequest("a", 1)], 1).claims
     store.exchange("x", [Settled.alike(held, Done(b"1", 10**8), 1, 2)], [], 0)
 
     answer = store.exchange("w", [Settled.alike(late, Done(b"2", 10**8), 1, 2)], [], 0)
@@ -455,7 +457,7 @@ def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None
 def test_priorities_that_are_not_in_use_any_more_are_not_looked_at(store: RedisStore) -> None:
     store.push([*jobs("a", 1), Job("urgent", "t", "a", b"[[],{}]", priority=3), Job("late", "t", "a", b"[[],{}]", priority=-3)])
 
-    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 2)], 2).claims] == ["urgent", "a0"]
+    assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 2)], 2).claims] == ["urgent", "a0"]
 
     assert redisbench.server().ask("HGET", queue_key("a", "META"), "ranks") == bytes([97])
 
@@ -463,7 +465,7 @@ def test_priorities_that_are_not_in_use_any_more_are_not_looked_at(store: RedisS
 @pytest.mark.parametrize(("number", "wide"), [(5, False), (50, True)])
 def test_who_holds_many_has_a_table_and_no_list(store: RedisStore, number: int, wide: bool) -> None:
     store.push(jobs("a", 50))
-    store.exchange("w", [], [Want("a", number)], number)
+    store.exchange("w", [], [ClaimRequest("a", number)], number)
 
     encoding = redisbench.server().ask("OBJECT", "ENCODING", queue_key("a", "RUNNING", "w"))
 
@@ -473,36 +475,36 @@ def test_who_holds_many_has_a_table_and_no_list(store: RedisStore, number: int, 
 
 def test_those_behind_what_was_claimed_stay_where_they_are(store: RedisStore) -> None:
     store.push(jobs("a", 2, "lane"))
-    store.exchange("w", [], [Want("a", 1)], 1)  # the next of the lane is met later, and parked
+    store.exchange("w", [], [ClaimRequest("a", 1)], 1)  # the next of the lane is met later, and parked
     store.push([Job(f"p{n}", "t", "a", b"[[],{}]") for n in range(6)])
 
-    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 1)], 1).claims] == ["p0"]
-    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == [f"p{n}" for n in range(1, 6)]
+    assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims] == ["p0"]
+    assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims] == [f"p{n}" for n in range(1, 6)]
 
 
 def test_a_lower_priority_waits_while_there_are_more_to_pass_over(store: RedisStore) -> None:
     first, *others = [Job(f"x{n}", "t", "a", b"[[],{}]", "lane", priority=1) for n in range(1500)]
     store.push([first])
-    store.exchange("w", [], [Want("a", 1)], 1)
+    store.exchange("w", [], [ClaimRequest("a", 1)], 1)
     store.push([*others, Job("high", "t", "a", b"[[],{}]", priority=1), Job("low", "t", "a", b"[[],{}]")])
 
-    answer = store.exchange("w", [], [Want("a", 1)], 1)
+    answer = store.exchange("w", [], [ClaimRequest("a", 1)], 1)
 
     assert (answer.claims, answer.more) == ([], True)
-    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 2)], 2).claims] == ["high", "low"]
+    assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 2)], 2).claims] == ["high", "low"]
 
 
 def test_all_lanes_that_end_at_once_are_free(store: RedisStore) -> None:
     store.push([Job(f"{lane}0", "t", "a", b"[[],{}]", lane) for lane in "xyz"])
-    store.exchange("w", done(store.exchange("w", [], [Want("a", 9)], 9).claims), [], 0)
+    store.exchange("w", done(store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims), [], 0)
     store.push([Job(f"{lane}1", "t", "a", b"[[],{}]", lane) for lane in "xyz"])
 
-    assert [one.unit.id for one in store.exchange("w", [], [Want("a", 9)], 9).claims] == ["x1", "y1", "z1"]
+    assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims] == ["x1", "y1", "z1"]
 
 
 def test_a_lane_goes_on_behind_one_whose_record_is_gone(store: RedisStore) -> None:
     store.push(jobs("a", 3, "lane"))
-    held = store.exchange("w", [], [Want("a", 9)], 9).claims
+    held = store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
     redisbench.server().ask("HDEL", queue_key("a", "JOB"), "a1")
 
-    assert [one.unit.id for one in store.exchange("w", done(held), [Want("a", 9)], 9).claims] == ["a2"]
+    assert [one.unit.id for one in store.exchange("w", done(held), [ClaimRequest("a", 9)], 9).claims] == ["a2"]

@@ -195,7 +195,7 @@ from laneway.store.redis.store import RedisStore
 beat = RedisStore.beat
 
 def silently(store, workers):
-    while threading.current_thread().name == "laneway-keeper" and os.path.exists(os.environ["FLEET_SILENCE"]):
+    while threading.current_thread().name == "laneway-store" and os.path.exists(os.environ["FLEET_SILENCE"]):
         time.sleep(0.01)
     return beat(store, workers)
 

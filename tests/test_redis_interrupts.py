@@ -26,7 +26,7 @@ from laneway.core.job import Alike, Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done, Settled
 from laneway.errors import StoreUnavailable
 from laneway.ids import new_id, new_ids
-from laneway.store.contract import Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, WorkerInfo
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(redisbench.why_not(), allow_module_level=True)
@@ -75,7 +75,7 @@ def payload(lane: str) -> Job:
 
 
 def claim(store: RedisStore, queue: str = "default", most: int = 2) -> list[Claim]:
-    return store.exchange("w", [], [Want(queue, most)], most).claims
+    return store.exchange("w", [], [ClaimRequest(queue, most)], most).claims
 
 
 def settled(claims: list[Claim]) -> list[Settled]:
@@ -102,7 +102,7 @@ def open_anew(store: RedisStore) -> None:
 def settle_and_claim(store: RedisStore) -> None:
     store.push([job(), job()])
     first = claim(store)
-    second = store.exchange("w", settled(first), [Want("default", 2)], 2)
+    second = store.exchange("w", settled(first), [ClaimRequest("default", 2)], 2)
     assert second.refused == []
     store.exchange("w", settled(second.claims), [], 0)
 
@@ -111,14 +111,14 @@ def work_off_a_lane(store: RedisStore) -> None:
     lane = new_id()
     store.push([job("lanes", lane), job("lanes", lane)])
     first = claim(store, "lanes", 1)
-    second = store.exchange("w", settled(first), [Want("lanes", 1)], 1).claims
+    second = store.exchange("w", settled(first), [ClaimRequest("lanes", 1)], 1).claims
     store.exchange("w", settled(second), [], 0)
 
 
 def begin_and_hear(store: RedisStore) -> None:
     store.push([job(), job()])
-    first = store.begin("w", [], [Want("default", 1)], 1)
-    second = store.begin("w", [], [Want("default", 1)], 1)
+    first = store.begin("w", [], [ClaimRequest("default", 1)], 1)
+    second = store.begin("w", [], [ClaimRequest("default", 1)], 1)
     store.begin("w", settled(first().claims + second().claims), [], 0)()
 
 
@@ -287,7 +287,7 @@ import signal, sys, threading, time
 from laneway.core.job import Job
 from laneway.ids import new_id
 from laneway.core.outcome import Done, Settled
-from laneway.store.contract import Want
+from laneway.store.contract import ClaimRequest
 from laneway.store.redis import RedisStore
 
 class Interrupt(BaseException): ...
@@ -304,7 +304,7 @@ def handler(*_):
 def work(worker, queue):
     one = Job(new_id(), "app.task", queue, b"[[1],{}]")
     assert store.push([one]) == [None]
-    claims = store.exchange(worker, [], [Want(queue, 5)], 5).claims
+    claims = store.exchange(worker, [], [ClaimRequest(queue, 5)], 5).claims
     assert claims and all(claim.queue == queue for claim in claims), "an answer of somebody else"
     store.exchange(worker, [Settled.alike(claim, Done(), 1, 2) for claim in claims], [], 0)
     return claims

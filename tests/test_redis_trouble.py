@@ -302,7 +302,7 @@ from laneway.store.redis.store import RedisStore
 beat = RedisStore.beat
 
 def slowly(store, workers):
-    keeper = threading.current_thread().name == "laneway-keeper"
+    keeper = threading.current_thread().name == "laneway-store"
     if not keeper:
         time.sleep(0.15)
     heard = beat(store, workers)

@@ -68,7 +68,7 @@ OURS = {
 }  # fmt: skip
 OUR_NAMES = {
     "laneway.errors": {"did_you_mean"},
-    "laneway.worker.balance": {"check", "choose", "felt", "name_of", "read_weights"},
+    "laneway.worker.balance": {"check", "choose", "smoothed_loads", "name_of", "read_weights"},
 }
 
 SPAN = re.compile(r"`([^`]+)`")

@@ -38,7 +38,7 @@ from laneway.errors import (
 from laneway.ids import new_id
 from laneway.locks import FairLock, this_frame
 from laneway.store import liveness
-from laneway.store.contract import Slot, Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
 from laneway.store.error_history import LONG
 from laneway.store.inspection import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
@@ -46,7 +46,7 @@ from laneway.store.sqlite.bell import Bell
 from laneway.store.sqlite.lock import FileLock
 from laneway.store.sqlite.statements import SQL
 
-WANT = [Want("default", 100)]
+WANT = [ClaimRequest("default", 100)]
 
 
 def job(id_: str | None = None, lane: str | None = None, body: bytes = b"[[1],{}]") -> Job:
@@ -256,24 +256,24 @@ def test_a_lane_whose_payloads_are_missing_leaves_and_holds_up_nobody(store: SQL
     store.push([pay(lane, n) for lane in "abcd" for n in range(2)])
     sql(path, "delete from laneway_payload where lane in (select seq from laneway_job where lane in ('a', 'c'))")
 
-    claims = store.exchange("w", [], [Want("orders", 1, lanes=4)], 1).claims
+    claims = store.exchange("w", [], [ClaimRequest("orders", 1, lanes=4)], 1).claims
 
     assert [[lane.lane for lane in held.units] for held in claims] == [["b", "d"]]
     assert claims[0].unit.id == lane_id("orders", "b")
     assert SQLiteInspect(store).counts() == {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 0, "running": 2, "dead": 0}
     sql(path, "delete from laneway_payload")
     assert store.give_back("w") == [lane_id("orders", "b"), lane_id("orders", "d")]
-    answer = store.exchange("w", [], [Want("orders", 5)], 5)
+    answer = store.exchange("w", [], [ClaimRequest("orders", 5)], 5)
     assert (answer.claims, answer.more, sum(SQLiteInspect(store).counts().values())) == ([], False, 0)
 
 
 @pytest.mark.parametrize("outcome", [Done(), Retrying(0, ErrorInfo("E", "")), Dead(ErrorInfo("E", ""))], ids=lambda o: o.name)
 def test_payloads_that_go_missing_during_a_run_harm_nobody(store: SQLiteStore, path: Path, outcome: Outcome) -> None:
     store.push([pay("a", 1), pay("b", 1)])
-    claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
+    claims = store.exchange("w", [], [ClaimRequest("orders", 5)], 5).claims
     sql(path, "delete from laneway_payload where lane = (select seq from laneway_job where lane = 'a')")
 
-    answer = store.exchange("w", [Settled(held, (outcome,)) for held in claims], [Want("orders", 5)], 5)
+    answer = store.exchange("w", [Settled(held, (outcome,)) for held in claims], [ClaimRequest("orders", 5)], 5)
 
     assert answer.refused == []
     assert [held.unit.lane for held in answer.claims] == (["b"] if isinstance(outcome, Retrying) else [])
@@ -283,7 +283,7 @@ def test_a_lanes_name_that_is_no_text_harms_only_itself(store: SQLiteStore, path
     store.push([pay("a", 1), pay("b", 1)])
     sql(path, "update laneway_job set lane = cast(x'ff41' as text) where lane = 'a'")
 
-    claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
+    claims = store.exchange("w", [], [ClaimRequest("orders", 5)], 5).claims
 
     assert [held.unit.lane for held in claims] == ["\ufffdA", "b"]
     assert [lane.lane for lane in SQLiteInspect(store).lanes(None, "name", 9, None)] == ["b", "\ufffdA"]
@@ -292,12 +292,12 @@ def test_a_lanes_name_that_is_no_text_harms_only_itself(store: SQLiteStore, path
 @pytest.mark.parametrize(("running", "gathered"), [(1001, 3), (1500, 1200), (3, 1200)])
 def test_large_parts_of_a_lane_are_merged_as_small_ones_are(store: SQLiteStore, path: Path, running: int, gathered: int) -> None:
     store.push([pay("a", n) for n in range(running)])
-    claims = store.exchange("w", [], [Want("orders", 5)], 5).claims
+    claims = store.exchange("w", [], [ClaimRequest("orders", 5)], 5).claims
     store.push([pay("a", n) for n in range(running - 2, running - 2 + gathered)])
 
     store.exchange("w", [Settled(claims[0], (Snoozed(0),))], [], 0)
 
-    [again] = store.exchange("w", [], [Want("orders", 5)], 5).claims
+    [again] = store.exchange("w", [], [ClaimRequest("orders", 5)], 5).claims
     assert [payload.body for payload in again.units[0].payloads] == [str(n).encode() for n in range(running + gathered - 2)]
     store.exchange("w", [Settled(again, (Done(),))], [], 0)
     assert sql(path, "select count(*) from laneway_payload") == [(0,)]
@@ -310,7 +310,7 @@ def test_nothing_is_left_of_lanes_that_have_left(store: SQLiteStore, path: Path)
         act(lane_id("orders", "a"))
     for outcome in (Done(), Cancelled()):
         store.push([pay(f"l{n}", n) for n in range(20)])
-        claims = store.exchange("w", [], [Want("orders", 20)], 20).claims
+        claims = store.exchange("w", [], [ClaimRequest("orders", 20)], 20).claims
         store.exchange("w", [Settled(held, (outcome,)) for held in claims], [], 0)
 
     assert sql(path, "select count(*) from laneway_payload") == [(0,)]
@@ -439,7 +439,7 @@ def test_who_only_looks_needs_no_lock(store: SQLiteStore, opened: Callable[..., 
     store.push([job("a")])
     other = opened(timeout=0.1)
     store.beat([WorkerInfo("w")])
-    store.push([], Slot("nightly", at=7))
+    store.push([], Occurrence("nightly", at=7))
     with store.database.writing:
         assert SQLiteInspect(other).counts()["ready"] == 1
         assert [worker.id for worker in SQLiteInspect(other).workers()] == ["w"]
@@ -535,13 +535,13 @@ def test_queues_beyond_the_first_have_rows_of_their_own(
     store.push([waiting_in(name, f"job-{name}") for name in names])
     assert sql(path, "select name from laneway_queue") == [(name,) for name in names[16:]]
 
-    other, answer = opened(), store.exchange("w", [], [Want(name, 1) for name in reversed(names)], 3)
+    other, answer = opened(), store.exchange("w", [], [ClaimRequest(name, 1) for name in reversed(names)], 3)
     assert [claim.queue for claim in answer.claims] == names[:16:-1]
     assert answer.loads == {name: int(name not in names[17:]) for name in names}
-    other.exchange("v", [], [Want(names[16], 1)], 1)
+    other.exchange("v", [], [ClaimRequest(names[16], 1)], 1)
     SQLiteInspect(other).pause(names[15], True)
     settled = [Settled.alike(claim, Done()) for claim in answer.claims]
-    after = store.exchange("w", settled, [Want(name, 9) for name in names[16:]], 9)
+    after = store.exchange("w", settled, [ClaimRequest(name, 9) for name in names[16:]], 9)
 
     assert (after.claims, after.more) == ([], False)
     assert after.loads == dict.fromkeys(names[:15], 1) | dict.fromkeys(names[16:], 0)  # who may go to sleep knows it exactly
@@ -551,14 +551,14 @@ def test_queues_beyond_the_first_have_rows_of_their_own(
 def test_more_is_exact_though_loads_are_not(store: SQLiteStore, opened: Callable[..., SQLiteStore]) -> None:
     names, other = [f"queue-{n:02}" for n in range(20)], opened()
     store.push([waiting_in(name, f"{name}-{n}") for name in names for n in range(2)])
-    store.exchange("w", [], [Want(names[0], 1)], 1)
-    other.exchange("v", [], [Want(names[19], 9)], 9)
+    store.exchange("w", [], [ClaimRequest(names[0], 1)], 1)
+    other.exchange("v", [], [ClaimRequest(names[19], 9)], 9)
 
-    answer = store.exchange("w", [], [Want(names[1], 1), Want(names[19], 9)], 1)
+    answer = store.exchange("w", [], [ClaimRequest(names[1], 1), ClaimRequest(names[19], 9)], 1)
     assert answer.more  # of the second queue there is one left
-    assert not store.exchange("w", [], [Want(names[1], 1), Want(names[19], 9)], 1).more
+    assert not store.exchange("w", [], [ClaimRequest(names[1], 1), ClaimRequest(names[19], 9)], 1).more
     other.push([waiting_in(names[19], "new")])
-    answer = store.exchange("w", [], [Want(names[2], 2), Want(names[19], 9)], 2)
+    answer = store.exchange("w", [], [ClaimRequest(names[2], 2), ClaimRequest(names[19], 9)], 2)
     assert (len(answer.claims), answer.more) == (2, True)
 
 

@@ -21,14 +21,14 @@ from laneway.core.job import Job
 from laneway.core.outcome import Done, Settled
 from laneway.errors import StoreBusy
 from laneway.ids import new_id
-from laneway.store.contract import Want, WorkerInfo
+from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
 
 #: What is interrupted between opening a file and keeping it is closed by the interpreter.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 OURS = str(Path(laneway.__file__).parent)
-WANT = [Want("default", 5)]
+WANT = [ClaimRequest("default", 5)]
 
 
 class Interrupt(BaseException):

@@ -20,7 +20,7 @@ from laneway.core.job import Claim, Unit
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.desk.stats import Day, Point, Summary
 from laneway.errors import ConfigError, StoreUnavailable
-from laneway.worker.duties.stats_reporter import Tally
+from laneway.worker.duties.stats_reporter import StatsReporter
 from workbench import burst, faulty, until, wait, working
 
 EVERY_STORE = True
@@ -108,7 +108,7 @@ def test_of_a_collector_payloads_come_and_are_done_and_lanes_fail(app: App) -> N
 def test_times_are_those_of_the_runs(app: App) -> None:
     begun, ended = 1_000_000, 1_002_000
     told = [Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 1_000 * n),)), Done(), begun, ended) for n in range(100)]
-    tally = Tally(app.store, "w", 5, lambda: 0)
+    tally = StatsReporter(app.store, "w", 5, lambda: 0)
     tally.count(told)
     tally.count([Settled.alike(told[0].claim, Retrying(0, ErrorInfo("E", "m")), 1_000_000, 3_000_000)])
     tally.finish()
@@ -132,7 +132,7 @@ def test_counts_do_not_depend_on_how_runs_were_settled_together(app: App, portio
         Settled.alike(Claim(n, f"q{n % 2}", f"t{n % 3}", (Unit(f"j{n}", None, 1, 0, 5),)), outcomes[n % 8], 10 + n, 20 + 3 * n)
         for n in range(5_000)
     ]
-    tally = Tally(app.store, "w", 5, lambda: 0)
+    tally = StatsReporter(app.store, "w", 5, lambda: 0)
     for start in range(0, len(runs), portion):
         tally.count(runs[start : start + portion])
     tally.finish()
@@ -161,7 +161,7 @@ class Ear:
 @given(st.lists(st.one_of(st.integers(-5, 50), st.sampled_from(BOUNDS), st.integers(0, 2**42)), min_size=1, max_size=30))
 def test_every_time_is_in_its_step(times: list[int]) -> None:
     ear = Ear()
-    tally = Tally(ear, "w", 5, lambda: 0)  # type: ignore[arg-type]
+    tally = StatsReporter(ear, "w", 5, lambda: 0)  # type: ignore[arg-type]
     tally.count(
         [
             Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 0),)), Done(), time, 2 * time)
@@ -192,7 +192,7 @@ def test_what_is_enqueued_in_bulk_is_counted(app: App) -> None:
 
 def test_what_was_refused_is_not_counted(app: App) -> None:
     runs = [Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 5),)), Done(), 10, 20) for n in range(10)]
-    tally = Tally(app.store, "w", 5, lambda: 0)
+    tally = StatsReporter(app.store, "w", 5, lambda: 0)
     tally.count(runs, ["j3", "j7"])
     tally.finish()
 
@@ -221,7 +221,7 @@ class Forgetful:
     "losses", [("answer",), ("away",), ("answer", "answer", "away", "answer"), ("away", "", "answer"), ("", "away", "away")]
 )
 def test_a_lost_answer_and_a_store_that_is_away_lose_and_repeat_nothing(app: App, losses: tuple[str, ...]) -> None:
-    tally = Tally(Forgetful(app.store, *losses), "w", 5, lambda: 0)  # type: ignore[arg-type]
+    tally = StatsReporter(Forgetful(app.store, *losses), "w", 5, lambda: 0)  # type: ignore[arg-type]
     for number in range(8):
         tally.count(
             [Settled.alike(Claim(number, "q", "t", (Unit(f"j{number}", None, 1, 0, 5),)), Dead(ErrorInfo("E", "m")), 10, 20)]
@@ -361,7 +361,7 @@ def test_failures_are_grouped_and_can_be_forgotten(app: App) -> None:
 
 
 def test_more_kinds_of_failures_than_are_told_apart_are_counted_all(app: App) -> None:
-    tally = Tally(app.store, "w", 5, lambda: 0)
+    tally = StatsReporter(app.store, "w", 5, lambda: 0)
     words = ["".join(chr(97 + int(digit)) for digit in f"{n:03}") for n in range(300)]
     for number, word in enumerate(words):
         tally.count([Settled.alike(Claim(number, "q", "t", (Unit(word, None, 1, 0, 5),)), Dead(ErrorInfo("E", word)), 10, 20)])
@@ -374,7 +374,7 @@ def test_more_kinds_of_failures_than_are_told_apart_are_counted_all(app: App) ->
 
 
 def test_what_was_learned_can_be_read(app: App) -> None:
-    tally = Tally(app.store, "w", 5, lambda: 0, lambda: {"t": (1, 2, 3, 4, 5, 6)})
+    tally = StatsReporter(app.store, "w", 5, lambda: 0, lambda: {"t": (1, 2, 3, 4, 5, 6)})
     tally.tick()
     tally.finish()
 

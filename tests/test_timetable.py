@@ -18,7 +18,7 @@ from laneway import App
 from laneway.core.instant import SECOND
 from laneway.desk.task import Task
 from laneway.errors import NotFound
-from laneway.store.contract import Slot
+from laneway.store.contract import Occurrence
 from laneway.store.inspection import JobInfo
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
 from laneway.worker.duties.timetable import Timetable
@@ -137,7 +137,7 @@ def test_a_worker_fires_what_its_tasks_say(tmp_path: Path, monkeypatch: pytest.M
     fired: list[int] = []
     fire = Task.fire
 
-    def noted(task: Task[..., Any, Any], slot: Slot) -> bool:
+    def noted(task: Task[..., Any, Any], slot: Occurrence) -> bool:
         fired.append(slot.at)
         return fire(task, slot)
 

@@ -21,7 +21,7 @@ from laneway.desk.context import JobContext, NoCurrentJob
 from laneway.desk.enqueue import Draft
 from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout
 from laneway.worker.board import Board
-from laneway.worker.executors import Seats
+from laneway.worker.executors import LoopSlots
 from laneway.worker.run import Runner
 from workbench import DEADLINE, burst, info, until, url, wait, working
 
@@ -69,7 +69,7 @@ def test_context_variables_of_an_async_job_are_not_those_of_the_one_that_waited_
         if len(seen) == 2:
             over.set()
 
-    seats = Seats(1, cast("Runner", Two()), ended, lambda error: None, Board(1))
+    seats = LoopSlots(1, cast("Runner", Two()), ended, lambda error: None, Board(1))
     seats.hand([Claim(token, "default", "on_loop", (Unit(id_, None, 1, 0, 0),)) for token, id_ in enumerate("ab", 1)])
     wait(over)
     seats.close(DEADLINE)

@@ -22,10 +22,10 @@ from laneway.core.job import Job
 from laneway.core.outcome import Settled
 from laneway.desk.context import JobContext
 from laneway.errors import BadArguments, JobCrashed, JobTimeout, StoreUnavailable
-from laneway.store.contract import Store, Want
+from laneway.store.contract import ClaimRequest, Store
 from laneway.store.liveness import recover_dead_workers
 from laneway.store.sqlite import SQLiteStore
-from laneway.worker.duties.stats_reporter import Tally
+from laneway.worker.duties.stats_reporter import StatsReporter
 from workbench import ALL_DONE, SOON, Faulty, Running, burst, faulty, until, url, wait, worker_ids, working
 
 EVERY_STORE = True
@@ -238,16 +238,16 @@ def test_a_ring_while_an_answer_is_worked_on_is_not_forgotten(app: App, monkeypa
         (first if n == 1 else second).set()
         wait(go)
 
-    count = Tally.count
+    count = StatsReporter.count
 
-    def count_slowly(tally: Tally, settled: Sequence[Settled], refused: Collection[str] = ()) -> None:
+    def count_slowly(tally: StatsReporter, settled: Sequence[Settled], refused: Collection[str] = ()) -> None:
         count(tally, settled, refused)
         if settled and not slow.is_set():
             slow.set()
             work.enqueue(2)  # rings
             time.sleep(0.3)  # the loop wakes up meanwhile, and waits for us
 
-    monkeypatch.setattr(Tally, "count", count_slowly)
+    monkeypatch.setattr(StatsReporter, "count", count_slowly)
     with working(app, 2, beat=60):
         work.enqueue(1)
         wait(first)
@@ -317,7 +317,7 @@ def test_a_dead_worker_of_which_claims_were_left_is_recovered_again(app: App) ->
     """A store may leave claims that somebody is about to finish in a transaction: then the worker stays known."""
     for n in range(2):
         app.enqueue("app.task", n)
-    app.store.exchange("gone", [], [Want("default", 2)], 2)
+    app.store.exchange("gone", [], [ClaimRequest("default", 2)], 2)
     recover, calls = app.store.recover, list[str]()
 
     class Leaving(Faulty):

@@ -15,7 +15,7 @@ import msgspec
 
 from laneway import App, JobHandle, Worker
 from laneway.core.outcome import Settled
-from laneway.store.contract import Exchange, Heard, Store, Want, WorkerInfo
+from laneway.store.contract import BeatReply, ClaimRequest, Exchange, Store, WorkerInfo
 
 #: Seconds after which something hangs. No test waits so long if all is well.
 DEADLINE = 60.0
@@ -106,10 +106,10 @@ class Faulty:
         self.holds: Callable[[Settled], bool] = lambda _: False  # somebody else's transaction holds it: not now
         self.calls: list[str] = []
 
-    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         return self.begin(worker, settled, wants, limit)()
 
-    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
         self.calls.append("exchange")
         self.before()
         later = frozenset(item.claim.token for item in settled if self.holds(item))
@@ -130,7 +130,7 @@ class Faulty:
         self.after()
         return ids
 
-    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, BeatReply]:
         self.beating()
         self.calls.append("beat")
         return self._real.beat(workers)

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from laneway.errors import ConfigError
-from laneway.settings import UNSAID, Found, Settings
+from laneway.settings import UNSET, Found, Settings
 
 __all__ = ["IN_PASSWORDS", "check_written_url", "choose_url", "mask_urls", "safe_name", "safe_url"]
 
@@ -27,7 +27,7 @@ _URL = re.compile(r"[^\s'\"=(,;]*://[^\s'\"]*")
 
 def choose_url(url: str | None, app_file: str | None, settings: Settings | None = None) -> Found:
     """Return the URL to use: what the code says, else the setting, else laneway.db beside the app's file."""
-    found = (settings or Settings()).find("url", code=UNSAID if url is None else url)
+    found = (settings or Settings()).find("url", code=UNSET if url is None else url)
     if found.value is not None:
         return found
     folder = Path(app_file).resolve().parent if app_file else Path.cwd()

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from laneway.errors import ConfigError, did_you_mean
 
-__all__ = ["BALANCES", "PREFIX", "SETTINGS", "UNSAID", "Found", "Secret", "Setting", "Settings", "read_duration", "read_size"]
+__all__ = ["BALANCES", "PREFIX", "SETTINGS", "UNSET", "Found", "Secret", "Setting", "Settings", "read_duration", "read_size"]
 
 PREFIX = "LANEWAY_"
 #: The policies that have a name: see `worker.balance`.
@@ -33,7 +33,7 @@ class _Unsaid:
 
 
 #: Stands for what the code does not say: None may be a value.
-UNSAID: Final[Any] = _Unsaid()
+UNSET: Final[Any] = _Unsaid()
 
 _SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -257,12 +257,12 @@ class Settings:
         self._environ = os.environ if environ is None else environ
         self._file = (Path() if folder is None else folder) / FILE
 
-    def find(self, name: str, *, flag: tuple[str, object] | None = None, code: object = UNSAID) -> Found:
+    def find(self, name: str, *, flag: tuple[str, object] | None = None, code: object = UNSET) -> Found:
         """Return a setting. `flag` is how it is written on the command line, and its value; `code` what the program says."""
         setting = SETTINGS[name]
         if flag is not None and flag[1] is not None:
             return Found(_read(setting, flag[1], f"{flag[0]} {_written(flag[1])}"), flag[0])
-        if code is not UNSAID:
+        if code is not UNSET:
             return Found(code, "code")
         if text := self._environ.get(setting.environment):
             return Found(_read(setting, text, f"{setting.environment}={_shown(setting, text)}"), setting.environment)

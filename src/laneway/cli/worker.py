@@ -51,7 +51,7 @@ def worker(
     """
     from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
     from laneway.fleet.reload import check_reload  # noqa: PLC0415
-    from laneway.fleet.settings import Plan  # noqa: PLC0415
+    from laneway.fleet.settings import FleetSettings  # noqa: PLC0415
     from laneway.fleet.supervisor import Stopped, Supervisor  # noqa: PLC0415
     from laneway.logs import start_logging  # noqa: PLC0415
     from laneway.worker.balance import choose, name_of, read_weights  # noqa: PLC0415
@@ -64,7 +64,7 @@ def worker(
     processes: int = chosen["processes"]
     since = time.monotonic()
     fleet = Supervisor(
-        Plan(
+        FleetSettings(
             app=app_name, app_option=app_option, store=store, burst=burst, reload=reload, queues=names, weights=weights, **chosen
         )
     )

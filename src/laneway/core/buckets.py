@@ -221,7 +221,7 @@ class Report(Struct, frozen=True, kw_only=True):
 Depth = Literal["total", "counts", "times"]
 
 
-class _Told(Struct, array_like=True):
+class _EncodedReport(Struct, array_like=True):
     """A report's figures, which wait to be added up."""
 
     worker: str
@@ -243,7 +243,7 @@ class _Counted(_Total, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_told = msgspec.msgpack.Decoder(_Told)
+_told = msgspec.msgpack.Decoder(_EncodedReport)
 _total = msgspec.msgpack.Decoder(_Total)
 _counted = msgspec.msgpack.Decoder(_Counted)
 _steps = msgspec.msgpack.Decoder(list[int])

@@ -23,10 +23,10 @@ from laneway.desk.options import CollectorOptions, TaskOptions, check_collector_
 from laneway.desk.signature import Signature
 from laneway.desk.stats import Stats
 from laneway.desk.task import Bound, Task, is_task
-from laneway.desk.task_base import Declared
+from laneway.desk.task_base import TaskBase
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
 from laneway.locks import lock_held_over_forks, this_frame
-from laneway.settings import UNSAID, Settings
+from laneway.settings import UNSET, Settings
 from laneway.store import StoreSettings, check_url, open_store
 from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
@@ -40,7 +40,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 C = TypeVar("C")
-D = TypeVar("D", bound=Declared)
+D = TypeVar("D", bound=TaskBase)
 F = TypeVar("F", bound=Callable[..., object])
 M = TypeVar("M", bound=Middleware | AsyncMiddleware)
 
@@ -69,8 +69,8 @@ class App:
     """
 
     def __init__(
-        self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = UNSAID, dead_max: int = UNSAID,
-        dead_after: float = UNSAID, enqueue_timeout: float = UNSAID, connections: int = UNSAID,
+        self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = UNSET, dead_max: int = UNSET,
+        dead_after: float = UNSET, enqueue_timeout: float = UNSET, connections: int = UNSET,
         format_error: Callable[[BaseException], str] | None = None,
     ) -> None:  # fmt: skip
         if isinstance(imports, str):
@@ -84,9 +84,9 @@ class App:
             "connections": connections,
         }  # fmt: skip
         for name, value in said.items():
-            if value is not UNSAID and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+            if value is not UNSET and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
                 raise ConfigError(f"{name}={value!r}: use a number greater than 0")
-        if connections is not UNSAID and not isinstance(connections, int):
+        if connections is not UNSET and not isinstance(connections, int):
             raise ConfigError(f"connections={connections!r}: use a whole number from 1")
         found = {name: around.find(name, code=value) for name, value in said.items()}
         self.sources = {"url": chosen.source, **{name: one.source for name, one in found.items()}}
@@ -101,7 +101,7 @@ class App:
         self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared)
         self.stats = Stats(lambda: self.store_inspect, lambda: self.store)
         self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}
-        self._declared: dict[str, Declared] = {}
+        self._declared: dict[str, TaskBase] = {}
         self._loaded = self._importing = False
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
         self._stores: tuple[Store, Inspect] | None = None
@@ -221,7 +221,7 @@ class App:
         self._declared[made.name] = made
         return made
 
-    def _check_queue(self, made: Declared) -> None:
+    def _check_queue(self, made: TaskBase) -> None:
         """A collector has its queue for itself."""
         for other in self._declared.values():
             if other.queue == made.queue and other.name != made.name:
@@ -237,7 +237,7 @@ class App:
         return {name: task for name, task in self.declared.items() if is_task(task)}
 
     @property
-    def declared(self) -> Mapping[str, Declared]:
+    def declared(self) -> Mapping[str, TaskBase]:
         """All tasks and collectors by name, those of `imports` included."""
         if not self._loaded:
             with self._loading:
@@ -299,7 +299,7 @@ class App:
 
     def enqueue(self, task: str, /, *args: Any, check: bool = True, **kwargs: Any) -> JobHandle[Any]:
         """Enqueue by name. An app with tasks refuses names it does not know; `check=False` sends anyway."""
-        if isinstance(task, Declared):
+        if isinstance(task, TaskBase):
             raise BadOption("app.enqueue takes a task's name: for a task itself write TASK.enqueue(…)")
         check_task_options("app.enqueue", {"name": task})
         declared = self.declared.get(task)

@@ -24,7 +24,7 @@ from laneway.desk.handle import LaneHandle
 from laneway.desk.options import LaneOptions, check_lane_options
 from laneway.desk.signature import annotation, change, check_type, hints_of, is_loose
 from laneway.desk.task import Bound
-from laneway.desk.task_base import LOOKING, Declared
+from laneway.desk.task_base import INTROSPECTION_LOCK, TaskBase
 from laneway.errors import BadArguments, DeclarationError, PayloadTooLarge
 from laneway.locks import this_frame
 
@@ -51,7 +51,7 @@ class _LeftOut:
 LEFT_OUT: Any = _LeftOut()
 
 
-class AnyCollector(Declared, Generic[T, C]):
+class AnyCollector(TaskBase, Generic[T, C]):
     """What all collectors have: a function, its policy, and how payloads travel."""
 
     retries = 25
@@ -100,7 +100,7 @@ class AnyCollector(Declared, Generic[T, C]):
     def payload(self) -> _PayloadType:
         """How payloads travel."""
         if self._payload is None:
-            with LOOKING.held(this_frame()):
+            with INTROSPECTION_LOCK.held(this_frame()):
                 self._payload = self._payload or self._look()
         return self._payload
 

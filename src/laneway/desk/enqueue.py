@@ -26,7 +26,7 @@ from laneway.desk.options import check_job_options
 from laneway.desk.signature import Call, Signature
 from laneway.errors import BadOption, BulkError, LanewayError, StoreError, StoreUnavailable, WrongQueue
 from laneway.ids import new_id
-from laneway.store.contract import Slot, Store
+from laneway.store.contract import Occurrence, Store
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -228,7 +228,7 @@ class Desk:
         self.pushed: Callable[[], None] | None = None  #: called after every push; for tests
         self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, _Gatherer] = weakref.WeakKeyDictionary()
 
-    def enqueue(self, store: Store, draft: AnyDraft, slot: Slot | None = None) -> str | None:
+    def enqueue(self, store: Store, draft: AnyDraft, slot: Occurrence | None = None) -> str | None:
         """Push one; return None if it is new, else the id of the job that is there in its stead."""
         if not self.middlewares:
             there = store.push((draft.seal(),), slot)[0]

@@ -21,7 +21,7 @@ from laneway.store.inspection import Counts, Filter, JobInfo, Page, QueueInfo, W
 
 if TYPE_CHECKING:
     from laneway.desk.handle import JobHandle
-    from laneway.desk.task_base import Declared
+    from laneway.desk.task_base import TaskBase
     from laneway.store.contract import Store
     from laneway.store.inspection import Inspect
 
@@ -55,7 +55,7 @@ class Inspection(LaneInspection):
     """Look at jobs, lanes and queues, and act on them."""
 
     def __init__(
-        self, store: Callable[[], Inspect], contract: Callable[[], Store], declared: Callable[[], Mapping[str, Declared]]
+        self, store: Callable[[], Inspect], contract: Callable[[], Store], declared: Callable[[], Mapping[str, TaskBase]]
     ) -> None:
         self._store = store
         self._contract = contract

@@ -12,11 +12,11 @@ from laneway.desk.enqueue import AnyDraft, Draft, LaneDraft
 from laneway.desk.handle import JobHandle
 from laneway.desk.options import JobOptions, check_job_options
 from laneway.desk.signature import Signature
-from laneway.desk.task_base import LOOKING, Declared, single_parameters
+from laneway.desk.task_base import INTROSPECTION_LOCK, TaskBase, single_parameters
 from laneway.errors import BadArguments, BadOption, DeclarationError
 from laneway.ids import new_ids
 from laneway.locks import this_frame
-from laneway.store.contract import Slot
+from laneway.store.contract import Occurrence
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -98,7 +98,7 @@ class Using(Generic[P, R]):
             raise BadArguments(f"{self._task.name}.enqueue_many: {call!r} is no tuple of arguments; for one argument write (x,)")
         return cast("tuple[Any, ...]", call)
 
-    def fire(self, slot: Slot) -> bool:
+    def fire(self, slot: Occurrence) -> bool:
         """Enqueue a job for a slot of the task's schedule; False if somebody else did."""
         return self._task.app.desk.enqueue(self._task.app.store, self._draft((), {}), slot) is None
 
@@ -149,7 +149,7 @@ class Bound:
         return [jobs[number] for number in range(len(bounds))]
 
 
-class Task(Declared, Generic[P, C, R]):
+class Task(TaskBase, Generic[P, C, R]):
     """A declared function with its policy. Calling it just runs it."""
 
     def __init__(self, app: App, function: Callable[P, C], options: Mapping[str, Any]) -> None:
@@ -206,7 +206,7 @@ class Task(Declared, Generic[P, C, R]):
     def signature(self) -> Signature:
         """The task's parameters, ready to pack and unpack calls."""
         if self._signature is None:
-            with LOOKING.held(this_frame()):
+            with INTROSPECTION_LOCK.held(this_frame()):
                 self._signature = self._signature or Signature(self.function, self.app.codecs, self.name)
         return self._signature
 
@@ -247,7 +247,7 @@ class Task(Declared, Generic[P, C, R]):
         """Return the call as a value, for `app.enqueue_many`."""
         return self._using.bind(*args, **kwargs)
 
-    def fire(self, slot: Slot) -> bool:
+    def fire(self, slot: Occurrence) -> bool:
         """Enqueue a job for a slot of the schedule; False if somebody else did. Workers do."""
         return self._using.fire(slot)
 

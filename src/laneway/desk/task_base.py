@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from laneway.core.cron import Schedule
     from laneway.desk.app import App
 
-__all__ = ["LOOKING", "Declared", "function_name", "single_parameters"]
+__all__ = ["INTROSPECTION_LOCK", "TaskBase", "function_name", "single_parameters"]
 
 
 #: Held by who looks into annotations: msgspec crashes when two threads look into a type for the first time together.
-LOOKING = lock_held_over_forks()
+INTROSPECTION_LOCK = lock_held_over_forks()
 
 
-class Declared:
+class TaskBase:
     """A function that workers run, and how."""
 
     __name__: str

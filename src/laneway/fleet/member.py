@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from laneway.clock import now_micros
 from laneway.fleet.messages import Fork, Wire
-from laneway.fleet.settings import Plan
+from laneway.fleet.settings import FleetSettings
 from laneway.store import liveness
-from laneway.store.contract import Heard, WorkerInfo
+from laneway.store.contract import BeatReply, WorkerInfo
 from laneway.worker.balance import choose, name_of
 from laneway.worker.board import ASYNC, ISOLATED, Board, Entry
 
@@ -78,7 +78,7 @@ def late(entries: Sequence[Entry], loop_stands: bool, now: int, grace: int) -> L
 class Member:
     """One worker of the fleet."""
 
-    def __init__(self, plan: Plan, number: int, id_: str, version: str, tasks: Sequence[str] = ()) -> None:
+    def __init__(self, plan: FleetSettings, number: int, id_: str, version: str, tasks: Sequence[str] = ()) -> None:
         self.id = id_
         self.number = number
         self.since = time.monotonic()
@@ -104,7 +104,7 @@ class Member:
         self.stacks_seen = 0  #: its size at the last look
         self.wire, self._theirs = Wire.pair()
         self._asked = False  # the zygote, for the process
-        self._untold: Heard | None = None  # what its wire had no room for
+        self._untold: BeatReply | None = None  # what its wire had no room for
         self._info: WorkerInfo | None = None
 
     def fork(self, zygote: Wire) -> None:
@@ -132,12 +132,12 @@ class Member:
         """Who it is, for the store; None until it is there, and after its end."""
         return None if self.gone_at is not None else self._info
 
-    def tell(self, heard: Heard) -> None:
+    def tell(self, heard: BeatReply) -> None:
         """Pass something on to it. What a full wire has no room for is kept: marks come again, all else must not get lost."""
         kept = self._untold
         if kept is not None:
             commands = tuple(dict.fromkeys((*kept.commands, *heard.commands)))
-            heard = Heard(known=kept.known and heard.known, marks=heard.marks, commands=commands)
+            heard = BeatReply(known=kept.known and heard.known, marks=heard.marks, commands=commands)
         self._untold = None if self.wire.post(heard) else heard
 
     def go_on_telling(self) -> None:
@@ -150,7 +150,7 @@ class Member:
         """Tell it to end, and remember by when."""
         if command == "stop" or not self.told:
             self.told = command
-            self.tell(Heard(known=True, marks={}, commands=(command,)))
+            self.tell(BeatReply(known=True, marks={}, commands=(command,)))
         self.kill_at = min(self.kill_at, time.monotonic() + within)
 
     def kill(self) -> None:

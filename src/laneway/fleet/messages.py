@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from laneway.fleet.settings import Plan
-from laneway.store.contract import Heard
+from laneway.fleet.settings import FleetSettings
+from laneway.store.contract import BeatReply
 
 __all__ = ["Child", "Ended", "Failed", "Fork", "Forked", "Isolate", "Message", "Report", "Wire", "receive"]
 
@@ -80,10 +80,10 @@ class Ended(Struct, frozen=True, tag=True):
     code: int
 
 
-Message = Plan | Report | Failed | Fork | Forked | Isolate | Child | Ended | Heard
+Message = FleetSettings | Report | Failed | Fork | Forked | Isolate | Child | Ended | BeatReply
 
-_decoder = msgspec.json.Decoder(Plan | Report | Failed | Fork | Forked | Isolate | Child | Ended)
-_heard = msgspec.json.Decoder(Heard)
+_decoder = msgspec.json.Decoder(FleetSettings | Report | Failed | Fork | Forked | Isolate | Child | Ended)
+_heard = msgspec.json.Decoder(BeatReply)
 
 
 def receive(end: socket.socket, size: int = 65536) -> tuple[bytes, list[int]]:

@@ -6,7 +6,7 @@ import time
 
 from laneway.fleet.member import Member
 
-__all__ = ["Post", "pause"]
+__all__ = ["Position", "pause"]
 
 #: A worker that lived so long, or ran a job, is replaced at once; else the next one waits, longer each time up to the second.
 LIVED = 5.0
@@ -18,7 +18,7 @@ def pause(failures: int) -> float:
     return min(0.1 * 2.0 ** min(failures, 20), SLOWEST)  # a power that grows for hours has no number any more
 
 
-class Post:
+class Position:
     """A place for a worker in the fleet. Who leaves it makes room for the next one."""
 
     def __init__(self, number: int) -> None:

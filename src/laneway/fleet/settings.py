@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["Plan"]
+__all__ = ["FleetSettings"]
 
 
-class Plan(Struct, frozen=True, kw_only=True, tag=True):
+class FleetSettings(Struct, frozen=True, kw_only=True, tag=True):
     """The settings of a fleet."""
 
     app: str | None = None  #: how the app is named on the command line, if it is,

@@ -3,7 +3,7 @@
 A store that is slow or away must not keep the supervisor from ending a run or counting a signal. So everything the fleet says to
 the store goes through here: the beat for all workers, what dead ones held, and what fleets elsewhere left behind.
 
-Enters: members, and ends of workers.  Leaves: `Heard`, for the supervisor to pass on.  Called by: `supervisor`.
+Enters: members, and ends of workers.  Leaves: `BeatReply`, for the supervisor to pass on.  Called by: `supervisor`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from laneway.errors import StoreError, StoreUnavailable
 from laneway.fleet.member import Member
 from laneway.kernel import cause_of_death, memory
 from laneway.logs import log
-from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.store.contract import BeatReply, Store, WorkerInfo
 from laneway.store.liveness import is_stopped, recover_dead_workers
 from laneway.worker.board import ISOLATED, with_runs
 
-__all__ = ["End", "Keeper", "judge"]
+__all__ = ["End", "StoreThread", "diagnose"]
 
 #: How soon a store that was away is tried again, seconds.
 AGAIN = 0.25
@@ -40,7 +40,7 @@ class End(Struct, frozen=True):
     said: str = ""  #: for the log, if it held something
 
 
-def judge(member: Member, *, zygote_lost: bool) -> End:
+def diagnose(member: Member, *, zygote_lost: bool) -> End:
     """Say what a worker's end means for what it held. The next worker that claims it decides what comes of it."""
     running = member.board.entries()
     who = f"worker {member.number} (pid {member.process.pid if member.process else '-'})"
@@ -60,11 +60,11 @@ def judge(member: Member, *, zygote_lost: bool) -> End:
     return End(member.id, f"its worker ended with {ended}", lost, f"{who} ended with {ended}")
 
 
-class Keeper:
+class StoreThread:
     """Keeps the fleet known to the store."""
 
     def __init__(self, store: Store, members: Callable[[], Iterable[Member]], every: float, wake: Callable[[], None]) -> None:
-        self.heard: deque[tuple[str, Heard]] = deque()
+        self.heard: deque[tuple[str, BeatReply]] = deque()
         self._store = store
         self._members = members
         self._every = every
@@ -76,7 +76,7 @@ class Keeper:
         self._away = False
         self._question: object = None
         self.answer: tuple[object, dict[str, int]] = (None, {})  #: to the last `ask`: how many jobs are ready in each queue
-        self._thread = threading.Thread(target=self._run, name="laneway-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="laneway-store", daemon=True)
 
     def start(self) -> None:
         """Begin."""

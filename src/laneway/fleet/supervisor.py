@@ -1,10 +1,10 @@
 """The supervisor: keeps a fleet's workers alive, ends what does not end, and gives back what the dead held.
 
 It has no user code and no policy for jobs: a worker that hogs its interpreter, crashes or eats its memory is another process. It
-starts the zygote, asks it for workers, watches their pidfds and boards, counts signals, and has the keeper tell the store.
+starts the zygote, asks it for workers, watches their pidfds and boards, counts signals, and has its store thread tell the store.
 One loop in one thread: it waits for something to happen, and looks around ten times a second.
 
-Enters: a `Plan`, signals, ends of processes.  Leaves: processes, and an end without a remainder.  Called by: `laneway worker`.
+Enters: `FleetSettings`, signals, ends of processes.  Leaves: processes, and an end without a remainder.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from laneway.core.instant import SECOND
 from laneway.errors import ConfigError, LanewayError
 from laneway.fleet.member import Member, Process, late
 from laneway.fleet.messages import Child, Ended, Failed, Forked, Message, Report
-from laneway.fleet.position import Post, pause
-from laneway.fleet.settings import Plan
+from laneway.fleet.position import Position, pause
+from laneway.fleet.settings import FleetSettings
 from laneway.fleet.stacks import Stacks
-from laneway.fleet.store_thread import Keeper, judge
-from laneway.fleet.zygote_handle import UNKILLABLE, Hatchery, reap
+from laneway.fleet.store_thread import StoreThread, diagnose
+from laneway.fleet.zygote_handle import UNKILLABLE, ZygoteHandle, reap
 from laneway.ids import new_id
 from laneway.kernel import cause_of_death, kill_group, set_title
 from laneway.logs import log
 from laneway.store import StoreSettings, open_store
-from laneway.store.contract import Heard
+from laneway.store.contract import BeatReply
 from laneway.store.liveness import FORGOTTEN
 from laneway.worker.board import ASYNC
 
@@ -60,17 +60,17 @@ class Stopped(LanewayError):
 class Supervisor:
     """One fleet, from its start to its end."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: FleetSettings) -> None:
         self.plan = msgspec.structs.replace(plan, parent=os.getpid(), fleet=new_id())
         self.outcomes: Counter[str] = Counter()  #: what runs came to
-        self._zygote = Hatchery(self.plan)
-        self._next: Hatchery | None = None  # a zygote that is to take over
-        self._old: list[Hatchery] = []  # zygotes that live until their last worker has drained
+        self._zygote = ZygoteHandle(self.plan)
+        self._next: ZygoteHandle | None = None  # a zygote that is to take over
+        self._old: list[ZygoteHandle] = []  # zygotes that live until their last worker has drained
         self._zygote_at = 0.0  # when another try with a zygote may be made, monotonic
         self._zygote_failures = 0
-        self._posts = [Post(number) for number in range(1, plan.processes + 1)]
+        self._positions = [Position(number) for number in range(1, plan.processes + 1)]
         self._members: dict[str, Member] = {}
-        self._homes: dict[str, Hatchery] = {}  # which zygote a worker came from
+        self._homes: dict[str, ZygoteHandle] = {}  # which zygote a worker came from
         self._signals: list[int] = []
         self._before: dict[int, Any] = {}  # the handlers that were there
         self._signalled = False  # a signal has told us to end
@@ -82,7 +82,7 @@ class Supervisor:
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
         self._bell.setblocking(False)
-        self._keeper: Keeper | None = None
+        self._store_thread: StoreThread | None = None
         self._stacks = Stacks()
 
     # -- from start to end -----------------------------------------------------------------------------------
@@ -122,18 +122,18 @@ class Supervisor:
     def run(self) -> None:
         """Be a fleet until told to stop. To be called after `load`."""
         try:
-            self._keeper = Keeper(self._store, lambda: list(self._members.values()), self.plan.beat, self._wake)
-            self._keeper.start()
+            self._store_thread = StoreThread(self._store, lambda: list(self._members.values()), self.plan.beat, self._wake)
+            self._store_thread.start()
             with self._reloading():
                 while not self._is_over():
                     self._turn()
-            self._finish(self._keeper)
+            self._finish(self._store_thread)
         finally:
             self._clean_up()
 
     def _turn(self) -> None:
         """Do what there is to do, and wait."""
-        self._fill_posts()
+        self._fill_positions()
         self._selector.select(TICK)
         while self._drained():
             pass
@@ -147,10 +147,10 @@ class Supervisor:
         self._look_at_burst()
 
     def _is_over(self) -> bool:
-        closing = self._stopping or not any(post.open or post.member for post in self._posts)
+        closing = self._stopping or not any(position.open or position.member for position in self._positions)
         return closing and (not self._members or time.monotonic() >= self._leave_at)
 
-    def _finish(self, keeper: Keeper) -> None:
+    def _finish(self, store_thread: StoreThread) -> None:
         """Tell the store, which may be away, as long as there is time."""
         for member in self._members.values():
             pid = member.process.pid if member.process else "-"
@@ -163,12 +163,12 @@ class Supervisor:
         def left() -> float:
             return since + (LAST_WRITES_HURRIED if self._hurried else LAST_WRITES) - time.monotonic()
 
-        while keeper.busy and left() > 0:
+        while store_thread.busy and left() > 0:
             self._hear_signals()
             time.sleep(0.005)
-        if keeper.busy:
+        if store_thread.busy:
             log.error("the store did not hear that this fleet ended: what it held is recovered by the next worker that starts")
-        if keeper.stop(max(left(), 0)):
+        if store_thread.stop(max(left(), 0)):
             self._store.close()  # else it is in use, and closing it would have to wait
 
     def _clean_up(self) -> None:
@@ -229,16 +229,18 @@ class Supervisor:
 
     # -- workers come and go ---------------------------------------------------------------------------------
 
-    def _fill_posts(self) -> None:
+    def _fill_positions(self) -> None:
         now = time.monotonic()
-        if self._stopping or self._zygote.report is None or self._zygote.wire.closed or self._keeper is None:
+        if self._stopping or self._zygote.report is None or self._zygote.wire.closed or self._store_thread is None:
             return
-        for post in self._posts:
-            if post.open and post.member is None and now >= post.free_at:
-                member = post.member = Member(self.plan, post.number, new_id(), laneway.__version__, self._zygote.report.tasks)
+        for position in self._positions:
+            if position.open and position.member is None and now >= position.free_at:
+                member = position.member = Member(
+                    self.plan, position.number, new_id(), laneway.__version__, self._zygote.report.tasks
+                )
                 self._members[member.id] = member
                 self._homes[member.id] = self._zygote
-                self._keeper.claim(member.id)
+                self._store_thread.claim(member.id)
                 member.fork(self._zygote.wire)
 
     def _hear_zygotes(self) -> None:
@@ -249,7 +251,7 @@ class Supervisor:
                 if zygote.wire.closed:
                     self._unwatch(zygote)
 
-    def _hear(self, zygote: Hatchery, message: Message) -> None:
+    def _hear(self, zygote: ZygoteHandle, message: Message) -> None:
         match message:
             case Report():
                 zygote.report = message
@@ -300,7 +302,7 @@ class Supervisor:
         else:
             self._look_at_living(member, member.process)
 
-    def _look_at_unborn(self, member: Member, home: Hatchery) -> None:
+    def _look_at_unborn(self, member: Member, home: ZygoteHandle) -> None:
         """See whether the zygote that is to fork a worker is lost. One that does not answer must not keep a stop waiting."""
         member.fork(home.wire)
         if self._stopping and not home.killed and (member.killed or time.monotonic() >= member.kill_at):
@@ -345,8 +347,8 @@ class Supervisor:
         self._left(member, surprise=False)
 
     def _left(self, member: Member, *, surprise: bool) -> None:
-        for post in self._posts:
-            post.left(member, surprise)
+        for position in self._positions:
+            position.left(member, surprise)
 
     def _look_for_late(self, member: Member) -> None:
         """See whether runs go on after their timeout: they do not yield, and only their process can be ended."""
@@ -380,12 +382,12 @@ class Supervisor:
         self._stacks.look(member, last=True)
         home = self._homes.pop(member.id)
         self.outcomes.update(member.board.counts)
-        end = judge(member, zygote_lost=home.wire.closed)
+        end = diagnose(member, zygote_lost=home.wire.closed)
         expected = bool(member.told) and not end.said
         self._left(member, surprise=not expected)
         member.close()
-        if self._keeper is not None:
-            self._keeper.recover(end)
+        if self._store_thread is not None:
+            self._store_thread.recover(end)
         if home in self._old and home not in self._homes.values():
             self._old.remove(home)
             self._unwatch(home)
@@ -393,13 +395,13 @@ class Supervisor:
 
     # -- zygotes ---------------------------------------------------------------------------------------------
 
-    def _watch(self, who: Hatchery | Member) -> None:
-        if isinstance(who, Hatchery):
+    def _watch(self, who: ZygoteHandle | Member) -> None:
+        if isinstance(who, ZygoteHandle):
             self._selector.register(who.wire, selectors.EVENT_READ)
         elif who.process is not None and who.process.handle is not None:
             self._selector.register(who.process.handle, selectors.EVENT_READ)
 
-    def _unwatch(self, zygote: Hatchery) -> None:
+    def _unwatch(self, zygote: ZygoteHandle) -> None:
         with suppress(KeyError, ValueError):  # it is not watched any more
             self._selector.unregister(zygote.wire)
 
@@ -423,14 +425,14 @@ class Supervisor:
             self._start_zygote()
 
     def _start_zygote(self) -> None:
-        self._next = Hatchery(self.plan)
+        self._next = ZygoteHandle(self.plan)
         self._watch(self._next)
 
-    def _discard(self, zygote: Hatchery) -> None:
+    def _discard(self, zygote: ZygoteHandle) -> None:
         self._unwatch(zygote)
         zygote.end()
 
-    def _took_over(self, zygote: Hatchery) -> None:
+    def _took_over(self, zygote: ZygoteHandle) -> None:
         """A new zygote has loaded the app: new workers come from it, and those of the old one drain."""
         if zygote is not self._next:
             return
@@ -475,8 +477,8 @@ class Supervisor:
     # -- what the store said ---------------------------------------------------------------------------------
 
     def _hear_store(self) -> None:
-        while self._keeper is not None and self._keeper.heard:
-            id_, heard = self._keeper.heard.popleft()
+        while self._store_thread is not None and self._store_thread.heard:
+            id_, heard = self._store_thread.heard.popleft()
             member = self._members.get(id_)
             if member is None:
                 continue
@@ -484,29 +486,31 @@ class Supervisor:
             if lost:
                 log.warning(FORGOTTEN, f"worker {member.number}")
             if lost or heard.marks or heard.commands:
-                member.tell(Heard(known=not lost, marks=heard.marks, commands=tuple(c for c in heard.commands if c != "stop")))
+                member.tell(
+                    BeatReply(known=not lost, marks=heard.marks, commands=tuple(c for c in heard.commands if c != "stop"))
+                )
             if "stop" in heard.commands:
                 log.info("worker %d was told to stop, and is not replaced", member.number)
-                for post in self._posts:
-                    post.open = post.open and post.member is not member
+                for position in self._positions:
+                    position.open = position.open and position.member is not member
                 member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
 
     def _look_at_burst(self) -> None:
         """A fleet in burst mode ends when all its workers are idle at once."""
         if not self.plan.burst or self._stopping:
             return
-        members = [post.member for post in self._posts if post.open]
+        members = [position.member for position in self._positions if position.open]
         if any(member is None for member in members) or len(self._members) != len(members):
             return
         idle = {member.id: member.board.idle for member in self._members.values()}
-        if not all(number % 2 for number in idle.values()) or self._keeper is None or self._keeper.busy:
+        if not all(number % 2 for number in idle.values()) or self._store_thread is None or self._store_thread.busy:
             self._idle = {}
         elif idle != self._idle:
             # What a dead worker held may have come back after the others looked for the last time: the store knows.
             self._idle = idle
-            self._keeper.ask(idle)
-        elif self._keeper.answer[0] is self._idle:
+            self._store_thread.ask(idle)
+        elif self._store_thread.answer[0] is self._idle:
             # Nothing changed since we asked: it was so for all of them at one moment, and there was nothing to do.
-            ready, self._idle = self._keeper.answer[1], {}
+            ready, self._idle = self._store_thread.answer[1], {}
             if not any(ready.get(queue) for queue in self.plan.queues or ready):
                 self.stop()

@@ -4,7 +4,7 @@ Started by exec before anything else. It loads the app, says what is in it (or i
 forks: workers for the supervisor, and processes for isolated runs. Since it has loaded everything, a new worker is there
 in milliseconds and shares its memory. It opens no connection and starts no thread: both would break in its children.
 
-Enters: a `Plan`, then `Fork` and `Isolate`.  Leaves: a `Report` or a `Failed`, then processes.  Called by: the supervisor.
+Enters: `FleetSettings`, then `Fork` and `Isolate`.  Leaves: a `Report` or a `Failed`, then processes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from laneway.desk.locate import find_app, load_tasks
 from laneway.errors import ConfigError, LanewayError, did_you_mean
 from laneway.fleet.forker import Forker
 from laneway.fleet.messages import Failed, Fork, Report, Wire
-from laneway.fleet.settings import Plan
+from laneway.fleet.settings import FleetSettings
 from laneway.kernel import die_with, set_title
 from laneway.logs import start_logging
 from laneway.store import StoreSettings, backend_of, check_url, open_store
 from laneway.worker.board import Board
-from laneway.worker.duties.link import Link
+from laneway.worker.duties.link import FleetLink
 from laneway.worker.isolate import run_isolated
 from laneway.worker.worker import Worker
 
@@ -53,7 +53,7 @@ def main(fd: int) -> None:
         plan = boss.wait()
     except EOFError:
         os._exit(1)  # the supervisor was stopped before we were
-    assert isinstance(plan, Plan)  # noqa: S101 - it comes first
+    assert isinstance(plan, FleetSettings)  # noqa: S101 - it comes first
     die_with(plan.parent)
     try:
         app = find_app(plan.app, plan.app_option, plan.store)
@@ -96,7 +96,7 @@ def _settle_down(app: App) -> None:
     """Keep nothing that a child must not inherit, load what all of them will need, and let the memory rest."""
     app.close()
     open_store(app.url, StoreSettings(**app.settings))  # loads the store's code, and opens nothing
-    backend_of(check_url(app.url).scheme).hush()  # the supervisor says it
+    backend_of(check_url(app.url).scheme).suppress_startup_warnings()  # the supervisor says it
     for declared in app.declared.values():
         declared.prepare()
     if any(task.is_async for task in app.declared.values()):
@@ -123,7 +123,7 @@ def _files() -> list[str]:
 # -- inside a worker ---------------------------------------------------------------------------------------------
 
 
-def _be_worker(plan: Plan, worker: Worker, message: Fork, fds: list[int], zygote: Wire) -> None:
+def _be_worker(plan: FleetSettings, worker: Worker, message: Fork, fds: list[int], zygote: Wire) -> None:
     """Run jobs until told to stop."""
     set_title(f"worker {message.number} of {plan.processes}, {safe_url(worker.app.url)}")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -137,7 +137,7 @@ def _be_worker(plan: Plan, worker: Worker, message: Fork, fds: list[int], zygote
 
     signal.signal(signal.SIGTTIN, write_stacks)
     faulthandler.register(signal.SIGTTOU, stacks_fd, all_threads=True)
-    link = Link(message.id, plan.fleet, board, Wire(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
+    link = FleetLink(message.id, plan.fleet, board, Wire(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
     worker.run_in(link, burst=plan.burst)
     if not board.entries():
         with contextlib.suppress(Exception):

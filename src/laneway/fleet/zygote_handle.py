@@ -10,10 +10,10 @@ from typing import cast
 
 from laneway.fleet.member import Process
 from laneway.fleet.messages import Message, Report, Wire
-from laneway.fleet.settings import Plan
+from laneway.fleet.settings import FleetSettings
 from laneway.kernel import open_pidfd
 
-__all__ = ["UNKILLABLE", "Hatchery", "reap"]
+__all__ = ["UNKILLABLE", "ZygoteHandle", "reap"]
 
 #: How long a process may take to end after SIGKILL before nobody waits for it any more, seconds.
 UNKILLABLE = 3.0
@@ -21,10 +21,10 @@ UNKILLABLE = 3.0
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from laneway.fleet.zygote import main; main({fd})"
 
 
-class Hatchery:
+class ZygoteHandle:
     """A process that has loaded the app and forks workers."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: FleetSettings) -> None:
         self.report: Report | None = None  #: once it has loaded the app
         self.wire, theirs = Wire.pair()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())

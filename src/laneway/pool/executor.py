@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar, Unpa
 from laneway.errors import BadArguments, BadOption, ConfigError, QueueFull, did_you_mean
 from laneway.pool.dispatch import Dispatch, Shared
 from laneway.pool.job import Job
-from laneway.pool.scheduler import Floor, WorkerStats
+from laneway.pool.scheduler import Scheduler, WorkerStats
 
 if TYPE_CHECKING:
     import asyncio
@@ -47,7 +47,7 @@ class Options(TypedDict, total=False):
 class Using(Executor):
     """A way into a pool, with options. It is an Executor like the pool; only the pool itself can be shut down."""
 
-    def __init__(self, pool: WorkerPool | None, floor: Floor, options: Options) -> None:
+    def __init__(self, pool: WorkerPool | None, floor: Scheduler, options: Options) -> None:
         self._pool = pool  # lives as long as there is a way in
         self._floor = floor
         self._options = options
@@ -199,7 +199,7 @@ class WorkerPool(Using):
             raise ConfigError(f"dispatch is a policy, as in dispatch=LeastBusyFirst(), not {dispatch!r}")
         self.size = size
         self.capacity = size if capacity is None else capacity
-        super().__init__(None, Floor(size, dispatch or Shared(), self.capacity), {})
+        super().__init__(None, Scheduler(size, dispatch or Shared(), self.capacity), {})
         # Who forgets a pool need not close it; the interpreter's end is the floor's own affair.
         weakref.finalize(self, self._floor.close).atexit = False
 
@@ -287,7 +287,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
     return None
 
 
-def _expire(floor: Floor, job: Job[Any]) -> None:
+def _expire(floor: Scheduler, job: Job[Any]) -> None:
     full = floor.give_up(job)
     if full is not None:
         with contextlib.suppress(InvalidStateError):  # cancelled in this moment

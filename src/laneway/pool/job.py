@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from laneway.pool.scheduler import Floor, Gate, Row
+    from laneway.pool.scheduler import Admission, Scheduler, WorkerQueue
 
 __all__ = ["Job"]
 
@@ -20,11 +20,11 @@ T = TypeVar("T")
 class Job(Future[T]):
     """What `submit` returns."""
 
-    def __init__(self, floor: Floor, topic: str | None, function: Callable[..., T], args: Any, kwargs: Any) -> None:
+    def __init__(self, floor: Scheduler, topic: str | None, function: Callable[..., T], args: Any, kwargs: Any) -> None:
         super().__init__()
         self.topic = topic
-        self.row: Row | None = None  # the line it has joined
-        self.gate: Gate | None = None  # where it stands outside
+        self.row: WorkerQueue | None = None  # the line it has joined
+        self.gate: Admission | None = None  # where it stands outside
         self.let_in: Callable[[], object] | None = None  # tells who waits outside with it
         self._floor = floor
         self._call: tuple[Callable[..., T], Any, Any] | None = (function, args, kwargs)

@@ -27,9 +27,9 @@ from typing import Any
 from laneway.errors import ConfigError, PoolClosed, QueueFull
 from laneway.pool.dispatch import Dispatch
 from laneway.pool.job import Job
-from laneway.pool.thread_queue import Line
+from laneway.pool.thread_queue import ThreadQueue
 
-__all__ = ["Floor", "Gate", "Row", "WorkerStats", "rest"]
+__all__ = ["Scheduler", "Admission", "WorkerQueue", "WorkerStats", "rest"]
 
 log = logging.getLogger("laneway")
 
@@ -50,7 +50,7 @@ class WorkerStats:
 
 
 @dataclass(slots=True)
-class Gate:
+class Admission:
     """The door before one line or several, and how much room there is behind it."""
 
     capacity: int
@@ -86,10 +86,10 @@ class Worker:
             _tell(job.set_result, result)
 
 
-class Row(Line[AnyJob]):
+class WorkerQueue(ThreadQueue[AnyJob]):
     """A line of the pool: its gate, its workers, and how many jobs wait or run here."""
 
-    def __init__(self, workers: list[Worker], gate: Gate) -> None:
+    def __init__(self, workers: list[Worker], gate: Admission) -> None:
         by_name = {worker.name: worker for worker in workers}
         super().__init__(list(by_name), lambda name: by_name[name].run, _crashed)
         self.workers = workers
@@ -106,7 +106,7 @@ class Row(Line[AnyJob]):
         }
 
 
-class Floor:
+class Scheduler:
     """The lines of one pool and the gates before them."""
 
     def __init__(self, size: int, dispatch: Dispatch, capacity: int) -> None:
@@ -116,7 +116,7 @@ class Floor:
         if sum(self._sizes) != size or min(self._sizes) < 1:
             raise ConfigError(f"{type(dispatch).__name__}.lines({size}) must deal {size} workers, one or more to each line")
         self._closed = False
-        self._rows: list[Row] = []
+        self._rows: list[WorkerQueue] = []
         self.begin_anew()
         _floors.add(self)
 
@@ -129,11 +129,11 @@ class Floor:
         self._entering = 0  # submits that are here right now
         self._number = 0  # jobs that have joined a line
         names = iter(range(sum(self._sizes)))
-        gate = Gate(self._capacity)
+        gate = Admission(self._capacity)
         self._rows = []
         for size in self._sizes:
             workers = [Worker(f"worker_{next(names)}", self._ended, self._left) for _ in range(size)]
-            self._rows.append(Row(workers, Gate(self._capacity) if self._dispatch.apart else gate))
+            self._rows.append(WorkerQueue(workers, Admission(self._capacity) if self._dispatch.apart else gate))
         self._drained = threading.Event()
         if self._closed:
             self._drained.set()
@@ -192,16 +192,16 @@ class Floor:
             self._left(job)
             return True
 
-    def _choose(self, job: AnyJob) -> Row:
+    def _choose(self, job: AnyJob) -> WorkerQueue:
         chosen = self._dispatch.choose(self._number, [row.load for row in self._rows], job.topic)
         if not 0 <= chosen < len(self._rows):
             raise ConfigError(f"{type(self._dispatch).__name__} chose line {chosen}, and there are 0 to {len(self._rows) - 1}")
         return self._rows[chosen]
 
-    def _has_room(self, row: Row) -> bool:
+    def _has_room(self, row: WorkerQueue) -> bool:
         return row.load < row.size or row.gate.waiting < row.gate.capacity
 
-    def _join(self, job: AnyJob, row: Row) -> None:
+    def _join(self, job: AnyJob, row: WorkerQueue) -> None:
         job.row = row
         # Counted first: a pool that is closed in this moment must not look empty.
         row.load += 1
@@ -215,7 +215,7 @@ class Floor:
             raise
         self._number += 1
 
-    def _let_in(self, gate: Gate) -> None:
+    def _let_in(self, gate: Admission) -> None:
         """Let those in who stand outside, as far as there is room."""
         while gate.outside:
             job = gate.outside[0]
@@ -233,7 +233,7 @@ class Floor:
 
     # -- going out -------------------------------------------------------------------------------------------
 
-    def _leave(self, job: AnyJob, gate: Gate) -> None:
+    def _leave(self, job: AnyJob, gate: Admission) -> None:
         gate.outside.remove(job)
         job.gate = None
         self._let_in(gate)  # who stood behind it may be meant for another line
@@ -274,7 +274,7 @@ class Floor:
         try:
             for number, row in enumerate(self._rows):
                 if row.threads and not row.load and not row.active:
-                    self._rows[number] = Row(row.workers, row.gate)
+                    self._rows[number] = WorkerQueue(row.workers, row.gate)
                     row.close()
                     ending += row.threads
         finally:
@@ -317,7 +317,7 @@ class Floor:
         with self._lock:
             return {name: stats for row in self._rows for name, stats in row.stats().items()}
 
-    def _full(self, gate: Gate) -> QueueFull:
+    def _full(self, gate: Admission) -> QueueFull:
         jobs = "1 job waits" if gate.waiting == 1 else f"{gate.waiting} jobs wait"
         what = f"{jobs} here, and more may not: wait for room, or give it more workers or capacity"
         return QueueFull(what, capacity=gate.capacity)
@@ -348,7 +348,7 @@ def _crashed(error: BaseException) -> None:
     log.critical("a worker of a pool ended by an internal error", exc_info=error)
 
 
-_floors: weakref.WeakSet[Floor] = weakref.WeakSet()
+_floors: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 
 #: A fork waits so long (seconds) for idle threads to end.
 REST = 0.5

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Line"]
+__all__ = ["ThreadQueue"]
 
 T = TypeVar("T")
 
 
-class Line(Generic[T]):
+class ThreadQueue(Generic[T]):
     """Threads, one per name, that start as they are needed.
 
     `begin(name)` is called in each and returns what it does with an item. That must not raise: if it does, the thread tells

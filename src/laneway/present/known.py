@@ -10,7 +10,7 @@ from laneway.errors import ConfigError, NotFound, UnknownQueue, did_you_mean
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
-    from laneway.desk.task_base import Declared
+    from laneway.desk.task_base import TaskBase
 
 __all__ = ["NEAR", "check_queue", "check_task", "collects", "job_ids", "lane_names", "queue_names", "task_names"]
 
@@ -29,7 +29,7 @@ def task_names(app: App) -> list[str]:
     return sorted({*_tasks(app), *told, *(run.task for run in app.stats.recent(NEAR))})
 
 
-def _tasks(app: App) -> Mapping[str, Declared]:
+def _tasks(app: App) -> Mapping[str, TaskBase]:
     """The app's tasks and collectors, as far as they can be loaded: who only looks can do without."""
     from laneway.desk.locate import load_tasks  # noqa: PLC0415 - the help needs none of it
 

@@ -120,11 +120,11 @@ class Redis(Backend):
 
         return VERSION
 
-    def hush(self) -> None:
+    def suppress_startup_warnings(self) -> None:
         """Say nothing about a server that keeps nothing on disk."""
         from laneway.store.redis import opening  # noqa: PLC0415 - only who uses it loads it
 
-        opening.hush()
+        opening.suppress_startup_warnings()
 
     def _for_driver(self, url: str) -> str:
         """Return a URL as the driver reads it: without our options, and with its name for the password of a key."""

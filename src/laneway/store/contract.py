@@ -57,10 +57,10 @@ from laneway.core.buckets import Report, Seen
 from laneway.core.job import Claim, Job
 from laneway.core.outcome import Settled
 
-__all__ = ["Capabilities", "Exchange", "Heard", "Schedules", "Slot", "Store", "Want", "WorkerInfo"]
+__all__ = ["Capabilities", "Exchange", "BeatReply", "Schedules", "Occurrence", "Store", "ClaimRequest", "WorkerInfo"]
 
 
-class Want(Struct, frozen=True):
+class ClaimRequest(Struct, frozen=True):
     """One step of a claim: at most this many jobs of a queue."""
 
     queue: str
@@ -84,7 +84,7 @@ class Exchange(Struct, frozen=True):
     later: frozenset[int] = frozenset()
 
 
-class Slot(Struct, frozen=True):
+class Occurrence(Struct, frozen=True):
     """One moment of a schedule. It fires once, whoever pushes first."""
 
     schedule: str
@@ -120,7 +120,7 @@ class WorkerInfo(Struct, frozen=True):
     balance: str = ""  #: what deals its slots to queues: a policy's name; empty: it did not say
 
 
-class Heard(Struct, frozen=True):
+class BeatReply(Struct, frozen=True):
     """What a beat brought back for one worker."""
 
     known: bool  #: False: it was taken for dead, or the store was emptied. Its claims are gone: stop their runs
@@ -141,7 +141,7 @@ class Store(Protocol):
     capabilities: Capabilities
     enqueue_timeout: float  #: a push takes at most so long, seconds
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], slot: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. Says for each None if it is new, else the id of the job that is there in its stead.
 
         That is the one with the same id, as long as it is in the store; or an equal one (with the same `unique`) that has never
@@ -172,7 +172,7 @@ class Store(Protocol):
         """Say how the schedules stand. Only reads: needs no lock."""
         ...
 
-    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write what runs meant, then claim what may run, all in one step.
 
         Only claims that `worker` still holds with the same token change; the others are refused. A lane's next job becomes
@@ -184,11 +184,11 @@ class Store(Protocol):
         then it says "more". What is no job is claimed all the same, and its `Claim.garbage` says so: the worker lets it die, and
         tells of it. Of a record that cannot be read only the id is known; its bytes are the body.
 
-        In a collector's queue a claim is a run of up to `Want.lanes` due lanes, oldest due first; `most` and `limit` count such
-        runs, and at most about 1,000 lanes are claimed in one call. With `Want.payloads` only so many of a lane are taken, those
-        with the lowest scores, and the rest gathers, due now, since when the lane waited. A lane that remembers why a claim was
-        lost runs alone. Each unit of a claim is settled by itself: those that are not held any more are refused by their ids,
-        the others settled.
+        In a collector's queue a claim is a run of up to `ClaimRequest.lanes` due lanes, oldest due first; `most` and `limit`
+        count such runs, and at most about 1,000 lanes are claimed in one call. With `ClaimRequest.payloads` only so many of a
+        lane are taken, those with the lowest scores, and the rest gathers, due now, since when the lane waited. A lane that
+        remembers why a claim was lost runs alone. Each unit of a claim is settled by itself: those that are not held any more are
+        refused by their ids, the others settled.
 
         A job that is dead with `halt` keeps its lane: the next ones stay parked, until it is replayed (it keeps its place) or
         deleted. It is not forgotten with other dead ones.
@@ -197,7 +197,7 @@ class Store(Protocol):
         """
         ...
 
-    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
         """Begin an exchange; calling what is returned, once, brings its answer.
 
         A pipelined store works meanwhile: a worker that has something to run need not wait for it. One more exchange may
@@ -213,7 +213,7 @@ class Store(Protocol):
         """
         ...
 
-    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, BeatReply]:
         """Say that these workers live, and hear what is asked of them. Commands are heard once, marks until the run ends."""
         ...
 

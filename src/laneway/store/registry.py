@@ -82,7 +82,7 @@ class Backend(ABC):
         """Say whether there is no such store yet, and the first use would make it."""
         return False
 
-    def hush(self) -> None:  # noqa: B027 - most have nothing to say
+    def suppress_startup_warnings(self) -> None:  # noqa: B027 - most have nothing to say
         """Let who opens such a store in this process, or in its children, say nothing about how it is set up."""
 
 

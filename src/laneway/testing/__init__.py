@@ -35,9 +35,9 @@ from laneway.core.retry import Retry
 from laneway.desk.collector import AnyCollector, is_collector
 from laneway.desk.context import JobContext
 from laneway.desk.task import Task, is_task
-from laneway.desk.task_base import Declared
+from laneway.desk.task_base import TaskBase
 from laneway.errors import ConfigError, did_you_mean
-from laneway.store.contract import Want
+from laneway.store.contract import ClaimRequest
 from laneway.store.inspection import JobInfo
 from laneway.worker.collector_run import run_sizes
 from laneway.worker.run import Runner
@@ -106,17 +106,17 @@ class Testing:
         """What is in the store, in order of arrival: not yet run, or dead."""
         return list(self._all())
 
-    def enqueued(self, task: Declared | str | None = None) -> list[JobInfo]:
+    def enqueued(self, task: TaskBase | str | None = None) -> list[JobInfo]:
         """Return what waits, of one task or of all; of a collector its lanes."""
-        name = task.name if isinstance(task, Declared) else task
+        name = task.name if isinstance(task, TaskBase) else task
         return [job for job in self._all() if job.state != "dead" and (name is None or job.task == name)]
 
-    def assert_enqueued(self, task: Declared | str, *args: Any, **kwargs: Any) -> JobInfo:
+    def assert_enqueued(self, task: TaskBase | str, *args: Any, **kwargs: Any) -> JobInfo:
         """Return the job of a task that waits with these arguments; without any, one of its jobs.
 
         Of a collector: its lane of this name, with this payload if one is given.
         """
-        name = task.name if isinstance(task, Declared) else task
+        name = task.name if isinstance(task, TaskBase) else task
         there = self.enqueued(name)
         known = self._app.declared.get(name)
         for job in there:
@@ -136,7 +136,7 @@ class Testing:
         there = self._app.store_inspect.payloads(job.queue, str(lane), 10_000, None)
         return collector.payload.pack(payload[0]) in {one.body for one in there}
 
-    def assert_not_enqueued(self, task: Declared | str | None = None) -> None:
+    def assert_not_enqueued(self, task: TaskBase | str | None = None) -> None:
         """Raise AssertionError if a job waits, of one task or of any."""
         found = self.enqueued(task)
         if found:
@@ -179,7 +179,7 @@ class Testing:
         settled: list[Settled] = []
         while True:
             queues = [queue.name for queue in self._app.inspect.queues() if not queue.paused]
-            wants = [Want(queue, 1, *sizes.get(queue, ())) for queue in queues]
+            wants = [ClaimRequest(queue, 1, *sizes.get(queue, ())) for queue in queues]
             answer = self._app.store.exchange(self._worker, settled, wants, 1)
             settled = []
             if not answer.claims:

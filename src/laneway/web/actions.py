@@ -18,7 +18,7 @@ from laneway.web.endpoint import Endpoint
 from laneway.web.look import WAITING
 from laneway.web.operations import Operation, Work
 from laneway.web.refused import Refused
-from laneway.web.request import Answer, Ask, bad
+from laneway.web.request import Answer, WebRequest, bad
 
 __all__ = ["ACTIONS"]
 
@@ -31,7 +31,7 @@ FOUND = 5_000
 # -- jobs --------------------------------------------------------------------------------------------------------
 
 
-def act(verb: str, ask: Ask) -> object:
+def act(verb: str, ask: WebRequest) -> object:
     """Act on one job."""
     id_ = job_id(ask)
     call = getattr(ask.app.inspect, verb)
@@ -42,7 +42,7 @@ def act(verb: str, ask: Ask) -> object:
     return {"id": id_, "matched": 1, "changed": 1, "dry_run": False}
 
 
-def act_all(verb: str, ask: Ask) -> object:
+def act_all(verb: str, ask: WebRequest) -> object:
     """Act on all jobs that match, or are named."""
     which, ids = ask.which(), ask.ids()
     if ids is not None and which:
@@ -70,7 +70,7 @@ def act_all(verb: str, ask: Ask) -> object:
     return _begin(ask, f"jobs.{verb}_all", work)
 
 
-def _find(ask: Ask, state: str | None, which: dict[str, Any]) -> list[str]:
+def _find(ask: WebRequest, state: str | None, which: dict[str, Any]) -> list[str]:
     found: list[str] = []
     after = None
     while True:
@@ -81,7 +81,7 @@ def _find(ask: Ask, state: str | None, which: dict[str, Any]) -> list[str]:
             return found
 
 
-def _begin(ask: Ask, action: str, work: Work) -> Answer:
+def _begin(ask: WebRequest, action: str, work: Work) -> Answer:
     """Start an operation, and say where it can be watched."""
     made = Operation(action, ask.site.documents.safe({**ask.path, **ask.given}), ask.caller.who)
     operation = ask.site.operations.start(made, work)
@@ -91,21 +91,21 @@ def _begin(ask: Ask, action: str, work: Work) -> Answer:
 # -- queues ------------------------------------------------------------------------------------------------------
 
 
-def pause(ask: Ask) -> object:
+def pause(ask: WebRequest) -> object:
     """Stop claims from a queue."""
     load_tasks(ask.app)
     ask.app.inspect.pause(ask.path["queue"], by=ask.caller.who)
     return {"name": ask.path["queue"], "paused": True}
 
 
-def resume(ask: Ask) -> object:
+def resume(ask: WebRequest) -> object:
     """Let a paused queue go on."""
     load_tasks(ask.app)
     ask.app.inspect.resume(ask.path["queue"])
     return {"name": ask.path["queue"], "paused": False}
 
 
-def clear(ask: Ask) -> object:
+def clear(ask: WebRequest) -> object:
     """Remove all waiting jobs of a queue."""
     name = ask.path["queue"]
     check_queue(ask.app, name)
@@ -129,7 +129,7 @@ def clear(ask: Ask) -> object:
 # -- lanes -------------------------------------------------------------------------------------------------------
 
 
-def run_lane(ask: Ask) -> object:
+def run_lane(ask: WebRequest) -> object:
     """Let a lane run now."""
     queue, lane = ask.lane()
     if not ask.app.inspect.run_lane(queue, lane):
@@ -138,7 +138,7 @@ def run_lane(ask: Ask) -> object:
     return {"queue": queue, "lane": lane, "matched": 1, "changed": 1}
 
 
-def run_lanes(ask: Ask) -> object:
+def run_lanes(ask: WebRequest) -> object:
     """Let all lanes of a collector run now."""
     queue = ask.needed("queue")
     check_queue(ask.app, queue)
@@ -151,7 +151,7 @@ def run_lanes(ask: Ask) -> object:
     return _begin(ask, "lanes.run_all", work)
 
 
-def drop_oldest(ask: Ask) -> object:
+def drop_oldest(ask: WebRequest) -> object:
     """Remove a lane's oldest payload."""
     queue, lane = ask.lane()
     found = ask.app.inspect.lane(queue, lane)
@@ -164,7 +164,7 @@ def drop_oldest(ask: Ask) -> object:
     return {"queue": queue, "lane": lane, "payload": document["payload"], "score": dropped.score, "left": found.size - 1}
 
 
-def drop_lane(ask: Ask) -> object:
+def drop_lane(ask: WebRequest) -> object:
     """Remove a lane with all that is in it."""
     queue, lane = ask.lane()
     size = ask.app.inspect.lane(queue, lane).size
@@ -180,41 +180,41 @@ def drop_lane(ask: Ask) -> object:
 # -- workers, schedules, errors ----------------------------------------------------------------------------------
 
 
-def tell(command: str, ask: Ask) -> object:
+def tell(command: str, ask: WebRequest) -> object:
     """Leave a command for a worker's next beat."""
     getattr(ask.app.inspect, command)(ask.path["id"])
     return {"id": ask.path["id"], "told": command}
 
 
-def pause_schedule(ask: Ask) -> object:
+def pause_schedule(ask: WebRequest) -> object:
     """Let a schedule's slots pass."""
     load_tasks(ask.app)
     ask.app.inspect.pause_schedule(ask.path["task"], by=ask.caller.who)
     return {"task": ask.path["task"], "paused": True}
 
 
-def resume_schedule(ask: Ask) -> object:
+def resume_schedule(ask: WebRequest) -> object:
     """Let a paused schedule go on."""
     load_tasks(ask.app)
     ask.app.inspect.resume_schedule(ask.path["task"])
     return {"task": ask.path["task"], "paused": False}
 
 
-def run_schedule(ask: Ask) -> object:
+def run_schedule(ask: WebRequest) -> object:
     """Enqueue a schedule's job now."""
     load_tasks(ask.app)
     job = ask.app.inspect.run_schedule(ask.path["task"])
     return {"id": job.id, "created": job.created}
 
 
-def forget_error(ask: Ask) -> object:
+def forget_error(ask: WebRequest) -> object:
     """Forget a kind of failure, until it is seen again."""
     if not ask.app.stats.forget_error(ask.path["id"]):
         raise Refused(404, "unknown_error", f'no failures "{ask.path["id"][:100]}" are known: api/v1/stats/errors lists them')
     return {"id": ask.path["id"], "forgotten": True}
 
 
-def _post(path: str, action: str, answer: Callable[[Ask], object], *takes: str) -> Endpoint:
+def _post(path: str, action: str, answer: Callable[[WebRequest], object], *takes: str) -> Endpoint:
     return Endpoint("POST", path, answer, takes, action)
 
 

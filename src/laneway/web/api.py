@@ -24,7 +24,7 @@ from laneway.web.endpoint import Endpoint
 from laneway.web.health import Health
 from laneway.web.look import lags_of, look
 from laneway.web.metrics import CONTENT_TYPE
-from laneway.web.request import Answer, Ask, bad
+from laneway.web.request import Answer, WebRequest, bad
 from laneway.worker.shares.learn import Learner
 
 __all__ = ["FILTERS", "LANE", "LOOKS", "PLAN", "RUNS", "capacity", "job_id"]
@@ -40,7 +40,7 @@ MOST_COUNTED = 1_000
 RUNS = 1000
 
 
-def session(ask: Ask) -> object:
+def session(ask: WebRequest) -> object:
     """Say who asks, what they may do, and what actions by a browser need."""
     return {
         "who": ask.caller.who,
@@ -55,18 +55,18 @@ def session(ask: Ask) -> object:
 # -- jobs --------------------------------------------------------------------------------------------------------
 
 
-def counts(ask: Ask) -> object:
+def counts(ask: WebRequest) -> object:
     """Count the jobs in each state."""
     return ask.app.inspect.counts()
 
 
-def jobs(ask: Ask) -> object:
+def jobs(ask: WebRequest) -> object:
     """List jobs."""
     page = ask.app.inspect.jobs(**ask.which(), **ask.page(), newest=ask.flag("newest"), look=LOOK)
     return {"jobs": [ask.site.documents.entry(job) for job in page], "next": page.next}
 
 
-def count(ask: Ask) -> object:
+def count(ask: WebRequest) -> object:
     """Count the jobs that match. The store keeps counts by state and queue; of others it is said how many there are at least."""
     which = ask.which()
     if {*which} <= {"state", "queue"}:
@@ -77,7 +77,7 @@ def count(ask: Ask) -> object:
     return {"count": len(page), "at_least": page.next is not None}
 
 
-def job_id(ask: Ask) -> str:
+def job_id(ask: WebRequest) -> str:
     """Return the id in the path."""
     try:
         return check_id(ask.path["id"])
@@ -85,7 +85,7 @@ def job_id(ask: Ask) -> str:
         raise UnknownJob(str(error)) from None
 
 
-def job(ask: Ask) -> object:
+def job(ask: WebRequest) -> object:
     """Show everything about a job; of one that has finished its last run."""
     id_ = job_id(ask)
     found = ask.app.inspect.job(id_)
@@ -97,7 +97,7 @@ def job(ask: Ask) -> object:
     return ask.site.documents.run(run, ask.app.store_inspect.result(id_).value)
 
 
-def explain(ask: Ask) -> object:
+def explain(ask: WebRequest) -> object:
     """Say why a job is where it is."""
     return ask.app.inspect.explain(job_id(ask))
 
@@ -105,14 +105,14 @@ def explain(ask: Ask) -> object:
 # -- queues, lanes, workers, schedules ---------------------------------------------------------------------------
 
 
-def queues(ask: Ask) -> object:
+def queues(ask: WebRequest) -> object:
     """List the queues."""
     found = ask.app.inspect.queues()
     lags = lags_of(found)
     return {"queues": [documents.queue(queue, lags[queue.name]) for queue in found]}
 
 
-def queue(ask: Ask) -> object:
+def queue(ask: WebRequest) -> object:
     """Show a queue."""
     found = next((queue for queue in ask.app.inspect.queues() if queue.name == ask.path["queue"]), None)
     if found is None:
@@ -120,38 +120,38 @@ def queue(ask: Ask) -> object:
     return documents.queue(found, lags_of([found])[found.name])
 
 
-def lanes(ask: Ask) -> object:
+def lanes(ask: WebRequest) -> object:
     """List lanes that have something to do."""
     page = ask.app.inspect.lanes(ask.text("queue") or None, order=ask.text("order") or "lag", **ask.page())
     return {"lanes": [documents.lane(lane) for lane in page], "next": page.next}
 
 
-def lane(ask: Ask) -> object:
+def lane(ask: WebRequest) -> object:
     """Show a lane, and why it is where it is."""
     queue, key = ask.lane()
     found = ask.app.inspect.lane(queue, key)
     return {**documents.lane(found), "reasons": ask.app.inspect.explain_lane(queue, key).reasons}
 
 
-def payloads(ask: Ask) -> object:
+def payloads(ask: WebRequest) -> object:
     """List the payloads of a collector's lane."""
     queue, key = ask.lane()
     page = ask.app.inspect.payloads(queue, key, **ask.page())
     return {"payloads": [ask.site.documents.payload(payload) for payload in page], "next": page.next}
 
 
-def workers(ask: Ask) -> object:
+def workers(ask: WebRequest) -> object:
     """List the workers."""
     return {"workers": [documents.worker(worker) for worker in ask.app.inspect.workers()]}
 
 
-def schedules(ask: Ask) -> object:
+def schedules(ask: WebRequest) -> object:
     """List the schedules of the app."""
     load_tasks(ask.app)
     return {"schedules": [documents.schedule(schedule) for schedule in ask.app.inspect.schedules()]}
 
 
-def tasks(ask: Ask) -> object:
+def tasks(ask: WebRequest) -> object:
     """List the app's tasks and collectors."""
     load_tasks(ask.app)
     return {
@@ -161,12 +161,12 @@ def tasks(ask: Ask) -> object:
     }
 
 
-def operations(ask: Ask) -> object:
+def operations(ask: WebRequest) -> object:
     """List the operations that this process remembers, the newest first."""
     return {"operations": [operation.document for operation in ask.site.operations.list()]}
 
 
-def operation(ask: Ask) -> object:
+def operation(ask: WebRequest) -> object:
     """Show an operation, its progress and its result."""
     return ask.site.operations.find(ask.path["id"]).document
 
@@ -174,65 +174,65 @@ def operation(ask: Ask) -> object:
 # -- figures -----------------------------------------------------------------------------------------------------
 
 
-def stats(ask: Ask) -> object:
+def stats(ask: WebRequest) -> object:
     """Show length, dead and lag, in total and of each queue."""
     return figures(*ask.site.look())
 
 
-def totals(ask: Ask) -> object:
+def totals(ask: WebRequest) -> object:
     """Return what has happened since the store began."""
     return ask.app.stats.totals()
 
 
-def recent(ask: Ask) -> object:
+def recent(ask: WebRequest) -> object:
     """List the last runs."""
     return {"runs": [ask.site.documents.run(run) for run in ask.app.stats.recent(ask.whole("limit", 100, 1, RUNS))]}
 
 
-def _by(ask: Ask) -> dict[str, bool]:
+def _by(ask: WebRequest) -> dict[str, bool]:
     by = ask.text("by") or ""
     if by not in ("", "task", "queue"):
         raise bad(f"by={by}: use task or queue")
     return {"by_task": by == "task" or ask.flag("by_task"), "by_queue": by == "queue" or ask.flag("by_queue")}
 
 
-def series(ask: Ask) -> object:
+def series(ask: WebRequest) -> object:
     """Return a point for each ten seconds."""
     return {"series": ask.app.stats.series(ask.whole("seconds", 1000, 1, 1_100), **_by(ask))}
 
 
-def minutes(ask: Ask) -> object:
+def minutes(ask: WebRequest) -> object:
     """Return a point for each minute."""
     return {"minutes": ask.app.stats.minutes(ask.whole("hours", 24, 1, 25), **_by(ask))}
 
 
-def history(ask: Ask) -> object:
+def history(ask: WebRequest) -> object:
     """Return what happened on each day."""
     return {"history": ask.app.stats.history(ask.whole("days", 365, 1, 366), **_by(ask))}
 
 
-def by_task(ask: Ask) -> object:
+def by_task(ask: WebRequest) -> object:
     """Sum up each task."""
     return {"tasks": list(ask.app.stats.tasks(ask.whole("seconds", 3600, 1, 366 * 86_400)).values())}
 
 
-def by_queue(ask: Ask) -> object:
+def by_queue(ask: WebRequest) -> object:
     """Sum up each queue."""
     return {"queues": list(ask.app.stats.queues(ask.whole("seconds", 3600, 1, 366 * 86_400)).values())}
 
 
-def errors(ask: Ask) -> object:
+def errors(ask: WebRequest) -> object:
     """List failures by kind."""
     return {"errors": ask.app.stats.errors(ask.whole("limit", 100, 1, 500))}
 
 
-def learned(ask: Ask) -> object:
+def learned(ask: WebRequest) -> object:
     """Return what workers learned about tasks: which compute, which wait, and by which figures."""
     found = ask.app.stats.learned()
     return {"kinds": dict(Learner(found).kinds), "learned": found}
 
 
-def capacity(ask: Ask) -> object:
+def capacity(ask: WebRequest) -> object:
     """Say whether workers keep up, and what it would take; what is not given is taken from the store."""
     load: dict[str, Any] = {
         "rate": ask.number("rate"), "share": ask.number("share"), "seconds": ask.seconds("seconds"), "kind": ask.text("kind"),
@@ -252,7 +252,7 @@ def capacity(ask: Ask) -> object:
     return plan_document(answers, seen)
 
 
-def health(ask: Ask) -> object:
+def health(ask: WebRequest) -> object:
     """Say whether work gets done: 200, or 503 with why not."""
     try:
         _, found = ask.site.look()
@@ -261,7 +261,7 @@ def health(ask: Ask) -> object:
     return Answer(found, 200 if found.status == "ok" else 503)
 
 
-def metrics(ask: Ask) -> object:
+def metrics(ask: WebRequest) -> object:
     """Return the figures for Prometheus."""
     try:
         text = ask.site.metrics.text(look(ask.app))
@@ -270,7 +270,7 @@ def metrics(ask: Ask) -> object:
     return Answer(None, text=text, content_type=CONTENT_TYPE)
 
 
-def _get(path: str, answer: Callable[[Ask], object], *takes: str) -> Endpoint:
+def _get(path: str, answer: Callable[[WebRequest], object], *takes: str) -> Endpoint:
     return Endpoint("GET", path, answer, takes)
 
 

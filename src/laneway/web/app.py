@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from laneway.desk.app import App
 from laneway.errors import ConfigError
-from laneway.settings import UNSAID, Secret, Settings
+from laneway.settings import UNSET, Secret, Settings
 from laneway.web.access import Access, Auth
 from laneway.web.actions import ACTIONS
 from laneway.web.api import LOOKS
@@ -41,8 +41,8 @@ LIVE = "/api/v1/live"
 
 
 def dashboard(
-    app: App, *, auth: Auth | None = None, read_only: bool = False, user: str | None = UNSAID, password: str | None = UNSAID,
-    token: str | None = UNSAID, redact: tuple[str, ...] = UNSAID, health_lag: float = UNSAID, health_stall: float = UNSAID,
+    app: App, *, auth: Auth | None = None, read_only: bool = False, user: str | None = UNSET, password: str | None = UNSET,
+    token: str | None = UNSET, redact: tuple[str, ...] = UNSET, health_lag: float = UNSET, health_stall: float = UNSET,
     open_health: bool = False, secret: str | None = None,
 ) -> Starlette:  # fmt: skip
     """Return an app's dashboard as an ASGI app.

@@ -22,7 +22,7 @@ from laneway.web.access import Caller
 from laneway.web.audit import audit
 from laneway.web.documents import plain
 from laneway.web.refused import Refused, refusal_of
-from laneway.web.request import Answer, Ask
+from laneway.web.request import Answer, WebRequest
 from laneway.web.site import Site
 from laneway.web.threads import in_thread
 
@@ -47,7 +47,7 @@ class Endpoint:
 
     method: str  #: GET looks, POST acts
     path: str
-    answer: Callable[[Ask], object]  #: blocks; gives a document, or an `Answer`
+    answer: Callable[[WebRequest], object]  #: blocks; gives a document, or an `Answer`
     takes: tuple[str, ...] = ()  #: parameters of the query, or fields of the body
     action: str = ""  #: what the audit calls it; empty: it only looks
     open: bool = False  #: if the dashboard says so, everybody hears its status, and nothing else
@@ -98,7 +98,7 @@ async def _acted(site: Site, endpoint: Endpoint, caller: Caller, request: Reques
 async def _answered(
     site: Site, endpoint: Endpoint, caller: Caller, scope: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Response:
-    ask = Ask(site, caller, scope.get("path_params", {}), given, scope.get("root_path", ""))
+    ask = WebRequest(site, caller, scope.get("path_params", {}), given, scope.get("root_path", ""))
 
     def answer() -> Response:
         ask.only(endpoint.takes)

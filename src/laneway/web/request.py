@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from laneway.desk.app import App
     from laneway.web.site import Site
 
-__all__ = ["Answer", "Ask", "bad"]
+__all__ = ["Answer", "WebRequest", "bad"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class WebRequest:
     """One request."""
 
     site: Site

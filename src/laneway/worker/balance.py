@@ -4,8 +4,8 @@ A *policy* is a function of the slots and of the loads, which are the jobs that 
 of the slots, by a rule: equally, in proportion to what waits, by weight, in order. A share may be a fraction: so many on average.
 Anybody can write one; `check` says what is wrong with what it gave.
 
-Shares are dealt once a second (`dealing`), by the loads that are `felt`: one that changes a little counts as before, so that
-slots stay where they are.
+Shares are dealt once a second (`shares.fair`), by `smoothed_loads`: a load that changes a little counts as before, so that slots
+stay where they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import cast
 from laneway.errors import ConfigError, did_you_mean
 from laneway.settings import BALANCES
 
-__all__ = ["Policy", "adaptive", "check", "choose", "even", "felt", "name_of", "read_weights", "strict", "weighted"]
+__all__ = ["Policy", "adaptive", "check", "choose", "even", "smoothed_loads", "name_of", "read_weights", "strict", "weighted"]
 
 
 #: Gives each queue its slots: `policy(slots, loads)`, where loads are the jobs that wait in the queues that have work. If it has
@@ -216,7 +216,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def felt(before: Mapping[str, float], loads: Mapping[str, int]) -> dict[str, float]:
+def smoothed_loads(before: Mapping[str, float], loads: Mapping[str, int]) -> dict[str, float]:
     """Return the loads that count, given those that did: small changes are none, and who ran empty is remembered for a while."""
     now: dict[str, float] = {}
     for queue in dict.fromkeys([*loads, *before]):

@@ -16,12 +16,12 @@ from laneway.core.job import Claim, Unit, payload_id
 from laneway.core.outcome import Dead, ErrorInfo, Outcome
 from laneway.desk.collector import AnyCollector, is_collector
 from laneway.desk.context import JobContext, LaneFailures
-from laneway.desk.task_base import Declared
+from laneway.desk.task_base import TaskBase
 
 __all__ = ["CollectorRun", "causes", "dead_ones", "for_all", "open_run", "run_sizes"]
 
 
-def run_sizes(declared: Mapping[str, Declared]) -> dict[str, tuple[int, int]]:
+def run_sizes(declared: Mapping[str, TaskBase]) -> dict[str, tuple[int, int]]:
     """Return how many lanes a run of each collector gets, and how many payloads of each; 0: all."""
     collectors = [one for one in declared.values() if is_collector(one)]
     return {one.queue: (one.max_lanes, one.max_payloads or 0) for one in collectors}

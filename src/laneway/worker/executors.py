@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from laneway.core.job import Claim
 from laneway.core.outcome import Settled
-from laneway.pool.thread_queue import Line
+from laneway.pool.thread_queue import ThreadQueue
 from laneway.worker.board import Board
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Seats", "Slots"]
+__all__ = ["LoopSlots", "ThreadSlots"]
 
 log = logging.getLogger("laneway")
 
@@ -34,7 +34,7 @@ TURNS = 0.25
 Crash = Callable[[BaseException], None]
 
 
-class Slots(Line[Claim]):
+class ThreadSlots(ThreadQueue[Claim]):
     """Threads that run claims of plain tasks: a line of the pool, without its futures.
 
     What is added is who should be awake: jobs of microseconds are run by one thread, since it is faster than ten that take turns
@@ -61,7 +61,7 @@ class Slots(Line[Claim]):
             thread.join(timeout)
 
 
-class Seats:
+class LoopSlots:
     """An event loop in a thread of its own that runs claims of async tasks."""
 
     def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash, board: Board) -> None:
@@ -141,7 +141,7 @@ class Seats:
     async def _run(self, claim: Claim) -> None:
         try:
             self._end(await self._runner.arun(claim))
-        except BaseException as error:  # noqa: BLE001 - as in Slots
+        except BaseException as error:  # noqa: BLE001 - as in ThreadSlots
             self._crash(error)
         finally:
             self._tasks.pop(claim.token, None)

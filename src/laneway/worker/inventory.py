@@ -1,4 +1,4 @@
-"""Claims: all that a worker holds, and where each of them is.
+"""The inventory: all claims that a worker holds, and where each of them is.
 
 A claim waits in hand, is with a slot or a seat, or its outcome is on the way to the store; then it is forgotten. What is handed
 over, and in which order, is decided here. All of it happens under the loop's mutex.
@@ -15,23 +15,30 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from laneway.core.instant import SECOND
 from laneway.core.job import Claim
 from laneway.core.outcome import Settled
-from laneway.desk.task_base import Declared
-from laneway.store.contract import Want
+from laneway.desk.task_base import TaskBase
+from laneway.store.contract import ClaimRequest
 from laneway.worker.balance import Policy
 from laneway.worker.collector_run import run_sizes
-from laneway.worker.executors import Seats, Slots
+from laneway.worker.executors import LoopSlots, ThreadSlots
 from laneway.worker.prefetch import MOST_BESIDE, MOST_WAITING, Pace
 from laneway.worker.shares.fair import Balance, expected, first_to_run
 from laneway.worker.shares.kinds import Kinds
 
-__all__ = ["Claims"]
+__all__ = ["Inventory"]
 
 
-class Claims:
+class Inventory:
     """What a worker holds."""
 
     def __init__(
-        self, size: int, declared: Mapping[str, Declared], policy: Policy, slots: Slots, seats: Seats, *, pipelined: bool
+        self,
+        size: int,
+        declared: Mapping[str, TaskBase],
+        policy: Policy,
+        slots: ThreadSlots,
+        seats: LoopSlots,
+        *,
+        pipelined: bool,
     ) -> None:
         self.known: dict[int, Claim] = {}  # all of them, by token
         self.hand: deque[Claim] = deque()  # not yet handed over
@@ -49,7 +56,7 @@ class Claims:
         self._on_loop = 0  # of those in flight, on the event loop
         self._overfull = float("-inf")  # when there were far too many in hand
         self._sent: list[Settled] = []  # outcomes on their way
-        self._wanted: Sequence[Want] = ()  # what is asked for on the same way,
+        self._wanted: Sequence[ClaimRequest] = ()  # what is asked for on the same way,
         self._limit = 0  # and how much of it
 
     @property
@@ -97,7 +104,7 @@ class Claims:
     def wants(
         self, settled: Sequence[Settled], queues: Sequence[str], loads: Mapping[str, int], limit: int, turn: int,
         running: Iterable[str],
-    ) -> list[Want]:  # fmt: skip
+    ) -> list[ClaimRequest]:  # fmt: skip
         """Deal the places of a claim to queues. `running` are the tasks that run now."""
         now = time.monotonic()
         self.kinds.learn(now, running)
@@ -108,7 +115,7 @@ class Claims:
             least=self.pace.share,
         )  # fmt: skip
 
-    def sent(self, settled: list[Settled], wanted: Sequence[Want], limit: int) -> None:
+    def sent(self, settled: list[Settled], wanted: Sequence[ClaimRequest], limit: int) -> None:
         """These outcomes are on their way: their claims are in no slot and on no seat any more. Remember how long they took.
 
         Whoever settles them works meanwhile.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from laneway.desk.app import App
     from laneway.fleet.messages import Wire
 
-__all__ = ["Apart", "Isolation", "run_isolated"]
+__all__ = ["IsolatedEnd", "Isolation", "run_isolated"]
 
 #: A child that has not ended so long after its timeout is killed, seconds: it had the time to clean up.
 CLEAN_UP = 0.25
@@ -45,7 +45,7 @@ class Begun(Struct, frozen=True):
     name: ClassVar[str] = "begun"
 
 
-class Apart(Struct, frozen=True):
+class IsolatedEnd(Struct, frozen=True):
     """How a child ended."""
 
     outcomes: tuple[Outcome, ...] = ()  #: of its claim's units; none if it did not get so far
@@ -82,7 +82,7 @@ class Isolation:
             if self._wire is None:
                 self._wire = _fork_forker(self._app)
 
-    def run(self, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
+    def run(self, claim: Claim, timeout: float | None, job: JobContext) -> IsolatedEnd:
         """Run a claim in a child, and wait for its end."""
         from laneway.fleet.messages import Wire  # noqa: PLC0415 - only who isolates runs needs it
 
@@ -95,7 +95,7 @@ class Isolation:
             word_theirs.close()
             line_theirs.close()
             if not asked:
-                return Apart()
+                return IsolatedEnd()
             try:
                 return self._attend(_Talk(word, line), claim, timeout, job)
             finally:
@@ -121,7 +121,7 @@ class Isolation:
         if self._wire is not None:
             self._wire.close()
 
-    def _attend(self, talk: _Talk, claim: Claim, timeout: float | None, job: JobContext) -> Apart:
+    def _attend(self, talk: _Talk, claim: Claim, timeout: float | None, job: JobContext) -> IsolatedEnd:
         over = float("inf")
         outcomes: tuple[Outcome, ...] = ()
         code: int | None = None
@@ -146,7 +146,7 @@ class Isolation:
                 over = float("inf")
         if code is None and not outcomes:
             self._forker_is_gone(claim.token)
-        return Apart(outcomes, code, killed=claim.token in self._killed)
+        return IsolatedEnd(outcomes, code, killed=claim.token in self._killed)
 
     def _forker_is_gone(self, token: int) -> None:
         """Whoever forked a child has died, and the child is about to: nobody may run its claim again before it has.

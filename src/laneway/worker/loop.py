@@ -23,16 +23,16 @@ from laneway.core.outcome import Done, Settled
 from laneway.errors import ConfigError, StoreError, StoreUnavailable
 from laneway.logs import log
 from laneway.store import liveness
-from laneway.store.contract import Exchange, Heard, Store, Want
+from laneway.store.contract import BeatReply, ClaimRequest, Exchange, Store
 from laneway.store.liveness import FORGOTTEN
 from laneway.worker.balance import Policy, even, name_of
 from laneway.worker.board import Board, with_runs
 from laneway.worker.duties.beat import Beat
-from laneway.worker.duties.link import Ear, Link
+from laneway.worker.duties.link import FleetLink, SupervisorListener
 from laneway.worker.duties.notes import NoteTaker
-from laneway.worker.duties.stats_reporter import Tally
-from laneway.worker.executors import Seats, Slots
-from laneway.worker.inventory import Claims
+from laneway.worker.duties.stats_reporter import StatsReporter
+from laneway.worker.executors import LoopSlots, ThreadSlots
+from laneway.worker.inventory import Inventory
 from laneway.worker.isolate import Isolation
 from laneway.worker.outbox import Outbox
 from laneway.worker.run import Runner, clock, some
@@ -69,7 +69,7 @@ class Loop:
 
     def __init__(
         self, worker: object, app: App, slots: int, queues: tuple[str, ...] | None, shutdown_timeout: float, beat: float,
-        link: Link | None = None, policy: Policy = even,
+        link: FleetLink | None = None, policy: Policy = even,
     ) -> None:  # fmt: skip
         self.stopping = False
         self._quiet = False
@@ -93,16 +93,20 @@ class Loop:
         self._notes = NoteTaker(self._store, lambda: list(self._runner.running.values()))
         self._runner = Runner(app.declared, app.hooks, self._notes.flush, self._board, self._isolation)
         self._runner.fresh_for = app.dead_after / 2
-        self._slots = Slots(slots, self._runner, self.ended, self._crash)
-        self._seats = Seats(slots, self._runner, self.ended, self._crash, self._board)
-        self._claims = Claims(slots, app.declared, policy, self._slots, self._seats, pipelined=self._store.capabilities.pipelined)
+        self._slots = ThreadSlots(slots, self._runner, self.ended, self._crash)
+        self._seats = LoopSlots(slots, self._runner, self.ended, self._crash, self._board)
+        self._claims = Inventory(
+            slots, app.declared, policy, self._slots, self._seats, pipelined=self._store.capabilities.pipelined
+        )
         self._runner.kinds = self._claims.kinds
-        self._tally = Tally(self._store, self._info.id, slots, lambda: len(self._runner.running), self._claims.kinds.news)
-        self._beat: Beat | Ear
+        self._reporter = StatsReporter(
+            self._store, self._info.id, slots, lambda: len(self._runner.running), self._claims.kinds.news
+        )
+        self._beat: Beat | SupervisorListener
         if link is None:
             self._beat = Beat(self._store, self._info, self._board, self._heard, beat)
         else:
-            self._beat = Ear(link, self._store, self._info, self._heard)
+            self._beat = SupervisorListener(link, self._store, self._info, self._heard)
         self._left = float("inf") if link is None or link.max_jobs is None else link.max_jobs  # jobs to run before a new process
         self._timetable: Timetable | None = None
         self._mutex = threading.Lock()  # held by who exchanges: the loop, or a slot's thread for it
@@ -131,7 +135,7 @@ class Loop:
         self._app.hooks.call("on_start", self._worker)
         self._beat.start()
         self._notes.start()
-        self._tally.start()
+        self._reporter.start()
         if not burst:
             self._start_timetable()
         self._board.set_phase("working")
@@ -266,7 +270,7 @@ class Loop:
         if not (self._store.capabilities.pipelined and self._claims.short and not unsure and self._hand_over()):
             self._hear()
 
-    def _wants(self, settled: list[Settled], limit: int) -> list[Want]:
+    def _wants(self, settled: list[Settled], limit: int) -> list[ClaimRequest]:
         """Deal the places of a claim to queues."""
         queues = self._queues or tuple(self._loads)
         loads = self._loads if self._queues is None else {queue: self._loads.get(queue, 0) for queue in queues}
@@ -328,7 +332,7 @@ class Loop:
         self._claims.settled(settled)
         self._count(settled)
         # After a lost answer a refusal means: it was settled then.
-        self._tally.count(settled, () if unsure else refused)
+        self._reporter.count(settled, () if unsure else refused)
         if refused and not unsure:
             self._claims_gone(settled, frozenset(refused))
 
@@ -493,7 +497,7 @@ class Loop:
                 self._give_back()
             finally:
                 self._mutex.release()
-        self._tally.finish()
+        self._reporter.finish()
         left = list(self._runner.running.values())
         if left:
             names = ", ".join(f"{job.task} {job.id}" for job in left[:5])
@@ -517,7 +521,7 @@ class Loop:
 
     # -- what others ask and tell ----------------------------------------------------------------------------
 
-    def _heard(self, heard: Heard) -> None:
+    def _heard(self, heard: BeatReply) -> None:
         if not heard.known:
             with self._mutex:
                 # Nobody can have taken us for dead again within the limit after our return: it is the death we heard of then.
@@ -528,7 +532,7 @@ class Loop:
             self._outbox.wake()  # it may have waited to be known
         self._obey(heard)
 
-    def _tell_runs(self, heard: Heard) -> None:
+    def _tell_runs(self, heard: BeatReply) -> None:
         for job in list(self._runner.running.values()):
             job.lost = job.lost or (not heard.known and job.token <= self._runner.fence)
             # A collector's run goes on for the other lanes: only if all are marked it is to end.
@@ -536,7 +540,7 @@ class Loop:
                 job.cancelled = True
                 self._seats.cancel(job.token)
 
-    def _obey(self, heard: Heard) -> None:
+    def _obey(self, heard: BeatReply) -> None:
         if "quiet" in heard.commands and not self._quiet:
             self._quiet = True
             self._board.set_phase("quiet")

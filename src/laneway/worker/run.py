@@ -29,7 +29,7 @@ from laneway.desk.context import Cancel, JobContext, RetryIn, Snooze, check_seco
 from laneway.desk.hooks import Hooks
 from laneway.desk.middleware import aaround, around
 from laneway.desk.task import is_task
-from laneway.desk.task_base import Declared
+from laneway.desk.task_base import TaskBase
 from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout, UnknownTask
 from laneway.kernel import cause_of_death
 from laneway.logs import log
@@ -37,7 +37,7 @@ from laneway.shield import Limit, TimeIsUp, mend_log
 from laneway.worker import collector_run
 from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board
 from laneway.worker.duties.watchdog import Watchdog
-from laneway.worker.isolate import Apart, Isolation
+from laneway.worker.isolate import IsolatedEnd, Isolation
 from laneway.worker.shares.kinds import Kinds
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Ready(msgspec.Struct):
     """A run that can begin."""
 
     job: JobContext
-    task: Declared
+    task: TaskBase
     policy: Retry
 
 
@@ -113,7 +113,7 @@ class Runner:
     """Runs claims of an app's tasks."""
 
     def __init__(
-        self, tasks: Mapping[str, Declared], hooks: Hooks, flush_notes: Callable[[JobContext], None],
+        self, tasks: Mapping[str, TaskBase], hooks: Hooks, flush_notes: Callable[[JobContext], None],
         board: Board | None = None, isolation: Isolation | None = None,
     ) -> None:  # fmt: skip
         self._tasks = tasks
@@ -150,7 +150,7 @@ class Runner:
             meant = contextvars.Context().run(self._call, job, task, policy)
         return self._finish(claim, meant, started)
 
-    def _call_measured(self, kinds: Kinds, job: JobContext, task: Declared, policy: Retry) -> Meant:
+    def _call_measured(self, kinds: Kinds, job: JobContext, task: TaskBase, policy: Retry) -> Meant:
         """Call, and see how much of the processor that uses."""
         self._until_measured = SAMPLE
         around, cpu, wall = time.process_time(), time.thread_time(), time.perf_counter()
@@ -158,7 +158,7 @@ class Runner:
         kinds.ran(task.name, time.perf_counter() - wall, time.thread_time() - cpu, time.process_time() - around)
         return meant
 
-    def _call_specially(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:
+    def _call_specially(self, claim: Claim, job: JobContext, task: TaskBase, policy: Retry) -> Meant:
         if claim.lost == "timeout":
             return self._failed(job, policy, JobTimeout(f"{_too_long(task)}; its worker had to be ended"))
         if self._apart(task, claim):
@@ -212,7 +212,7 @@ class Runner:
         log.warning('no task named "%s" is known here: job %s is put back', claim.task, claim.unit.id)
         return self._stillborn(claim, unknown(claim))
 
-    def _prepare_collector(self, claim: Claim, task: Declared, started: int, place: int) -> Ready | Meant:
+    def _prepare_collector(self, claim: Claim, task: TaskBase, started: int, place: int) -> Ready | Meant:
         """The same for a collector's lanes."""
         if not is_collector(task) or not claim.collects:
             kinds = ("a task's", "a collector") if is_collector(task) else ("a collector's", "a task")
@@ -228,7 +228,7 @@ class Runner:
         job.spoilt = read.spoilt
         return self._begin(job, task, task.retry, place)
 
-    def _begin(self, job: JobContext, task: Declared, policy: Retry, place: int) -> Ready:
+    def _begin(self, job: JobContext, task: TaskBase, policy: Retry, place: int) -> Ready:
         """Write down that a run begins."""
         claim = job.claim
         if (task.isolate or claim.lost) and place == IN_THREAD and self._apart(task, claim):
@@ -255,7 +255,7 @@ class Runner:
             self._lane_died(claim, unit, one, error, ran=False)
         return tuple(dead)
 
-    def _call(self, job: JobContext, task: Declared, policy: Retry) -> Meant:
+    def _call(self, job: JobContext, task: TaskBase, policy: Retry) -> Meant:
         running_job.set(job)
         try:
             if task.timeout is not None:
@@ -269,7 +269,7 @@ class Runner:
             return self._failed(job, policy, error)
         return self._done(job, task, result)
 
-    def _call_limited(self, job: JobContext, task: Declared, seconds: float) -> object:
+    def _call_limited(self, job: JobContext, task: TaskBase, seconds: float) -> object:
         """The same for a task with a timeout."""
         limit: Limit | None = None
         try:
@@ -288,11 +288,11 @@ class Runner:
         if limit is not None and _forks.depth == self._home:
             self.watchdog.end(limit)
 
-    def _apart(self, task: Declared, claim: Claim) -> bool:
+    def _apart(self, task: TaskBase, claim: Claim) -> bool:
         """Say whether a run is to have a process of its own: it is declared so, or it may have taken a worker with it."""
         return (task.isolate or claim.lost == "crash") and self._isolation is not None
 
-    def _call_apart(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Meant:
+    def _call_apart(self, claim: Claim, job: JobContext, task: TaskBase, policy: Retry) -> Meant:
         assert self._isolation is not None  # noqa: S101 - asked before
         if len(claim.units) > 1:
             apart = self._isolation.run(claim, task.timeout, job)
@@ -314,14 +314,14 @@ class Runner:
             log.warning("%s %s: %s (%d of %d)", job.task, _what(job), said, crashes, CRASHES, extra={"laneway_crash": True})
         return self._failed(job, _NEVER, JobCrashed(f"{said}, {CRASHES} times"))
 
-    def _lane_apart(self, claim: Claim, job: JobContext, task: Declared, policy: Retry) -> Outcome:
+    def _lane_apart(self, claim: Claim, job: JobContext, task: TaskBase, policy: Retry) -> Outcome:
         """Run one lane of a collector's run apart."""
         lane = claim.unit.lane or ""
         one = JobContext(claim, [{lane: job.payloads[lane]}], {}, job.headers, job.started)
         one.cancelled = job.cancelled
         return self._call_apart(claim, one, task, policy)[0]
 
-    def _ended_apart(self, apart: Apart, job: JobContext, task: Declared, policy: Retry) -> Meant | None:
+    def _ended_apart(self, apart: IsolatedEnd, job: JobContext, task: TaskBase, policy: Retry) -> Meant | None:
         """Return what the end of an isolated run means; None: it crashed."""
         if apart.outcomes:
             return apart.outcomes
@@ -333,7 +333,7 @@ class Runner:
             return _same(job.claim, _GO_BACK)  # it never began: whoever forks for us is gone
         return None
 
-    async def _acall(self, job: JobContext, task: Declared, policy: Retry) -> Meant:
+    async def _acall(self, job: JobContext, task: TaskBase, policy: Retry) -> Meant:
         running_job.set(job)
         limit: asyncio.Timeout | None = None
         try:
@@ -349,13 +349,13 @@ class Runner:
             return self._failed(job, policy, _timed_out(task, error) if is_over else error)
         return self._done(job, task, result)
 
-    async def _await(self, job: JobContext, task: Declared) -> Any:
+    async def _await(self, job: JobContext, task: TaskBase) -> Any:
         if not self._hooks.middlewares and not self._hooks.async_middlewares:
             return await task.function(*job.args, **job.kwargs)
         async with aaround(self._hooks.middlewares, self._hooks.async_middlewares, job):
             return await task.function(*job.args, **job.kwargs)
 
-    def _done(self, job: JobContext, task: Declared, result: object) -> Meant:
+    def _done(self, job: JobContext, task: TaskBase, result: object) -> Meant:
         if isinstance(result, CoroutineType):
             result.close()
             error = TypeError(f"{job.task} returned a coroutine that nobody runs: declare the task itself with async def")
@@ -505,15 +505,15 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _ended_with(apart: Apart) -> str:
+def _ended_with(apart: IsolatedEnd) -> str:
     return f"the process that ran it alone ended with {cause_of_death(apart.code or 0)}"
 
 
-def _too_long(task: Declared) -> str:
+def _too_long(task: TaskBase) -> str:
     return f"it ran longer than its timeout of {task.timeout or 0:g} s"
 
 
-def _timed_out(task: Declared, error: BaseException) -> JobTimeout:
+def _timed_out(task: TaskBase, error: BaseException) -> JobTimeout:
     """Return the timeout as the error of the run, with the place where it struck."""
     return JobTimeout(_too_long(task)).with_traceback(error.__traceback__)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from laneway.core.job import check_queue
 from laneway.errors import ConfigError
 from laneway.worker.balance import Policy, choose
-from laneway.worker.duties.link import Link
+from laneway.worker.duties.link import FleetLink
 from laneway.worker.loop import Loop
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Worker:
         """Work until stopped; with `burst` until there is nothing to do."""
         self.run_in(None, burst=burst)
 
-    def run_in(self, fleet: Link | None, *, burst: bool = False) -> None:
+    def run_in(self, fleet: FleetLink | None, *, burst: bool = False) -> None:
         """Work as a part of a fleet, or alone."""
         if not self._running.acquire(blocking=False):
             raise ConfigError("this worker runs already: make another one")

@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from laneway import shield
 from laneway.errors import StoreError
 from laneway.store.redis.keys import SHARED_KEYS, STORE, queue_key
-from laneway.store.redis.wire import Complaint, Line, Wire
+from laneway.store.redis.wire import Complaint, Connection, Wire
 
 __all__ = ["Bell"]
 
@@ -44,7 +44,7 @@ class _Ear:
     """What one thread hears with."""
 
     def __init__(self) -> None:
-        self.line: Line | None = None
+        self.line: Connection | None = None
         self.client = ""  #: the number by which the server knows the connection
         self.is_closed = False
         self._sleeper, self._waker = socket.socketpair()
@@ -56,7 +56,7 @@ class _Ear:
         with contextlib.suppress(OSError):  # full: it was woken and did not look yet. Or closed
             self._waker.send(b"w")
 
-    def sleep(self, seconds: float, line: Line | None = None) -> bool:
+    def sleep(self, seconds: float, line: Connection | None = None) -> bool:
         """Wait for the server or a wake; say whether it was the server."""
         poll = select.poll()
         poll.register(self._sleeper, select.POLLIN)
@@ -224,7 +224,7 @@ class Bell:
             time.sleep(0.0002)
         return self._rang(line)
 
-    def _rang(self, line: Line) -> bool:
+    def _rang(self, line: Connection) -> bool:
         line.until = time.monotonic() + self._wire.timeout
         answer = line.read()
         if isinstance(answer, Complaint):

@@ -22,7 +22,7 @@ from typing import Any
 
 import hiredis
 
-__all__ = ["BROKEN", "Command", "Complaint", "Line", "as_words", "hurried", "pack"]
+__all__ = ["BROKEN", "Command", "Complaint", "Connection", "as_words", "hurried", "pack"]
 
 #: A command and its arguments.
 Command = tuple[str | bytes, ...]
@@ -76,7 +76,7 @@ def hurried(kind: type) -> type:
     return type("Hurried", (_Hurried, kind), {})
 
 
-class Line:
+class Connection:
     """One connection. A pool gives it a place first; then it is opened."""
 
     def __init__(self) -> None:

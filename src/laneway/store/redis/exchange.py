@@ -8,7 +8,7 @@ A busy worker need not know exactly how the other queues stand: with many queues
 of the work. So what they said is remembered for a moment (`_Memory`). Whoever gets nothing asks them all, because it goes to
 sleep then.
 
-Enters: `Settled`, `Want`.  Leaves: `Exchange`.
+Enters: `Settled`, `ClaimRequest`.  Leaves: `Exchange`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 from laneway.core.job import Claim
 from laneway.core.outcome import Settled
 from laneway.errors import StoreCorrupt, StoreError, StoreUnavailable
-from laneway.store.contract import Exchange, Want
+from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.redis.claims import claims_of_jobs, claims_of_lanes
 from laneway.store.redis.keys import queue_base
 from laneway.store.redis.outcomes import NONE, Grouped, QueueOutcomes, group_by_queue
@@ -85,7 +85,7 @@ class Exchanges:
         self.complained: set[str] = set()  #: queues that cannot be worked on, and it was said
         self.dead: dict[str, int] = {}  #: how many were dead when we last had one
 
-    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
         """Send what an exchange is to do; calling what is returned hears the answer."""
         call = _Call(self, worker, group_by_queue(settled), wants, limit)
         call.send()
@@ -110,7 +110,7 @@ class _Call:
     _spent: frozenset[str] = frozenset()  # queues that have no more for this exchange
     _refused: Sequence[int] = ()  # by number
 
-    def __init__(self, house: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[Want], limit: int) -> None:
+    def __init__(self, house: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[ClaimRequest], limit: int) -> None:
         self._house = house
         self._worker = worker
         self._outcomes = outcomes.by_queue  # what is still to be settled

@@ -13,9 +13,9 @@ from typing import Any
 
 from laneway.errors import SchemaError, StoreError
 from laneway.store.redis.keys import SHARED_KEYS, STORE
-from laneway.store.redis.wire import Complaint, Line
+from laneway.store.redis.wire import Complaint, Connection
 
-__all__ = ["VERSION", "ensure", "hush", "migrate", "warn"]
+__all__ = ["VERSION", "ensure", "suppress_startup_warnings", "migrate", "warn"]
 
 log = logging.getLogger("laneway")
 
@@ -24,12 +24,12 @@ OLDEST = (6, 2)
 _KEY = STORE + SHARED_KEYS["VERSION"]
 
 #: From version n to n + 1.
-MIGRATIONS: dict[int, Callable[[Line], None]] = {}
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
 _EVERYTHING = ("", "")
 _warned: dict[tuple[str, str], object] = {}
 
 
-def ensure(line: Line, name: str) -> None:
+def ensure(line: Connection, name: str) -> None:
     """Write our version if there is none, and raise SchemaError if there is another."""
     found = _version(line, name)
     if found is None:
@@ -45,7 +45,7 @@ def ensure(line: Line, name: str) -> None:
         raise _newer(found, name)
 
 
-def migrate(line: Line, name: str) -> None:
+def migrate(line: Connection, name: str) -> None:
     """Bring the layout to this version. Each step can be repeated, and its number is written when it is done."""
     found = _version(line, name)
     if found is None:
@@ -60,7 +60,7 @@ def migrate(line: Line, name: str) -> None:
         line.ask(("SET", _KEY, str(version + 1)))
 
 
-def _version(line: Line, name: str) -> int | None:
+def _version(line: Connection, name: str) -> int | None:
     try:
         found = line.ask(("GET", _KEY))
     except Complaint as error:
@@ -81,7 +81,7 @@ def _newer(found: int, name: str) -> SchemaError:
     )  # fmt: skip
 
 
-def warn(line: Line, name: str) -> None:
+def warn(line: Connection, name: str) -> None:
     """Say, once in a process, what may cost jobs here. A server that does not tell is not asked twice."""
     try:
         info = _info(line)
@@ -99,7 +99,7 @@ def warn(line: Line, name: str) -> None:
         _say(name, "it keeps nothing on disk (no appendonly, no save): when it stops, all jobs are lost. Set appendonly yes")
 
 
-def hush() -> None:
+def suppress_startup_warnings() -> None:
     """Say nothing of that in this process and its children: somebody else does."""
     _warned[_EVERYTHING] = None
 
@@ -110,7 +110,7 @@ def _say(name: str, text: str) -> None:
         log.warning("%s: %s", name, text)
 
 
-def _info(line: Line) -> dict[str, str]:
+def _info(line: Connection) -> dict[str, str]:
     found: dict[str, str] = {}
     texts: list[bytes] = line.ask_all([("INFO", section) for section in ("server", "memory", "persistence", "replication")])
     for text in texts:
@@ -118,7 +118,7 @@ def _info(line: Line) -> dict[str, str]:
     return found
 
 
-def _saves(line: Line) -> bool:
+def _saves(line: Connection) -> bool:
     """Say whether snapshots are made; if the server does not tell, let us assume so."""
     try:
         answer: list[Any] = line.ask(("CONFIG", "GET", "save"))

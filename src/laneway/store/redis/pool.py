@@ -19,7 +19,7 @@ import time
 import weakref
 
 from laneway.errors import StoreUnavailable
-from laneway.store.redis.connection import Line
+from laneway.store.redis.connection import Connection
 
 __all__ = ["Pool"]
 
@@ -33,16 +33,16 @@ class Pool:
     def __init__(self, name: str, most: int) -> None:
         self._name = name
         self.most = most  #: how many there may be
-        self.idle: list[Line] = []  #: those that nobody uses
-        self._made: list[weakref.ref[Line]] = []  # all of them, in order
+        self.idle: list[Connection] = []  #: those that nobody uses
+        self._made: list[weakref.ref[Connection]] = []  # all of them, in order
         self._waiting: list[threading.Lock] = []  # one for each thread that waits
 
     def __len__(self) -> int:
         """The number of connections there are, idle ones included."""
         return sum(self._has_place(reference) for reference in tuple(self._made))
 
-    def lend(self, to: list[Line], until: float) -> Line:
-        """Put a line into the borrower's list and return it. It may have to be opened first: see `Line.is_open`."""
+    def lend(self, to: list[Connection], until: float) -> Connection:
+        """Put a line into the borrower's list and return it. It may have to be opened first: see `Connection.is_open`."""
         while True:
             try:
                 to.append(self.idle.pop())
@@ -55,7 +55,7 @@ class Pool:
             line.close()  # it was cut while it lay idle
             to.clear()
 
-    def give(self, lines: list[Line]) -> None:
+    def give(self, lines: list[Connection]) -> None:
         """Take a line back from its borrower's list. Everything that was asked on it has been answered."""
         self.idle.append(lines.pop())
         if self._waiting:
@@ -78,7 +78,7 @@ class Pool:
             while True:
                 self.idle.pop().close()
 
-    def _make(self, to: list[Line], until: float) -> None:
+    def _make(self, to: list[Connection], until: float) -> None:
         """Make a line as soon as there is a place for it, or take one that was given back meanwhile."""
         begun = time.monotonic()
         while True:
@@ -98,9 +98,9 @@ class Pool:
                 to.append(self.idle.pop())
                 return
 
-    def _take_place(self, to: list[Line]) -> bool:
+    def _take_place(self, to: list[Connection]) -> bool:
         """Make a line; False if others were first. The lines that were made first, as many as there are places, have them."""
-        to.append(Line())
+        to.append(Connection())
         mine = weakref.ref(to[0])
         self._made.append(mine)
         before = 0
@@ -118,11 +118,11 @@ class Pool:
         return False
 
     @staticmethod
-    def _has_place(reference: weakref.ref[Line]) -> bool:
+    def _has_place(reference: weakref.ref[Connection]) -> bool:
         line = reference()
         return line is not None and not line.is_closed
 
-    def _forget(self, reference: weakref.ref[Line]) -> None:
+    def _forget(self, reference: weakref.ref[Connection]) -> None:
         with contextlib.suppress(ValueError):
             self._made.remove(reference)
 

@@ -20,7 +20,7 @@ import msgspec
 
 from laneway.core.job import Alike, Gather, Job, payload_id
 from laneway.errors import WrongQueue
-from laneway.store.contract import Slot
+from laneway.store.contract import Occurrence
 from laneway.store.redis.keys import queue_base, queue_key
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.record import UNIQUE, before_body, pushed
@@ -48,7 +48,7 @@ class Push:
         self._alike_digest = script("push_alike").digest
         self._gather_digest = script("gather").digest
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None, until: float) -> Answers:
+    def push(self, jobs: Sequence[Job], slot: Occurrence | None, until: float) -> Answers:
         """Take jobs, in order; say for each None, or the id of the one that is there in its stead. All steps end at `until`."""
         if len(jobs) == 1 and jobs[0].unique is None and _made(jobs[0].id):
             return self._push_one_queue(jobs, slot, until)
@@ -99,7 +99,7 @@ class Push:
             if size and (kind == b"lanes") != (name in of_collectors):
                 raise WrongQueue.of(name, collects=name in of_collectors)
 
-    def _gather(self, payloads: Sequence[Job], slot: Slot | None, until: float) -> bool:
+    def _gather(self, payloads: Sequence[Job], slot: Occurrence | None, until: float) -> bool:
         """Let payloads join their lanes; say whether the slot had fired, and nothing was done."""
         groups: dict[str, list[Job]] = {}
         for job in payloads:
@@ -115,7 +115,7 @@ class Push:
             slot = None
         return False
 
-    def _gathering(self, queue: str, jobs: Sequence[Job], number: str, slot: Slot | None) -> Command:
+    def _gathering(self, queue: str, jobs: Sequence[Job], number: str, slot: Occurrence | None) -> Command:
         schedule, at = _named(slot)
         arguments: list[str | bytes] = []
         for job in jobs:
@@ -126,7 +126,7 @@ class Push:
             arguments += (job.id, lane, job.task, _when(job), score, str(gather.quiet), str(gather.longest), digest, job.body)
         return ("EVALSHA", self._gather_digest, "1", queue_base(queue), self._clock(), number, schedule, at, *arguments)
 
-    def _push_jobs(self, jobs: Sequence[Job], slot: Slot | None, until: float) -> Answers:
+    def _push_jobs(self, jobs: Sequence[Job], slot: Occurrence | None, until: float) -> Answers:
         if not jobs:
             return []
         names = {job.queue for job in jobs}
@@ -147,7 +147,7 @@ class Push:
         """Say whether the queues that we know are all there are."""
         return bool(self._wire.ask(self._queues.asks, until) <= len(self._queues.numbers))
 
-    def _push_special(self, jobs: list[Job], before: int, length: int, slot: Slot | None, until: float) -> Answers:
+    def _push_special(self, jobs: list[Job], before: int, length: int, slot: Occurrence | None, until: float) -> Answers:
         """Take jobs of one queue whose ids or keys may stand in others: a part of a push."""
         met_ids, met_keys = self._look(jobs, until)
         answers: Answers = []
@@ -185,7 +185,7 @@ class Push:
         }
         return met_ids, met_keys
 
-    def _push_many_queues(self, jobs: Sequence[Job], slot: Slot | None, until: float) -> Answers:
+    def _push_many_queues(self, jobs: Sequence[Job], slot: Occurrence | None, until: float) -> Answers:
         """Take jobs of several queues in one round trip. A slot goes with the first, and must fire before the others come."""
         groups: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
@@ -211,7 +211,7 @@ class Push:
         return answers
 
     def _push_one_queue(
-        self, jobs: Sequence[Job], slot: Slot | None, until: float, length: int = 0, order: bytes = b""
+        self, jobs: Sequence[Job], slot: Occurrence | None, until: float, length: int = 0, order: bytes = b""
     ) -> Answers:
         alike = _alike(jobs) if len(jobs) > 1 and slot is None and not order else None
         if alike is not None and self._wire.ask(self._alike_command(*alike), until) == 0:
@@ -226,7 +226,7 @@ class Push:
         return str(self._queues.number(queue, until))
 
     def _command(
-        self, queue: str, jobs: Iterable[Job], length: int, order: bytes = b"", number: str = "", slot: Slot | None = None
+        self, queue: str, jobs: Iterable[Job], length: int, order: bytes = b"", number: str = "", slot: Occurrence | None = None
     ) -> Command:
         schedule, at = _named(slot)
         head: Command = ("EVALSHA", self._digest, "1", queue_base(queue), self._clock(), number, str(length), order, schedule, at)
@@ -259,7 +259,7 @@ def _alike_ones(jobs: Alike) -> tuple[str, Command]:
     return jobs.first.queue, (_when(jobs.first), before_body(jobs.first), *jobs.ids, *jobs.bodies)
 
 
-def _named(slot: Slot | None) -> tuple[str, str]:
+def _named(slot: Occurrence | None) -> tuple[str, str]:
     return ("", "0") if slot is None else (slot.schedule, str(slot.at))
 
 

@@ -19,7 +19,7 @@ from laneway.core.buckets import Report, Seen
 from laneway.core.job import Job
 from laneway.core.outcome import ErrorInfo, Settled
 from laneway.errors import StoreCorrupt, StoreError
-from laneway.store.contract import Capabilities, Exchange, Heard, Schedules, Slot, Want, WorkerInfo
+from laneway.store.contract import BeatReply, Capabilities, ClaimRequest, Exchange, Occurrence, Schedules, WorkerInfo
 from laneway.store.liveness import Observer
 from laneway.store.redis import opening
 from laneway.store.redis.bell import Bell
@@ -33,7 +33,7 @@ from laneway.store.redis.reading import number
 from laneway.store.redis.scripts import script
 from laneway.store.redis.statistics import Statistics
 from laneway.store.redis.tokens import queue_number
-from laneway.store.redis.wire import Command, Line, Wire
+from laneway.store.redis.wire import Command, Connection, Wire
 from laneway.store.workers import read_worker
 
 __all__ = ["RedisStore"]
@@ -75,7 +75,7 @@ class RedisStore:
     def __str__(self) -> str:
         return str(self.wire)
 
-    def _opened(self, line: Line) -> None:
+    def _opened(self, line: Connection) -> None:
         opening.warn(line, str(self))
         opening.ensure(line, str(self))
 
@@ -106,7 +106,7 @@ class RedisStore:
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], slot: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. See the contract."""
         until = time.monotonic() + (self.enqueue_timeout if timeout is None else timeout)
         try:
@@ -129,11 +129,11 @@ class RedisStore:
         # What is unusual was not done: it goes the usual way.
         return lambda: (hear() if hear is not None else None) or self.push(jobs)
 
-    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write what runs meant, then claim what may run. See the contract."""
         return self.begin(worker, settled, wants, limit)()
 
-    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
         """The same in two steps: the server works while we do. See the contract."""
         if wants or limit:
             self.bell.listen([want.queue for want in wants])
@@ -190,7 +190,7 @@ class RedisStore:
                 last[schedule] = max(number(slot), last.get(schedule, 0))
         return Schedules(self.time_of(time), last, {name: by.decode(errors="replace") for name, by in _pairs(paused).items()})
 
-    def _fires(self, slot: Slot, pushes: bool, until: float) -> bool:
+    def _fires(self, slot: Occurrence, pushes: bool, until: float) -> bool:
         """Say whether a slot is to fire, as far as can be seen from here. One that does not advances its schedule all the same.
 
         Whether it really fires is decided where its jobs are pushed, in the same step.
@@ -207,7 +207,7 @@ class RedisStore:
 
     # -- workers ---------------------------------------------------------------------------------------------
 
-    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, BeatReply]:
         """Say that these workers live, and hear what is asked of them. See the contract."""
         arguments = [part for worker in workers for part in (worker.id, msgspec.json.encode(worker))]
         names = self.queues.read()
@@ -221,7 +221,7 @@ class RedisStore:
                 asked.setdefault(worker, {})[id_] = what
         self._trim_dead()
         return {
-            worker.id: Heard(known=bool(known), marks=asked.get(worker.id, {}), commands=tuple(commands.decode().split()))
+            worker.id: BeatReply(known=bool(known), marks=asked.get(worker.id, {}), commands=tuple(commands.decode().split()))
             for worker, known, commands in zip(workers, heard[::2], heard[1::2], strict=True)
         }
 

@@ -32,11 +32,11 @@ from laneway.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from laneway.store.redis.connection import BROKEN, Command, Complaint, Line, hurried, pack
+from laneway.store.redis.connection import BROKEN, Command, Complaint, Connection, hurried, pack
 from laneway.store.redis.pool import Pool
 from laneway.store.redis.scripts import text_of
 
-__all__ = ["Asked", "Command", "Complaint", "Line", "Wire"]
+__all__ = ["Asked", "Command", "Complaint", "Connection", "Wire"]
 
 _open_wires: weakref.WeakSet[Wire] = weakref.WeakSet()
 _inherited: list[object] = []  # connections of our parent: closing them would be ours to regret
@@ -58,7 +58,7 @@ class Asked:
     __slots__ = ("_commands", "_wire", "lines")
 
     def __init__(self, wire: Wire, commands: Sequence[Command]) -> None:
-        self.lines: list[Line] = []  #: the connection, until the answers were heard
+        self.lines: list[Connection] = []  #: the connection, until the answers were heard
         self._wire = wire
         self._commands = commands
 
@@ -110,7 +110,7 @@ class Wire:
     def __init__(self, url: str, *, connections: int = 5, timeout: float = 5.0) -> None:
         self.url = url
         self.timeout = timeout  #: how long an answer may take, unless it is said until when, seconds
-        self.opened: Callable[[Line], None] = lambda _: None  # called with the first line
+        self.opened: Callable[[Connection], None] = lambda _: None  # called with the first line
         self.on_fork: Callable[[], None] = lambda: None
         self.pool = Pool(str(self), connections)  #: all connections, but for those that wait for jobs
         self._address: _Address | None = None
@@ -155,9 +155,9 @@ class Wire:
 
     # -- connecting ------------------------------------------------------------------------------------------
 
-    def dial(self, *, opened: Callable[[Line], None] | None = None) -> Line:
+    def dial(self, *, opened: Callable[[Connection], None] | None = None) -> Connection:
         """Return an open connection that does not count among those of the pool."""
-        line = Line()
+        line = Connection()
         try:
             self._open(line, time.monotonic() + self.timeout, opened)
         except BaseException:
@@ -165,7 +165,7 @@ class Wire:
             raise
         return line
 
-    def _open(self, line: Line, until: float, opened: Callable[[Line], None] | None = None) -> None:
+    def _open(self, line: Connection, until: float, opened: Callable[[Connection], None] | None = None) -> None:
         """Open a connection. The first one looks whether this is a store that we can use."""
         address = self._address or self._read_url()
         try:
@@ -271,7 +271,7 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], bool | None, str], .
 )  # fmt: skip
 
 
-def _say_in_full(line: Line, commands: Sequence[Command]) -> list[Any]:
+def _say_in_full(line: Connection, commands: Sequence[Command]) -> list[Any]:
     """Send scripts that the server does not know, and ask again: nothing of that has happened."""
     digests = {str(command[1]) for command in commands}
     line.talk([("SCRIPT", "LOAD", text_of(digest)) for digest in digests])

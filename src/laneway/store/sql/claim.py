@@ -21,7 +21,7 @@ from laneway.core.codec import open_body
 from laneway.core.job import Claim, Payload, Unit
 from laneway.core.outcome import Cancelled
 from laneway.errors import GarbageError
-from laneway.store.contract import Want
+from laneway.store.contract import ClaimRequest
 from laneway.store.inspection import Run
 from laneway.store.sql.gather import ALL
 from laneway.store.sql.port import Queue, Turn, ranks
@@ -43,7 +43,7 @@ LaneRow = tuple[int, str, str, str, int, int, int, int, str | None, int | None]
 Old = tuple[int, str, str, str | None, int]
 
 
-def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Claim]:
+def claim(turn: Turn, worker: str, wants: Sequence[ClaimRequest], limit: int) -> list[Claim]:
     """Claim up to `limit` jobs, or runs of collectors, step by step."""
     walk = _Walk(turn, worker)
     for want in wants:
@@ -55,7 +55,7 @@ def claim(turn: Turn, worker: str, wants: Sequence[Want], limit: int) -> list[Cl
     return walk.claims
 
 
-def next_due(turn: Turn, wants: Sequence[Want]) -> int | None:
+def next_due(turn: Turn, wants: Sequence[ClaimRequest]) -> int | None:
     """Return how long it is until the next job of the wanted queues is due, microseconds."""
     first: int | None = None
     for name in {want.queue for want in wants}:
@@ -79,7 +79,7 @@ class _Walk:
         self._lanes = 0  # of collectors, claimed or found empty
         self._stride = MOST_PASSED  # how many are read at once at most
 
-    def queue(self, queue: Queue, want: Want, most: int) -> None:
+    def queue(self, queue: Queue, want: ClaimRequest, most: int) -> None:
         """Claim up to `most` jobs or runs of a queue."""
         most += len(self.claims)
         portion = self._lane_portion if queue.collects else self._portion
@@ -93,7 +93,7 @@ class _Walk:
         """Say whether this call may go on: none is to be long."""
         return self._passed < MOST_PASSED and self._lanes < MOST_LANES
 
-    def _portion(self, queue: Queue, rank: int, _: Want, most: int) -> bool:
+    def _portion(self, queue: Queue, rank: int, _: ClaimRequest, most: int) -> bool:
         """Walk some of the due jobs of a rank; False at its end."""
         # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
         size = min(most - len(self.claims) + 2 * self._passed, self._stride)
@@ -147,7 +147,7 @@ class _Walk:
         self._stride = FEW
         return True
 
-    def _lane_portion(self, queue: Queue, rank: int, want: Want, most: int) -> bool:
+    def _lane_portion(self, queue: Queue, rank: int, want: ClaimRequest, most: int) -> bool:
         """Walk some of the due lanes of a collector; False at the end."""
         size = min((most - len(self.claims)) * want.lanes, MOST_LANES - self._lanes)
         rows = self._turn.walk("lane_walk", queue=queue.name, rank=rank, now=self._turn.now, most=size)

@@ -15,7 +15,7 @@ import msgspec
 from laneway.core.buckets import Report, Seen
 from laneway.core.job import Job
 from laneway.core.outcome import ErrorInfo
-from laneway.store.contract import Heard, Schedules, Slot, WorkerInfo
+from laneway.store.contract import BeatReply, Occurrence, Schedules, WorkerInfo
 from laneway.store.liveness import Observer
 from laneway.store.sql import statistics, transitions
 from laneway.store.sql.port import Reading, Turn
@@ -52,7 +52,7 @@ class SQLStore(ABC):
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def push(self, jobs: Sequence[Job], slot: Slot | None = None, timeout: float | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], slot: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. See the contract."""
         with self.turn(self.enqueue_timeout if timeout is None else timeout) as turn:
             if slot is not None and not _fires(turn, slot):
@@ -77,9 +77,9 @@ class SQLStore(ABC):
 
     # -- workers ---------------------------------------------------------------------------------------------
 
-    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, Heard]:
+    def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, BeatReply]:
         """Say that these workers live, and hear what is asked of them. See the contract."""
-        heard: dict[str, Heard] = {}
+        heard: dict[str, BeatReply] = {}
         with self.turn() as turn:
             for worker in workers:
                 found = turn.rows("command_read", id=worker.id)
@@ -88,7 +88,7 @@ class SQLStore(ABC):
                     turn.change("command_write", command=None, id=worker.id)
                 turn.change("beat", id=worker.id, now=turn.now, info=msgspec.json.encode(worker))
                 marks = dict(turn.rows("marks", worker=worker.id))
-                heard[worker.id] = Heard(known=bool(found), marks=marks, commands=commands)
+                heard[worker.id] = BeatReply(known=bool(found), marks=marks, commands=commands)
             self.trim_dead(turn)
         return heard
 
@@ -143,6 +143,6 @@ def _running(turn: Turn, worker: str) -> list[Row]:
     return [Row(*row) for row in turn.rows("running", worker=worker)]
 
 
-def _fires(turn: Turn, slot: Slot) -> bool:
+def _fires(turn: Turn, slot: Occurrence) -> bool:
     """Advance a schedule to a slot; say whether it is to fire, which it is not if it did before or is paused."""
     return turn.rows("slot_advance", name=slot.schedule, slot=slot.at) == [(None,)]

@@ -17,7 +17,7 @@ from laneway.clock import now_micros
 from laneway.core.job import Job
 from laneway.core.outcome import Settled
 from laneway.errors import ConfigError
-from laneway.store.contract import Capabilities, Exchange, Want
+from laneway.store.contract import Capabilities, ClaimRequest, Exchange
 from laneway.store.sql.claim import claim, next_due
 from laneway.store.sql.rows import READY
 from laneway.store.sql.settle import settle
@@ -81,7 +81,7 @@ class SQLiteStore(SQLStore):
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Exchange:
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write what runs meant, then claim what may run. See the contract."""
         if wants:
             self.bell.listen()
@@ -93,7 +93,7 @@ class SQLiteStore(SQLStore):
             self.trim_dead(turn)
         return Exchange(refused, claims, more, due_in, loads)
 
-    def _look(self, turn: SQLiteTurn, wants: Sequence[Want], *, lately: bool) -> tuple[dict[str, int], bool]:
+    def _look(self, turn: SQLiteTurn, wants: Sequence[ClaimRequest], *, lately: bool) -> tuple[dict[str, int], bool]:
         """Return how many are ready in each queue, and whether there are any of the wanted ones.
 
         Of queues that have rows of their own the former may be as of a moment ago, if `lately` will do. The latter is exact.
@@ -122,7 +122,7 @@ class SQLiteStore(SQLStore):
         answers = self.push(jobs)
         return lambda: answers
 
-    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[Want], limit: int) -> Callable[[], Exchange]:
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
         """The same, when its answer is heard: nobody else would do it meanwhile. See the contract."""
         return partial(self.exchange, worker, settled, wants, limit)
 

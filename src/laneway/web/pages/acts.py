@@ -7,7 +7,7 @@ and is sent back hidden stays as it was.
 A group's jobs are found by their last error, as groups are made; so it is exactly they who are meant, and not those whose error
 has the same name.
 
-Enters: an `Ask`.  Leaves: documents.  Called by: `app`, as endpoints of the API.
+Enters: an `WebRequest`.  Leaves: documents.  Called by: `app`, as endpoints of the API.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from laneway.web.operations import Operation
 from laneway.web.pages.find import group_of
 from laneway.web.redact import HIDDEN
 from laneway.web.refused import Refused
-from laneway.web.request import Answer, Ask, bad
+from laneway.web.request import Answer, WebRequest, bad
 
 __all__ = ["PAGE_ACTIONS", "restored"]
 
@@ -44,7 +44,7 @@ PATIENCE = 0.5
 # -- with other arguments ----------------------------------------------------------------------------------------
 
 
-def again(ask: Ask) -> object:
+def again(ask: WebRequest) -> object:
     """Enqueue a job anew, with other arguments or the same; the old one goes if it had failed."""
     id_ = job_id(ask)
     found = ask.app.inspect.job(id_)
@@ -98,7 +98,7 @@ def restored(sent: Any, before: Any) -> Any:
 # -- a group of failures -----------------------------------------------------------------------------------------
 
 
-def act_group(verb: str, ask: Ask) -> object:
+def act_group(verb: str, ask: WebRequest) -> object:
     """Act on the jobs that are dead, or wait for their retry, and whose last error is of a group."""
     group = ask.path["id"]
     known = next((one for one in ask.app.stats.errors(500) if one.id == group), None)

@@ -13,7 +13,7 @@ from laneway.core.instant import as_datetime
 from laneway.store.error_groups import ErrorGroup
 from laneway.web.pages.job import trace_lines
 from laneway.web.pages.query import Query
-from laneway.web.request import Ask, bad
+from laneway.web.request import WebRequest, bad
 
 __all__ = ["errors"]
 
@@ -23,7 +23,7 @@ LIMIT = 200
 WINDOWS = {"1h": 1, "3h": 3, "24h": 24, "3d": 72, "7d": 168}
 
 
-def errors(ask: Ask) -> dict[str, Any]:
+def errors(ask: WebRequest) -> dict[str, Any]:
     """Show failures by kind."""
     window = ask.text("in") or ""
     if window and window not in WINDOWS:

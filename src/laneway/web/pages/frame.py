@@ -1,6 +1,6 @@
 """The frame: what stands around every page. Where one can go, the counters, health in words, and who asks.
 
-Enters: an `Ask`, and one look at the store.  Leaves: a `Frame`.  Called by: `mount`.
+Enters: an `WebRequest`, and one look at the store.  Leaves: a `Frame`.  Called by: `mount`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from laneway.store.inspection import WorkerStatus
 from laneway.web.health import SILENT, Health
 from laneway.web.look import Seen
 from laneway.web.pages.filters import short
-from laneway.web.request import Ask
+from laneway.web.request import WebRequest
 
 __all__ = ["Counter", "Frame", "Session", "frame_of", "framed", "health_words", "slots_of", "unserved"]
 
@@ -76,13 +76,13 @@ class Frame:
     root: str
 
 
-def frame_of(ask: Ask, here: str, seen: Seen, health: Health) -> Frame:
+def frame_of(ask: WebRequest, here: str, seen: Seen, health: Health) -> Frame:
     """Return the frame of a page."""
     return framed(ask, here, counters=_counters(seen), status=health.status, words=health_words(seen, health))
 
 
 def framed(
-    ask: Ask, here: str, *, counters: tuple[Counter, ...] = (), status: str = "unknown", words: tuple[str, ...] = ()
+    ask: WebRequest, here: str, *, counters: tuple[Counter, ...] = (), status: str = "unknown", words: tuple[str, ...] = ()
 ) -> Frame:
     """Return a frame with what is known: without a look at the store there are no counters."""
     access = ask.site.access

@@ -3,7 +3,7 @@
 Days are those of UTC, as the store counts them. The plan is that of `laneway plan`: with what is given, else with what was seen
 of late. How a backlog grows or goes is a straight line that ends at nothing; it is drawn until then, or for a week.
 
-Enters: an `Ask`.  Leaves: plain values.  Called by: `mount`.
+Enters: an `WebRequest`.  Leaves: plain values.  Called by: `mount`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from laneway.web.api import PLAN, capacity
 from laneway.web.pages.filters import short
 from laneway.web.pages.points import Row, row_at, row_of_day, spark
 from laneway.web.refused import Refused, refusal_of
-from laneway.web.request import Ask, bad
+from laneway.web.request import WebRequest, bad
 
 __all__ = ["TaskRow", "backlog_after", "far_enough", "history", "verdict"]
 
@@ -46,7 +46,7 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     spark: str
 
 
-def history(ask: Ask) -> dict[str, Any]:
+def history(ask: WebRequest) -> dict[str, Any]:
     """Show the days, and the plan."""
     days = ask.whole("days", 30, DAYS[0], DAYS[-1])
     if days not in DAYS:
@@ -85,7 +85,7 @@ def _row(found: Summary, days: Sequence[Day]) -> TaskRow:
 # -- the plan ----------------------------------------------------------------------------------------------------
 
 
-def _plan(ask: Ask) -> dict[str, Any]:
+def _plan(ask: WebRequest) -> dict[str, Any]:
     """Return the plan, or why there is none; and what was given, for the form."""
     given = {name: value.strip() for name in PLAN if isinstance(value := ask.given.get(name), str) and value.strip()}
     form = {**dict.fromkeys(PLAN, ""), **given}
@@ -110,7 +110,7 @@ def _columns(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [first, ("one machine", "with_machine")]
 
 
-def _backlog(ask: Ask, found: Mapping[str, Any], paces: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Row]:
+def _backlog(ask: WebRequest, found: Mapping[str, Any], paces: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Row]:
     load = found["load"]
     now = ask.app.store.schedules().now
     at_once = [*(pace["at_once"] for _, pace in paces), found["needed"]["slots_for_day"]]

@@ -24,7 +24,7 @@ from laneway.store.inspection import JobInfo, Run
 from laneway.web.api import RUNS, job_id
 from laneway.web.pages.filters import json_text
 from laneway.web.redact import HIDDEN
-from laneway.web.request import Ask
+from laneway.web.request import WebRequest
 
 __all__ = ["BUTTONS", "error_of", "job", "timeline", "trace_lines"]
 
@@ -37,7 +37,7 @@ _FILE = re.compile(r'^\s*File "([^"]+)"')
 _FOREIGN = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python\d[^/\\]*|laneway[/\\]worker)[/\\]|^<frozen")
 
 
-def job(ask: Ask) -> dict[str, Any]:
+def job(ask: WebRequest) -> dict[str, Any]:
     """Show a job."""
     id_ = job_id(ask)
     found = ask.app.inspect.job(id_)
@@ -64,7 +64,7 @@ def job(ask: Ask) -> dict[str, Any]:
     }
 
 
-def _gone(ask: Ask, id_: str) -> dict[str, Any]:
+def _gone(ask: WebRequest, id_: str) -> dict[str, Any]:
     """Return what is remembered of a job that has left the store."""
     runs = [run for run in ask.app.stats.recent(RUNS) if run.id == id_]
     kept = ask.app.store_inspect.result(id_)

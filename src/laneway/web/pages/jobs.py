@@ -14,7 +14,7 @@ from laneway.store.inspection import Counts, QueueInfo, Run
 from laneway.web.look import total
 from laneway.web.pages.find import BUDGET, INDEXED, Found, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse
-from laneway.web.request import Ask
+from laneway.web.request import WebRequest
 
 __all__ = ["LIMIT", "jobs"]
 
@@ -24,7 +24,7 @@ LIMIT = 50
 RUNS = 200
 
 
-def jobs(ask: Ask) -> dict[str, Any]:
+def jobs(ask: WebRequest) -> dict[str, Any]:
     """Show jobs."""
     query = parse(ask.given.get("q", ""), {name: ask.given[name] for name in EXACT if ask.given.get(name)})
     queues = ask.app.inspect.queues()
@@ -83,7 +83,7 @@ def _all(query: Query, counts: Counts, *, more: bool) -> dict[str, Any] | None:
     return {"which": which or {"all": True}, "number": number if counted else None}
 
 
-def _runs(ask: Ask, query: Query) -> list[dict[str, Any]]:
+def _runs(ask: WebRequest, query: Query) -> list[dict[str, Any]]:
     """Return the last runs that fit."""
     found = [run for run in ask.app.stats.recent(1000) if _run_fits(run, query)]
     return [

@@ -11,7 +11,7 @@ from laneway.store.inspection import LANE_ORDERS, JobInfo, LaneInfo
 from laneway.web.pages.find import call_text, row_of
 from laneway.web.pages.job import BUTTONS, error_of
 from laneway.web.pages.query import Query
-from laneway.web.request import Ask
+from laneway.web.request import WebRequest
 
 __all__ = ["lane", "lanes"]
 
@@ -20,7 +20,7 @@ LIMIT = 50
 LOOK = 10_000
 
 
-def lanes(ask: Ask) -> dict[str, Any]:
+def lanes(ask: WebRequest) -> dict[str, Any]:
     """Show lanes that have something to do."""
     order = ask.text("order") or "lag"
     queue = ask.text("queue") or None
@@ -48,7 +48,7 @@ def lanes(ask: Ask) -> dict[str, Any]:
     }
 
 
-def _named(ask: Ask, key: str, queues: list[str]) -> list[LaneInfo]:
+def _named(ask: WebRequest, key: str, queues: list[str]) -> list[LaneInfo]:
     """Return the lanes of this name, one of each queue at most."""
     try:
         name = check_lane(key)
@@ -65,7 +65,7 @@ def _row(found: LaneInfo) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lane(ask: Ask) -> dict[str, Any]:
+def lane(ask: WebRequest) -> dict[str, Any]:
     """Show a lane: who holds it, why it is where it is, and what is in it."""
     queue, key = ask.lane()
     try:
@@ -92,7 +92,7 @@ def lane(ask: Ask) -> dict[str, Any]:
     }
 
 
-def _empty(ask: Ask, queue: str, key: str) -> dict[str, Any]:
+def _empty(ask: WebRequest, queue: str, key: str) -> dict[str, Any]:
     """Return a lane that has nothing to do, which may have something dead in it."""
     dead = list(ask.app.inspect.jobs("dead", queue=queue, lane=key, limit=LIMIT, newest=True, look=LOOK))
     if not dead:
@@ -106,7 +106,7 @@ def _empty(ask: Ask, queue: str, key: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _behind(ask: Ask, queue: str, key: str, head: JobInfo | None) -> list[JobInfo]:
+def _behind(ask: WebRequest, queue: str, key: str, head: JobInfo | None) -> list[JobInfo]:
     """Return what is in a lane of jobs, as far as it is found: its head, then the others by place.
 
     Who is dead has left it, but for the one that halts it.
@@ -116,7 +116,7 @@ def _behind(ask: Ask, queue: str, key: str, head: JobInfo | None) -> list[JobInf
     return [*([head] if head else []), *sorted(others, key=lambda job: (job.place_at, job.enqueued_at, job.id))][:LIMIT]
 
 
-def _payload(ask: Ask, found: Any) -> dict[str, Any]:
+def _payload(ask: WebRequest, found: Any) -> dict[str, Any]:
     entry = ask.site.documents.payload(found)
     exact, moment = score_words(found.score)
     text = call_text([entry["payload"]], {}) if found.body else "left out"

@@ -37,7 +37,7 @@ from laneway.web.pages.overview import overview
 from laneway.web.pages.schedules import schedules
 from laneway.web.pages.workers import workers
 from laneway.web.refused import Refused, refusal_of
-from laneway.web.request import Ask
+from laneway.web.request import WebRequest
 from laneway.web.site import Site
 from laneway.web.threads import in_thread
 
@@ -62,10 +62,10 @@ class Page:
     path: str
     here: str  #: the entry of the nav it belongs to
     template: str
-    values: Callable[[Ask, Seen], Mapping[str, Any]]  #: blocks
+    values: Callable[[WebRequest, Seen], Mapping[str, Any]]  #: blocks
 
 
-def _of(function: Callable[[Ask], Mapping[str, Any]]) -> Callable[[Ask, Seen], Mapping[str, Any]]:
+def _of(function: Callable[[WebRequest], Mapping[str, Any]]) -> Callable[[WebRequest, Seen], Mapping[str, Any]]:
     """Return the function of a page that needs no more than what was asked."""
     return lambda ask, _: function(ask)
 
@@ -111,13 +111,13 @@ def _handler(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]
         except Refused as refused:
             return await show_refusal(request, refused)
         root = request.scope.get("root_path", "")
-        ask = Ask(site, caller, request.path_params, dict(request.query_params), root)
+        ask = WebRequest(site, caller, request.path_params, dict(request.query_params), root)
         return await in_thread(lambda: _shown(ask, page))
 
     return handle
 
 
-def _shown(ask: Ask, page: Page) -> Response:
+def _shown(ask: WebRequest, page: Page) -> Response:
     frame = framed(ask, page.here)
     try:
         seen, health = ask.site.look()
@@ -144,7 +144,7 @@ async def show_refusal(request: Request, refused: Refused) -> Response:
     root = request.scope.get("root_path", "")
     try:
         caller = await site.access.caller(request)
-        frame = framed(Ask(site, caller, {}, {}, root), "?")
+        frame = framed(WebRequest(site, caller, {}, {}, root), "?")
     except Refused:
         frame = Frame("?", (), (), "unknown", (), None, "", front.__version__, root)
     return await in_thread(lambda: _write_refusal(frame, refused))

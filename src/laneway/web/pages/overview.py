@@ -3,7 +3,7 @@
 All figures were counted when things happened; nothing here looks at jobs. What a queue does is told over the last minutes, long
 enough to be calm and short enough to be now.
 
-Enters: an `Ask`, and a look at the store.  Leaves: plain values.  Called by: `mount`.
+Enters: an `WebRequest`, and a look at the store.  Leaves: plain values.  Called by: `mount`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from laneway.store.inspection import QueueInfo
 from laneway.web.look import WAITING, Seen
 from laneway.web.pages.frame import slots_of, unserved
 from laneway.web.pages.points import row_at, spark
-from laneway.web.request import Ask, bad
+from laneway.web.request import WebRequest, bad
 
 __all__ = ["QueueRow", "drain", "overview", "queue_rows"]
 
@@ -57,7 +57,7 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     spark: str
 
 
-def overview(ask: Ask, seen: Seen) -> dict[str, Any]:
+def overview(ask: WebRequest, seen: Seen) -> dict[str, Any]:
     """Show how it goes."""
     stats = ask.app.stats
     span = ask.given.get("range", "15m")

@@ -9,7 +9,7 @@ from laneway.desk.inspection import ScheduleInfo
 from laneway.desk.locate import load_tasks
 from laneway.store.inspection import Run
 from laneway.web.pages.query import FINISHED, Query
-from laneway.web.request import Ask
+from laneway.web.request import WebRequest
 
 __all__ = ["schedules"]
 
@@ -17,7 +17,7 @@ __all__ = ["schedules"]
 MARKS = 20
 
 
-def schedules(ask: Ask) -> dict[str, Any]:
+def schedules(ask: WebRequest) -> dict[str, Any]:
     """Show the schedules of the app."""
     load_tasks(ask.app)
     found = ask.app.inspect.schedules()

@@ -7,7 +7,7 @@ from typing import Any
 from laneway.core.buckets import Seen
 from laneway.store.inspection import WorkerStatus
 from laneway.web.health import SILENT
-from laneway.web.request import Ask
+from laneway.web.request import WebRequest
 from laneway.worker.shares.learn import Learner
 
 __all__ = ["workers"]
@@ -25,7 +25,7 @@ RULES = {
 }
 
 
-def workers(ask: Ask) -> dict[str, Any]:
+def workers(ask: WebRequest) -> dict[str, Any]:
     """Show the workers."""
     found = ask.app.inspect.workers()
     learned = ask.app.stats.learned()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from laneway.errors import StoreUnavailable
 from laneway.kernel import memory
-from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.store.contract import BeatReply, Store, WorkerInfo
 from laneway.store.liveness import FORGOTTEN, recover_dead_workers
 from laneway.worker.board import Board, with_runs
 from laneway.worker.duties.service import Service
@@ -25,7 +25,7 @@ log = logging.getLogger("laneway")
 class Beat(Service):
     """Every `every` seconds; an observer elsewhere allows 15, so four beats may get lost."""
 
-    def __init__(self, store: Store, worker: WorkerInfo, board: Board, heard: Callable[[Heard], None], every: float) -> None:
+    def __init__(self, store: Store, worker: WorkerInfo, board: Board, heard: Callable[[BeatReply], None], every: float) -> None:
         super().__init__()
         self.every = every
         self._store = store
@@ -47,7 +47,7 @@ class Beat(Service):
             if self._known and not heard.known:
                 log.warning(FORGOTTEN, "this worker")
             first, self._known = not self._known, True
-            self._heard(Heard(known=True, marks=heard.marks, commands=heard.commands) if first else heard)
+            self._heard(BeatReply(known=True, marks=heard.marks, commands=heard.commands) if first else heard)
             recover_dead_workers(self._store)
         except StoreUnavailable as error:
             log.log(logging.DEBUG if self._known else logging.WARNING, "no beat: %s", error)

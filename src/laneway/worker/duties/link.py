@@ -3,7 +3,7 @@
 The supervisor beats for its workers and hears for them; what it heard comes over a wire. The worker itself says once that it
 is there, so that it can start before the supervisor's next beat.
 
-Enters: `Heard`.  Leaves: the same, to the loop.  Called by: `loop`.
+Enters: `BeatReply`.  Leaves: the same, to the loop.  Called by: `loop`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from laneway.errors import StoreUnavailable
-from laneway.store.contract import Heard, Store, WorkerInfo
+from laneway.store.contract import BeatReply, Store, WorkerInfo
 from laneway.worker.board import Board
 
 if TYPE_CHECKING:
     from laneway.fleet.messages import Wire
 
-__all__ = ["Ear", "Link"]
+__all__ = ["SupervisorListener", "FleetLink"]
 
 log = logging.getLogger("laneway")
 
 
-class Link(Struct, frozen=True):
+class FleetLink(Struct, frozen=True):
     """What a worker of a fleet was given by its supervisor."""
 
     id: str
@@ -40,16 +40,16 @@ class Link(Struct, frozen=True):
     max_jobs: int | None = None  #: end after so many
 
 
-class Ear:
+class SupervisorListener:
     """Listens to the supervisor, in a thread."""
 
-    def __init__(self, link: Link, store: Store, worker: WorkerInfo, heard: Callable[[Heard], None]) -> None:
+    def __init__(self, link: FleetLink, store: Store, worker: WorkerInfo, heard: Callable[[BeatReply], None]) -> None:
         self._wire = link.wire
         self._store = store
         self._worker = worker
         self._heard = heard
         self._stop, self._stopped = os.pipe()
-        self._thread = threading.Thread(target=self._listen, name="laneway-ear", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="laneway-supervisor-listener", daemon=True)
         self.known = False  #: the store has heard of this worker
         self._complained = False  # that it has not: once is enough
 
@@ -62,7 +62,7 @@ class Ear:
             self._complained = True
             return
         self.known = True
-        self._heard(Heard(known=True, marks=heard.marks, commands=heard.commands))
+        self._heard(BeatReply(known=True, marks=heard.marks, commands=heard.commands))
 
     def start(self) -> None:
         """Begin to listen."""
@@ -85,7 +85,7 @@ class Ear:
             if not self.known:
                 self.tick()
             for message in self._wire.read():
-                if isinstance(message, Heard):
+                if isinstance(message, BeatReply):
                     self._heard(message)
             if self._wire.closed:
                 # Nobody beats for us any more, and others will have our jobs: this is the fleet's end.

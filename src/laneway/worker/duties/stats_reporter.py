@@ -25,7 +25,7 @@ from laneway.errors import StoreError
 from laneway.store.contract import Store
 from laneway.worker.duties.service import Service
 
-__all__ = ["Tally"]
+__all__ = ["StatsReporter"]
 
 log = logging.getLogger("laneway")
 
@@ -41,7 +41,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _STATM = Path("/proc/self/statm")
 
 
-class Tally(Service):
+class StatsReporter(Service):
     """Counts for one worker."""
 
     def __init__(

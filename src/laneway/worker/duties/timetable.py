@@ -20,7 +20,7 @@ from laneway.core.cron import Schedule, missed
 from laneway.core.instant import SECOND
 from laneway.desk.task import Task
 from laneway.errors import LanewayError, StoreUnavailable
-from laneway.store.contract import Slot, Store
+from laneway.store.contract import Occurrence, Store
 
 __all__ = ["Timetable"]
 
@@ -80,7 +80,7 @@ class Timetable:
             known = found.last.get(name)
             if known is None:
                 # Nobody has seen this schedule before: it begins now.
-                self._store.push([], Slot(name, found.now))
+                self._store.push([], Occurrence(name, found.now))
                 known = found.now
             self._last[name] = max(known, self._last.get(name, 0))
 
@@ -94,7 +94,7 @@ class Timetable:
             for slot in slots:
                 if self._stop.is_set():
                     return
-                if task.fire(Slot(name, slot)):
+                if task.fire(Occurrence(name, slot)):
                     log.debug("the schedule of %s fired its slot of %s", name, slot)
             self._last[name] = max([now if slept else last, *slots])
 

@@ -11,7 +11,7 @@ What it had is the time that its runs took, so shares hold for what is run, be j
 * A queue whose jobs compute has one at a time in each process. More would only take turns on the interpreter, and be in the way
   of those that wait.
 
-Enters: loads, and what was claimed and run.  Leaves: `Want`s.  Called by: `loop`.
+Enters: loads, and what was claimed and run.  Leaves: `ClaimRequest`s.  Called by: `loop`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from laneway.store.contract import Want
-from laneway.worker.balance import Policy, check, even, felt
+from laneway.store.contract import ClaimRequest
+from laneway.worker.balance import Policy, check, even, smoothed_loads
 from laneway.worker.prefetch import MOST_WAITING, SHORT, WAITING, RunSizes
 
-__all__ = ["Balance", "Part", "deal", "expected", "first_to_run"]
+__all__ = ["Balance", "QueueShare", "deal", "expected", "first_to_run"]
 
 #: So often slots are dealt anew, seconds.
 EVERY = 1.0
 #: What a job costs a worker even if it does nothing, seconds.
-TOLL = 0.00002
+MIN_COST = 0.00002
 #: A run among short ones that took so many times as long did not take that itself: the machine was busy. No more of it counts.
-HICCUP = 10
+OUTLIER = 10
 #: Short jobs of one queue are claimed for about so long at a time, seconds.
 STEP = 0.002
 #: A process that uses more than this of a core has no time for another job that computes; below the second, it has.
@@ -48,7 +48,7 @@ CATCH_UP = 1.25
 ANY = 1_000_000
 
 
-class Part(Struct, gc=False, eq=False):
+class QueueShare(Struct, gc=False, eq=False):
     """A queue, as a worker's balance sees it."""
 
     queue: str
@@ -85,12 +85,12 @@ class Part(Struct, gc=False, eq=False):
         return min(int(WAITING / self.mean), MOST_WAITING)
 
 
-NOBODY = Part("")
+NOBODY = QueueShare("")
 NONE = Counter[str]()
 
 
 def deal(
-    parts: Sequence[Part], slots: int, held: int, capacity: int, *, least: int = 1, piece: float = WAITING
+    parts: Sequence[QueueShare], slots: int, held: int, capacity: int, *, least: int = 1, piece: float = WAITING
 ) -> dict[str, int]:
     """Deal the places of a claim: how many jobs of each queue, in order. What is dealt is added to the parts.
 
@@ -137,17 +137,17 @@ class Balance:
         self._policy = policy
         asks = _parameters(policy)
         self._asks_turn, self._asks_io = "turn" in asks, "io" in asks
-        self._parts: dict[str, Part] = {}
-        self._claims: dict[int, tuple[Part, float]] = {}  # by token: whose they are, and since when they are counted
+        self._parts: dict[str, QueueShare] = {}
+        self._claims: dict[int, tuple[QueueShare, float]] = {}  # by token: whose they are, and since when they are counted
         self._mean = WAITING  # seconds of a run, whatever its queue
-        self._felt: dict[str, float] = {}
+        self._smoothed: dict[str, float] = {}
         self._turn = 0
         self._next = -math.inf
         self._capped: set[str] = set()  # those whose jobs compute
         self._competed: set[str] = set()  # who wanted more than it got, when places were last dealt
         self._floor = 0.0  # how far the one of them was that had least
         self._last_asked: tuple[tuple[str, ...], int] = ((), 0)  # queues and places for which these were made:
-        self._of_each: list[Want] = []  # as many as there are places, of each queue
+        self._of_each: list[ClaimRequest] = []  # as many as there are places, of each queue
 
     @property
     def shares(self) -> dict[str, float]:
@@ -192,15 +192,15 @@ class Balance:
 
     def ran(self, runs: Iterable[tuple[int, float]], now: float) -> None:
         """Take note of claims that are settled: token, and how many seconds the run took."""
-        mean, latest = self._mean, now + TOLL
+        mean, latest = self._mean, now + MIN_COST
         for token, seconds in runs:
             if token not in self._claims:
                 continue
             part, since = self._claims.pop(token)
             part.held -= 1
-            cost = seconds + TOLL if seconds > 0 else TOLL  # a clock may have been set back
-            if cost > HICCUP * part.mean and part.mean < SHORT:
-                cost = HICCUP * part.mean
+            cost = seconds + MIN_COST if seconds > 0 else MIN_COST  # a clock may have been set back
+            if cost > OUTLIER * part.mean and part.mean < SHORT:
+                cost = OUTLIER * part.mean
             mean += 0.05 * (cost - mean)
             part.mean += 0.1 * (cost - part.mean) if part.seen else cost - part.mean
             part.seen = True
@@ -219,17 +219,17 @@ class Balance:
         """
         is_time = now >= self._next
         if not is_time and (
-            loads.keys() <= self._felt.keys() or all(queue in self._felt for queue, load in loads.items() if load)
+            loads.keys() <= self._smoothed.keys() or all(queue in self._smoothed for queue, load in loads.items() if load)
         ):
             return False
         if is_time:
             self._next = now + EVERY
-            self._felt = felt(self._felt, loads)
+            self._smoothed = smoothed_loads(self._smoothed, loads)
             self._let_compute(busy)
         else:
-            self._felt |= {queue: load for queue, load in loads.items() if load and queue not in self._felt}
+            self._smoothed |= {queue: load for queue, load in loads.items() if load and queue not in self._smoothed}
         self._accrue(now)
-        self._apply(self._ask({queue: math.ceil(load) for queue, load in self._felt.items()}, io), cpu)
+        self._apply(self._ask({queue: math.ceil(load) for queue, load in self._smoothed.items()}, io), cpu)
         self._turn += 1
         return True
 
@@ -276,17 +276,17 @@ class Balance:
                 part.place = len(shares)
         self._capped = {queue for queue in cpu if queue in self._parts}
 
-    def _part(self, queue: str) -> Part:
+    def _part(self, queue: str) -> QueueShare:
         part = self._parts.get(queue)
         if part is None:
-            part = self._parts[queue] = Part(queue, mean=self._mean, place=len(self._parts))
+            part = self._parts[queue] = QueueShare(queue, mean=self._mean, place=len(self._parts))
         return part
 
     def wants(
         self, queues: Sequence[str], loads: Mapping[str, int], capacity: int, turn: int, now: float, *,
         ending: Iterable[int] = (), asked: Mapping[str, int] = MappingProxyType({}),
         run_sizes: RunSizes = MappingProxyType({}), least: int = 1,
-    ) -> list[Want]:  # fmt: skip
+    ) -> list[ClaimRequest]:  # fmt: skip
         """Return the steps of a claim: what each queue is to have as far as we know, then whatever there is.
 
         `ending` are the tokens of the runs that are being settled: by the same exchange, or by one whose answer was not heard
@@ -305,31 +305,33 @@ class Balance:
                 dealt = deal(parts, self._slots, held, capacity, least=least, piece=min(self._mean, EVERY))
         else:
             self._catch_up([part for part in map(self._part, busy) if part.share])
-        steps = [Want(queue, number, *run_sizes.get(queue, ())) for queue, number in dealt.items()]
+        steps = [ClaimRequest(queue, number, *run_sizes.get(queue, ())) for queue, number in dealt.items()]
         first = turn % len(queues) if queues else 0
         self.held_back = False
         if not self._capped:
             if self._last_asked != (tuple(queues), capacity):
                 self._last_asked = (tuple(queues), capacity)
-                self._of_each = [Want(queue, capacity, *run_sizes.get(queue, ())) for queue in queues]
+                self._of_each = [ClaimRequest(queue, capacity, *run_sizes.get(queue, ())) for queue in queues]
             return steps + self._of_each[first:] + self._of_each[:first]
         for queue in (*queues[first:], *queues[:first]):
             most = capacity
             if queue in self._capped:
                 most = min(self._parts[queue].room(ends[queue] - dealt.get(queue, 0)), capacity)
             if most > 0:
-                steps.append(Want(queue, most, *run_sizes.get(queue, ())))
+                steps.append(ClaimRequest(queue, most, *run_sizes.get(queue, ())))
             else:  # it is not even asked: there would always be more of it
                 self.held_back = self.held_back or loads.get(queue, 0) > 0
         return steps
 
-    def _at_present(self, queues: Sequence[str], loads: Mapping[str, int], ends: Mapping[str, int], now: float) -> list[Part]:
+    def _at_present(
+        self, queues: Sequence[str], loads: Mapping[str, int], ends: Mapping[str, int], now: float
+    ) -> list[QueueShare]:
         """Return the queues that have work, as they are when the exchange has settled what ends."""
-        parts: dict[str, Part] = {}
+        parts: dict[str, QueueShare] = {}
         for queue in queues:
             part = self._part(queue)
             held = part.held - ends.get(queue, 0)
-            parts[queue] = Part(queue, part.share, held, loads[queue], part.spent, part.mean, part.cap, part.place)
+            parts[queue] = QueueShare(queue, part.share, held, loads[queue], part.spent, part.mean, part.cap, part.place)
         if len(parts) > 1:
             surely = now - self._patience
             for part, since in self._claims.values():
@@ -340,7 +342,7 @@ class Balance:
         self._catch_up([part for part in parts.values() if part.share and part.room()])
         return list(parts.values())
 
-    def _catch_up(self, competing: Sequence[Part]) -> None:
+    def _catch_up(self, competing: Sequence[QueueShare]) -> None:
         """Who begins to compete begins where the others are."""
         self._floor = min([part.spent for part in competing if part.queue in self._competed], default=self._floor)
         for part in competing:
@@ -350,7 +352,7 @@ class Balance:
         self._competed = {part.queue for part in competing}
 
 
-def expected(wants: Sequence[Want], limit: int) -> dict[str, int]:
+def expected(wants: Sequence[ClaimRequest], limit: int) -> dict[str, int]:
     """Return how many claims of each queue a store is expected to give: as far as we knew there are so many."""
     claims: dict[str, int] = {}
     for want in wants:

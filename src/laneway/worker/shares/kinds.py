@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from laneway.core.outcome import Settled
-from laneway.desk.task_base import Declared
+from laneway.desk.task_base import TaskBase
 from laneway.worker.shares.learn import Kind, Learner, Seen, kind_of_queue
 
 __all__ = ["Kinds"]
@@ -29,7 +29,7 @@ FADES = 0.9
 class Kinds:
     """What this worker's tasks and queues are like."""
 
-    def __init__(self, declared: Mapping[str, Declared]) -> None:
+    def __init__(self, declared: Mapping[str, TaskBase]) -> None:
         self.io: set[str] = set()  #: queues whose jobs wait
         self.cpu: set[str] = set()  #: queues whose jobs compute
         self.computing: set[str] = set()  #: tasks that compute

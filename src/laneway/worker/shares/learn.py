@@ -35,7 +35,7 @@ NOTHING: Seen = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 #: Who uses more than this of what it can have computes, who uses less than the second waits. Between them it stays what it was;
 #: who was nothing waits, if that was seen at leisure.
-COMPUTES, WAITS = 0.65, 0.5
+CPU_ABOVE, IO_BELOW = 0.65, 0.5
 #: So much must have been seen: runs, or seconds in all; and never less than the last, or the clocks are too coarse.
 RUNS, SECONDS, LEAST = 5, 5.0, 0.001
 #: More than this is not remembered, runs and seconds: what comes later counts more.
@@ -141,9 +141,9 @@ class Learner:
         if used is None:
             return
         at_leisure = _used((*seen[:3], 0, 0, 0)) is not None
-        if used >= COMPUTES:
+        if used >= CPU_ABOVE:
             self._kinds[task] = "cpu"
-        elif used <= WAITS or (at_leisure and task not in self._kinds):
+        elif used <= IO_BELOW or (at_leisure and task not in self._kinds):
             self._kinds[task] = "io"
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import laneway.core.job
+import laneway.ids
 from laneway import App, Retry
 from laneway.core.codec import Codec
 from laneway.core.job import Alike, Gather, Job, lane_id
@@ -40,8 +40,8 @@ def test_ids_made_together_look_like_ids_made_alone_and_are_in_order() -> None:
 
 
 def test_an_id_says_when_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(laneway.core.job, "_last", 0)
-    monkeypatch.setattr(laneway.core.job, "now_micros", lambda: 1_790_000_000_123_456)
+    monkeypatch.setattr(laneway.ids, "_last", 0)
+    monkeypatch.setattr(laneway.ids, "now_micros", lambda: 1_790_000_000_123_456)
     alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
     numbers = [sum(alphabet.index(letter) << 5 * n for n, letter in enumerate(reversed(id_))) for id_ in (new_id(), *new_ids(9))]

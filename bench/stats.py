@@ -48,7 +48,7 @@ def _nothing(*_: object) -> None:
 def without() -> Generator[None]:
     """Let nothing be counted: neither what arrives nor what becomes of it."""
     with (
-        mock.patch("laneway.worker.loop.StatsReporter", _Silent),
+        mock.patch("laneway.worker.session.StatsReporter", _Silent),
         mock.patch("laneway.store.sqlite.turn.SQLiteTurn.arrive", _nothing),
     ):
         yield

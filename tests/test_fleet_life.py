@@ -22,7 +22,7 @@ from laneway.errors import UnknownWorker
 from laneway.fleet.member import Member
 from laneway.fleet.position import Position, pause
 from laneway.worker.board import Board
-from laneway.worker.loop import Loop
+from laneway.worker.session import Session
 from workbench import ALL_DONE, DEADLINE, SOON, until, url
 
 
@@ -188,11 +188,10 @@ def test_pauses_grow_up_to_half_a_minute_however_often_it_fails() -> None:
 
 def test_a_worker_outlasts_a_store_that_is_away_for_hours(tmp_path: Path) -> None:
     app = App(url(tmp_path))
-    loop = Loop(object(), app, 1, None, 1.0, 1.0)
-    loop._trouble = 5000
-    loop._deadline = 0.0  # no time to wait here
+    exchanger = Session(object(), app, 1, None, 1.0, 1.0)._exchanger
+    exchanger._failures = 5000
 
-    loop._wait_out()
+    exchanger.wait_out(deadline=0.0)  # no time to wait here
     app.close()
 
 

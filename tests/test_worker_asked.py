@@ -126,7 +126,7 @@ def test_a_worker_that_is_told_to_be_quiet_claims_nothing_more(app: App) -> None
         wait(started)
         (id_,) = worker_ids(app)
         assert app.store_inspect.tell(id_, "quiet")
-        until(lambda: worker._loop is not None and worker._loop._quiet)
+        until(lambda: worker._session is not None and worker._session.quiet)
         go.set()
         until(lambda: first.state() == "done")
         second = work.enqueue()
@@ -147,7 +147,7 @@ def test_a_worker_that_is_told_to_stop_returns(app: App) -> None:
     wait(started)
     (id_,) = worker_ids(app)
     assert app.store_inspect.tell(id_, "stop")
-    until(lambda: running.worker._loop is not None and running.worker._loop.stopping)
+    until(lambda: running.worker._session is not None and running.worker._session.stopping)
     go.set()
     running.join()
 

@@ -18,7 +18,7 @@ import pytest
 
 from laneway import App, Worker, current_job
 from laneway.errors import ConfigError
-from laneway.worker.loop import Loop
+from laneway.worker.session import Session
 from workbench import ALL_DONE, DEADLINE, SOON, Running, burst, until, url, wait, working
 
 # -- stopping ----------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_a_worker_is_stopped_by_its_own_task(app: App, is_async: bool) -> None:
 def test_an_idle_worker_stops_at_once(file_app: App) -> None:
     file_app.inspect.counts()
     running = Running(Worker(file_app))
-    until(lambda: running.worker._loop is not None)
+    until(lambda: running.worker._session is not None)
     start = time.monotonic()
     running.worker.stop()
     running.join()
@@ -76,16 +76,16 @@ def test_an_idle_worker_stops_at_once(file_app: App) -> None:
 
 
 def test_a_stop_that_comes_just_before_the_worker_goes_to_sleep_is_heard(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Loop._sleep
+    real = Session._sleep
     slept: list[float] = []
 
-    def sleep(loop: Loop, *args: Any) -> None:
+    def sleep(loop: Session, *args: Any) -> None:
         worker.stop()
         start = time.monotonic()
         real(loop, *args)
         slept.append(time.monotonic() - start)
 
-    monkeypatch.setattr(Loop, "_sleep", sleep)
+    monkeypatch.setattr(Session, "_sleep", sleep)
     worker = Worker(app)
     Running(worker).join()
 
@@ -179,7 +179,7 @@ def test_workers_run_one_after_another(file_app: App) -> None:
 
 def test_a_worker_cannot_run_twice_at_once(app: App) -> None:
     with working(app) as worker:
-        until(lambda: worker._loop is not None)
+        until(lambda: worker._session is not None)
         with pytest.raises(ConfigError, match="runs already"):
             worker.run(burst=True)
 
@@ -257,7 +257,7 @@ def test_a_worker_in_a_thread_leaves_signals_alone(app: App) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     with working(app) as worker:
-        until(lambda: worker._loop is not None)
+        until(lambda: worker._session is not None)
         assert signal.getsignal(signal.SIGTERM) is before
 
 

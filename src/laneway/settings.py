@@ -4,7 +4,7 @@ A setting is what a flag of the command says, else what the code says, else the 
 [tool.laneway] in the pyproject.toml of the working folder, else its default. A value that cannot be used is a ConfigError of one
 line: the place where it is written, the value, and what to write instead.
 
-Enters: texts and TOML values.  Leaves: `Found` values that know where they come from.  Called by: `app`, `locate`, the commands.
+Enters: texts and TOML values.  Leaves: `Found` values that know where they come from.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A thread is ended by an exception that is raised in it wherever it is. In a job'
 store it would leave a lock held, or half an answer unread. So stores raise the shield where they must not be interrupted, and the
 exception waits until it is down. It also waits while the thread takes a lock or gives it back, or enters or leaves a `with`:
 raised just there, it would leave the lock taken.
-
-Called by: stores (`up`, `down`), and the worker's watchdog, which makes a `Limit` for a run.
 """
 
 from __future__ import annotations

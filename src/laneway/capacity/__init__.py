@@ -10,7 +10,7 @@ however many slots it has.
 Figures are taken as they are written (0.07 is 7/100) and reckoned as fractions, so that 7.000000000000001 never asks for an
 eighth slot.
 
-Enters: a `Load`, a `Machine`, and who works now.  Leaves: a `Plan`.  Called by: `laneway plan`.
+Enters: a `Load`, a `Machine`, and who works now.  Leaves: a `Plan`.
 """
 
 from __future__ import annotations

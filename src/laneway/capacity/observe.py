@@ -4,7 +4,7 @@ A store keeps its last runs. All jobs that came since the first of them was enqu
 came is counted, even where it comes faster than it goes. Some jobs were enqueued long before they ran, for later or to be
 retried: the oldest tenth of the runs is not asked when counting began.
 
-Enters: an app with an open store.  Leaves: `Observed`.  Called by: `laneway plan`.
+Enters: an app with an open store.  Leaves: `Observed`.
 """
 
 from __future__ import annotations

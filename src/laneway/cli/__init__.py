@@ -4,7 +4,7 @@ Each command is a module of its own that is loaded when it is asked for, and loa
 at once, and a worker carries no code that only paints tables. Whatever goes wrong on the way is one line on stderr: exit code 2
 for a mistake in the command or the app, 1 for a store that cannot be used or something that is not in it.
 
-Enters: the arguments.  Leaves: an exit code.  Called by: the shell.
+Enters: the arguments.  Leaves: an exit code.
 """
 
 from __future__ import annotations

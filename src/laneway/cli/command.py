@@ -3,7 +3,7 @@
 `Command` and `Group` show examples as they are written and know what a mistyped name may have meant. Commands take -A, --store
 and --json; `opened` turns the first two into an app whose store can be used.
 
-Enters: options.  Leaves: an open `App`.  Called by: every command.
+Enters: options.  Leaves: an open `App`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Whatever goes wrong on the way (no app, no store, a module that cannot be imported) means that nothing is offered.
 
-Enters: what is typed so far.  Leaves: names.  Called by: click, for the shell.
+Enters: what is typed so far.  Leaves: names.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ producer stops, what is due gets a few seconds to end, and a summary says what h
 of the shop's ledger on whether every lane was in order. Where somebody acted by hand (deleted a job, replayed a dead one) neither
 sums nor order can be told from what the shop knows, and only what must never be is looked for: two at once in a lane.
 
-Enters: how long.  Leaves: something to look at.  Called by: the command line.
+Enters: how long.  Leaves: something to look at.
 """
 
 from __future__ import annotations

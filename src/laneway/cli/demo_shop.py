@@ -3,7 +3,7 @@
 Charges are in lanes, one per customer. Each run of a charge writes down when it begins and how it ends, in a ledger that knows
 nothing of Laneway; from that alone `check` says afterwards whether any customer's charges overlapped or overtook.
 
-Enters: nothing.  Leaves: jobs, and a ledger.  Called by: `demo`.
+Enters: nothing.  Leaves: jobs, and a ledger.
 """
 
 # ruff: noqa: S311, ARG001 - chance makes the shop lively and keeps no secrets; the work itself is only acted

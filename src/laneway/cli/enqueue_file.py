@@ -3,7 +3,7 @@
 A line is a JSON list (arguments by position) or an object (by name); what it is for collectors, `enqueue_lane` knows. Empty ones
 are passed over. All lines before a bad one are sent, none after it, and the error says where to go on.
 
-Enters: lines.  Leaves: jobs and payloads.  Called by: `enqueue`.
+Enters: lines.  Leaves: jobs and payloads.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A payload is read as the collector's annotation says, so that its own `lane=` and `score=` get what they expect.
 
-Enters: words and lines.  Leaves: payloads in lanes.  Called by: `enqueue`.
+Enters: words and lines.  Leaves: payloads in lanes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One id is acted on at once. More than one, or all that match filters, are counted first, and a question is asked.
 
-Enters: ids or filters.  Leaves: how many jobs were changed.  Called by: `jobs`.
+Enters: ids or filters.  Leaves: how many jobs were changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Jobs and lanes by the names that a command was given: whole, or the end of an id. A wrong one is told what it may have meant.
 
-Enters: an app and a name.  Leaves: the thing, or NotFound with the nearest name.  Called by: the commands.
+Enters: an app and a name.  Leaves: the thing, or NotFound with the nearest name.
 """
 
 from __future__ import annotations

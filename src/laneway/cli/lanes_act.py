@@ -2,7 +2,7 @@
 
 What removes more than one payload, or acts on many lanes, asks first.
 
-Enters: a lane, or a collector's queue.  Leaves: what was changed.  Called by: `lanes`.
+Enters: a lane, or a collector's queue.  Leaves: what was changed.
 """
 
 from __future__ import annotations

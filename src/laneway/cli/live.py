@@ -3,7 +3,7 @@
 The live view is made for 80 columns and 24 rows and uses more if there are. Every row keeps its place: tasks, queues and lanes
 stay where they first appeared, and lists have as many lines as there is room for, filled or not. Only this module loads rich.
 
-Enters: snapshots.  Leaves: a picture of them.  Called by: `top`, `demo`, `status`.
+Enters: snapshots.  Leaves: a picture of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How a plan is shown: one block for each question, and a document with every figure.
 
-Enters: a `Plan`.  Leaves: lines, or a document.  Called by: `laneway plan`.
+Enters: a `Plan`.  Leaves: lines, or a document.
 """
 
 from __future__ import annotations

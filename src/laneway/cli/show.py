@@ -4,7 +4,7 @@ On a terminal a worker's log is one line for each run, made from the DEBUG recor
 failure has its reason below. Elsewhere it is plain log lines for whoever collects them. Workers use
 this: no rich here.
 
-Enters: log records.  Leaves: lines on stderr.  Called by: `worker`, `status`, `demo`.
+Enters: log records.  Leaves: lines on stderr.
 """
 
 from __future__ import annotations

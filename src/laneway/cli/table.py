@@ -3,7 +3,7 @@
 On a terminal a table fits the window: a column in which nothing stands is left out, and long cells are cut, names in the middle
 and texts at the end. Elsewhere every column is there and nothing is cut: programs read it.
 
-Enters: columns and rows.  Leaves: lines on stdout.  Called by: the commands that list something.
+Enters: columns and rows.  Leaves: lines on stdout.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ quantile read from it is off by 10 % at most.
 
 A worker counts in memory and tells the store once a second, by a `Report`.
 
-Enters: numbers.  Leaves: the same, added up, and as bytes.  Called by: `tally`, the stores, `stats`. Pure: no clock, no I/O.
+Enters: numbers.  Leaves: the same, added up, and as bytes.
 """
 
 from __future__ import annotations

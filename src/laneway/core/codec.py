@@ -4,7 +4,7 @@ msgspec does the work; this room adds what it leaves open. Values that would cha
 where nothing says tuple) are refused, sizes have limits, and users' own types go through a pair of functions that
 they registered. Nothing is ever unpickled, evaluated or imported.
 
-Enters: Python values.  Leaves: bytes, and the values again.  Called by: `signature`, stores (`open_body`).
+Enters: Python values.  Leaves: bytes, and the values again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ multiples of an interval. A slot fires once, whoever comes first; the store sees
 Across clock changes a time that is skipped fires right after the gap, and a time that comes twice fires once; an expression that
 means every hour, or every few minutes, fires each time it comes.
 
-Enters: what the declaration says.  Leaves: slots in microseconds.  Called by: `task`, the worker's timetable, `inspection`.
+Enters: what the declaration says.  Leaves: slots in microseconds.
 """
 
 from __future__ import annotations

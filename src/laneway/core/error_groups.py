@@ -3,7 +3,7 @@
 Ten thousand errors of a bad deployment are one fault. Errors are the same if they are of the same kind, say the same but for
 names and numbers in it, and were raised at the same place in the user's own code.
 
-Enters: `ErrorInfo`.  Leaves: what tells faults apart.  Called by: `tally`. Pure.
+Enters: `ErrorInfo`.  Leaves: what tells faults apart.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It owns a queue of its name. A payload is enqueued into a lane; there it waits with the others of that lane, equal ones merged,
 until a run takes them all, in the order of their scores. What comes during a run gathers for the next one.
 
-Enters: payloads.  Leaves: drafts, and in a worker what the function is called with.  Called by: `app`, `run`.
+Enters: payloads.  Leaves: drafts, and in a worker what the function is called with.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A call is drafted, passes the client middlewares, is sealed into a `Job`, and is
 what else the event loop enqueues in the same turn. Many calls of one task, with no middleware to see them, have one draft
 for a whole chunk: what is the same for all is looked at once.
 
-Enters: drafts and calls.  Leaves: jobs.  Called by: `task`, `app`.
+Enters: drafts and calls.  Leaves: jobs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Explaining: why a job is where it is, in sentences. Pure: what is known comes in, words come out.
 
-Enters: a job and what stands around it.  Leaves: sentences, the most telling one first.  Called by: `inspection`.
+Enters: a job and what stands around it.  Leaves: sentences, the most telling one first.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ app.py or main.py here. What is named is a module and an attribute, or the path 
 own folder, so that its tasks have the names they have for a program that runs there. Everything that can be wrong with that is
 said in one line: ConfigError.
 
-Enters: what the user wrote.  Leaves: an `App`.  Called by: every command that needs one.
+Enters: what the user wrote.  Leaves: an `App`.
 """
 
 from __future__ import annotations

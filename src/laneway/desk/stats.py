@@ -4,7 +4,7 @@ They were counted when things happened. So nothing here looks at jobs, and what 
 thousand or a million of them. Lists have a value for each stretch of time, those in which nothing happened too, oldest first; the
 last one is still going on.
 
-Enters: buckets of the store.  Leaves: points, days, summaries.  Called by: users, the CLI, the web.
+Enters: buckets of the store.  Leaves: points, days, summaries.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ It runs in a process that has loaded the app, holds no connection and has no thr
 shared. In a fleet that is the zygote; a `Worker` inside a program makes a small one of its own when it needs it.
 
 Enters: `Fork` of the supervisor, `Isolate` of workers.  Leaves: processes, `Forked`, `Child` and `Ended`.
-Called by: `zygote`, and `laneway.worker.isolate` for a worker without a fleet.
 """
 
 from __future__ import annotations

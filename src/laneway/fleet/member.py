@@ -1,6 +1,6 @@
 """A worker as its supervisor sees it: a process, its board, and a wire to it.
 
-Enters: what the zygote and the board say.  Leaves: signals and words to the process.  Called by: `supervisor`, `recover`.
+Enters: what the zygote and the board say.  Leaves: signals and words to the process.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A pair of stream sockets with JSON lines on it; a message may carry file descrip
 come, and knows when the other end is gone. `send` waits while the other end does not read; the supervisor uses `post`, which
 does not wait: a process that stands still must not keep it from stopping the fleet.
 
-Enters and leaves: the structs below.  Called by: supervisor, zygote, workers.
+Enters and leaves: the structs below.
 """
 
 from __future__ import annotations

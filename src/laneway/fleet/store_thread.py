@@ -3,7 +3,7 @@
 A store that is slow or away must not keep the supervisor from ending a run or counting a signal. So everything the fleet says to
 the store goes through here: the beat for all workers, what dead ones held, and what fleets elsewhere left behind.
 
-Enters: members, and ends of workers.  Leaves: `BeatReply`, for the supervisor to pass on.  Called by: `supervisor`.
+Enters: members, and ends of workers.  Leaves: `BeatReply`, for the supervisor to pass on.
 """
 
 from __future__ import annotations

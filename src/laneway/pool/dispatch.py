@@ -4,7 +4,7 @@ A policy says, when its pool opens, how many workers stand at each line. Then, f
 nothing but the numbers it is given. It keeps no state, starts no thread and reads no clock; so two pools may share one, and its
 tests are tables.
 
-Enters: loads.  Leaves: the number of a line.  Called by: `floor`.
+Enters: loads.  Leaves: the number of a line.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 made to wait, since those who could make room would wait for them: an event loop, and the pool's own workers. Their jobs stand
 outside until there is room; the future is there at once.
 
-Enters: functions and arguments.  Leaves: futures, or what a coroutine awaits.  Called by: users.
+Enters: functions and arguments.  Leaves: futures, or what a coroutine awaits.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ The threads know the floor and not the pool: a pool that nobody refers to any mo
 So they do before the interpreter ends. In a forked child, which has no threads and none of its parent's jobs, a pool starts anew.
 Before a fork the threads of an idle pool end, since a fork beside threads may deadlock; the next job starts them again.
 
-Enters: jobs.  Leaves: their results, into their futures.  Called by: `executor`.
+Enters: jobs.  Leaves: their results, into their futures.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ This is the inner hand-over, with nothing around it: no futures, no results, no 
 thread that finds nothing goes to sleep; who slept last is woken first. That costs about a microsecond. The worker's slots are
 such a line, and so is every line of a `WorkerPool`.
 
-Enters: items.  Leaves: whatever the work does with them.  Called by: `floor`, and `worker.places`.
+Enters: items.  Leaves: whatever the work does with them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A long traceback is packed, since most of a dead job is its tracebacks. Outside the stores nobody sees that. Whatever stands
 there may have been written by anybody: what cannot be read is said to be so, and is no reason to fail.
 
-Enters: `ErrorInfo`.  Leaves: JSON.  Called by: the stores.
+Enters: `ErrorInfo`.  Leaves: JSON.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each kind of store is a `Backend`, found by the URL's scheme. Another package can bring one: an entry point of the group
 `laneway.stores`, whose name is the scheme and whose object is a Backend without arguments.
 
-Enters: a URL.  Leaves: a `StoreURL`, or a store and its inspection side.  Called by: `app`, `locate`, fleets, the command line.
+Enters: a URL.  Leaves: a `StoreURL`, or a store and its inspection side.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ a little after its end, and is closed by whoever records next: added up, kept fo
 its day in the same step. A marker says up to where that was done. So each stretch is added once, whether somebody comes at once
 or in a week, and who reads adds what is still open by itself.
 
-Enters: what is open.  Leaves: buckets to be added.  Called by: the stores. Pure.
+Enters: what is open.  Leaves: buckets to be added.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ threads: arguments make the trip, lanes, retries, uniqueness and middlewares hol
 Hello, Ada
 1
 
-Enters: an app.  Leaves: nothing: the app has its own store again.  Called by: users' tests, and the pytest plugin.
+Enters: an app.  Leaves: nothing: the app has its own store again.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Where credentials are set, or the program judges, coming from this machine is no
 Actions by browsers need more, since a browser sends along what it knows, whoever made the page: the page must be ours (Origin,
 Sec-Fetch-Site), and must have read a token that is signed for this caller.
 
-Enters: a request.  Leaves: a `Caller`, or `Refused`.  Called by: `endpoint`.
+Enters: a request.  Leaves: a `Caller`, or `Refused`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It stands alone (`laneway dashboard`) or is mounted into another program under any prefix. It opens nothing before somebody asks,
 closes nothing of the app it is given, and needs no lifespan.
 
-Enters: an app and who may use it.  Leaves: an ASGI app.  Called by: `laneway dashboard`, programs that mount it.
+Enters: an app and who may use it.  Leaves: an ASGI app.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Jobs, runs, lanes and workers are the command line's own documents; other values are their fields. What may be secret in
 arguments, payloads and results is taken out here, where the task is known.
 
-Enters: values of the inspection side.  Leaves: dicts and lists.  Called by: `api`, `actions`, `live`.
+Enters: values of the inspection side.  Leaves: dicts and lists.
 """
 
 from __future__ import annotations

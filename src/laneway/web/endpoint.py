@@ -4,7 +4,7 @@ Who asks is judged first, then whether they may do this, then what they sent is 
 since the store blocks. What it returns becomes JSON, what it raises a refusal. An action leaves a line in the audit, whatever
 became of it.
 
-Enters: a request.  Leaves: a response.  Called by: `app`, which makes routes of them.
+Enters: a request.  Leaves: a response.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ are all taken do not stand still: whether what waits behind them waits too long 
 Whether nothing moves is only seen by looking twice, so a `Pulse` remembers what it saw last. What one look is enough for, that no
 worker serves a queue, is said at once.
 
-Enters: `Seen`.  Leaves: `Health`.  Called by: `api`.
+Enters: `Seen`.  Leaves: `Health`.
 """
 
 from __future__ import annotations

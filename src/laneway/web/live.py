@@ -4,7 +4,7 @@ There is no ticker of its own that somebody would have to start and stop. Every 
 first to wake looks, in a thread, and all take what it saw. So the store is asked once a second with a thousand listeners, and not
 at all with none. Nothing is queued: a listener sends what is newest, and one that takes nothing for a while is dropped.
 
-Enters: a function that looks.  Leaves: events.  Called by: `app`.
+Enters: a function that looks.  Leaves: events.
 """
 
 from __future__ import annotations

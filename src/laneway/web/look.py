@@ -2,7 +2,7 @@
 
 Figures are those the store keeps: nothing here looks at jobs.
 
-Enters: an app.  Leaves: `Seen`.  Called by: `api`, `health`, `live`, `metrics`. Blocks: call it in a thread.
+Enters: an app.  Leaves: `Seen`.
 """
 
 from __future__ import annotations

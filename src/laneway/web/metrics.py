@@ -3,7 +3,7 @@
 The number of series is bounded, however many queues and tasks there are: the first so many that are seen keep their names as long
 as this process lives, all others are added up as "other".
 
-Enters: `Seen`.  Leaves: text.  Called by: `api`.
+Enters: `Seen`.  Leaves: text.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Who starts one gets its id at once, and asks for it again. An operation works in
 run at a time, the others wait in line; so many are remembered, the oldest finished one is forgotten first. They live in this
 process: when it ends, they end after their portion, and what was done stays done.
 
-Enters: a function that works and counts.  Leaves: `Operation`.  Called by: `actions`, `api`.
+Enters: a function that works and counts.  Leaves: `Operation`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Whatever stands under a key that looks like a secret's is replaced, at any depth
 arguments have the names of the task's parameters, where the task is known. Keys are taken apart into words (`cardNumber`,
 `card-number`), so that short words are found only as whole ones: a `card`, and no `cardinality`.
 
-Enters: plain JSON values.  Leaves: the same without secrets.  Called by: `documents`, `audit`. Pure.
+Enters: plain JSON values.  Leaves: the same without secrets.
 """
 
 from __future__ import annotations

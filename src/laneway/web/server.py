@@ -10,7 +10,7 @@ times in a minute is logged once, and a minute later with a count.
 
 Where the dashboard is mounted into another program, these limits are that program's server's.
 
-Enters: an ASGI app.  Leaves: a `uvicorn.Server`.  Called by: `laneway dashboard`.
+Enters: an ASGI app.  Leaves: a `uvicorn.Server`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Memory that both processes map: a few words about the worker, and a row for each
 when it must have ended. A thread in the worker could not watch while the interpreter is held, and a dead worker cannot be asked;
 its board can be read all the same. A row is written in a fraction of a microsecond.
 
-Enters: runs.  Leaves: the same, in another process.  Called by: `run`, `loop`, the supervisor.
+Enters: runs.  Leaves: the same, in another process.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A lane with payloads that cannot be read takes no part in the run: those die, the rest comes back at once.
 
-Enters: a collector's `Claim`.  Leaves: the lanes to call it with, and an outcome for each.  Called by: `run`.
+Enters: a collector's `Claim`.  Leaves: the lanes to call it with, and an outcome for each.
 """
 
 from __future__ import annotations

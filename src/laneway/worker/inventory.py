@@ -1,9 +1,9 @@
 """The inventory: all claims that a worker holds, and where each of them is.
 
 A claim waits in hand, is with a slot or a seat, or its outcome is on the way to the store; then it is forgotten. What is handed
-over, and in which order, is decided here. All of it happens under the loop's mutex.
+over, and in which order, is decided here. All of it happens under the exchanger's mutex.
 
-Enters: claims of the store.  Leaves: the same, to slots and seats.  Called by: `loop`.
+Enters: claims of the store.  Leaves: the same, to slots and seats.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Inventory:
         self.known: dict[int, Claim] = {}  # all of them, by token
         self.hand: deque[Claim] = deque()  # not yet handed over
         self.in_flight = 0  # handed over, and their outcomes not sent
-        self.long_ones = 0  # of these, running for longer than jobs do here, when the loop last looked
+        self.long_ones = 0  # of these, running for longer than jobs do here, when the session last looked
         self.pace = Pace(size, MOST_BESIDE if pipelined else MOST_WAITING)
         self.kinds = Kinds(declared)
         self.balance = Balance(size, policy)

@@ -4,7 +4,7 @@ The worker asks a process that forks (the fleet's zygote, or a small one of its 
 is known to whoever must end it, and waits in the slot's thread for what it says: notes on the way, and the outcome. A child that
 ends without an outcome has crashed. It runs again at once, alone as it was; after three crashes the job is dead.
 
-Enters: a `Claim`.  Leaves: an `Outcome`, or why there is none.  Called by: `run`.
+Enters: a `Claim`.  Leaves: an `Outcome`, or why there is none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Settling: outcomes on their way back to the store.
 
-Runs hand over outcomes in any order, from any thread. The worker's loop takes what has gathered whenever its last exchange
+Runs hand over outcomes in any order, from any thread. The exchanger takes what has gathered whenever its last exchange
 returned: under load that is many per round trip, when idle one at once. There is no timer.
 
-Enters: `Settled` pairs.  Leaves: the same, many at a time.  Called by: `loop`.
+Enters: `Settled` pairs.  Leaves: the same, many at a time.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Outbox:
     """Outcomes that wait for the next exchange, and the way to wake who takes them."""
 
     def __init__(self, wake_store: Callable[[], None]) -> None:
-        self.waiting: deque[Settled] = deque()  # any thread may append; `wake` if the loop is to see it now
+        self.waiting: deque[Settled] = deque()  # any thread may append; `wake` if the session is to see it now
         self._wake_store = wake_store
-        self._in_store = False  # the loop sleeps in the store's wait,
+        self._in_store = False  # the session sleeps in the store's wait,
         self._asleep = False  # or here
-        self._rung = False  # somebody woke the loop since it last slept, whether it slept or not
+        self._rung = False  # somebody woke the session since it last slept, whether it slept or not
         self._door = threading.Lock()
         self._door.acquire()
 
     def wake(self) -> None:
-        """Wake the loop, or keep it from going to sleep."""
+        """Wake the session, or keep it from going to sleep."""
         self._rung = True
         if self._asleep:
             self._asleep = False

@@ -4,13 +4,12 @@ A pipe of small steps over one claim: find the task, read the arguments, go thro
 Whatever is raised on the way is judged, and what it means is a value. This is the one place that catches everything: a job's
 code may raise anything, and must harm nobody but its own job.
 
-Enters: a `Claim`.  Leaves: a `Settled`.  Called by: slots (threads) and seats (the event loop).
+Enters: a `Claim`.  Leaves: a `Settled`.
 """
 
 from __future__ import annotations
 
 import contextvars
-import functools
 import logging
 import os
 import time
@@ -37,13 +36,14 @@ from laneway.shield import Limit, TimeIsUp, mend_log
 from laneway.worker import collector_run
 from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board
 from laneway.worker.duties.watchdog import Watchdog
+from laneway.worker.freshness import Freshness, clock
 from laneway.worker.isolate import IsolatedEnd, Isolation
 from laneway.worker.shares.kinds import Kinds
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Runner", "clock", "judge", "some"]
+__all__ = ["Runner", "judge", "some"]
 
 #: What a run meant, for each unit of its claim.
 Meant = tuple[Outcome, ...]
@@ -54,8 +54,6 @@ UNKNOWN_FOR = 3600 * SECOND
 SAMPLE = 64
 #: So often a job may take its own process with it, before it is dead.
 CRASHES = 3
-#: Seconds that go on while the machine sleeps, where there is such a clock.
-clock = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1)))
 
 
 class _Forks:
@@ -114,7 +112,7 @@ class Runner:
 
     def __init__(
         self, tasks: Mapping[str, TaskBase], hooks: Hooks, flush_notes: Callable[[JobContext], None],
-        board: Board | None = None, isolation: Isolation | None = None,
+        board: Board | None = None, isolation: Isolation | None = None, freshness: Freshness | None = None,
     ) -> None:  # fmt: skip
         self._tasks = tasks
         self._hooks = hooks
@@ -123,10 +121,7 @@ class Runner:
         self._isolation = isolation
         self.watchdog = Watchdog()
         self.running: dict[int, JobContext] = {}  # by token
-        # A process that was frozen may have lost its claims meanwhile: what has not started then does not start any more.
-        self.alive = clock()  # when the worker last spoke with the store
-        self.fresh_for = float("inf")  # so long after that its claims are surely its own, seconds
-        self.fence = 0  # claims up to this token are not
+        self._freshness = freshness or Freshness()
         self.log_runs = log.isEnabledFor(logging.DEBUG)
         self.kinds: Kinds | None = None  # hears how much of the processor runs use
         self.all_measured = True  # or some of them, where jobs are short
@@ -185,9 +180,10 @@ class Runner:
 
     def _prepare(self, claim: Claim, started: int, place: int = IN_THREAD) -> Ready | Meant:
         """Find the task and read the arguments, or say what it means that this cannot be done."""
-        if claim.token <= self.fence or clock() - self.alive > self.fresh_for:
+        fresh = self._freshness
+        if claim.token <= fresh.fence or clock() - fresh.spoken > fresh.limit:
             # Of those before the fence the log has a line.
-            level = logging.DEBUG if claim.token <= self.fence else logging.WARNING
+            level = logging.DEBUG if claim.token <= fresh.fence else logging.WARNING
             log.log(level, "job %s waited too long in this worker, which stood still: it goes back", claim.unit.id)
             return _same(claim, _GO_BACK)
         task = self._tasks.get(claim.task)

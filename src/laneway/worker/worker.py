@@ -14,7 +14,7 @@ from laneway.core.job import check_queue
 from laneway.errors import ConfigError
 from laneway.worker.balance import Policy, choose
 from laneway.worker.duties.link import FleetLink
-from laneway.worker.loop import Loop
+from laneway.worker.session import Session
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -73,13 +73,13 @@ class Worker:
         self._beat_every = beat
         self._running = threading.Lock()
         self._stopping = False
-        self._loop: Loop | None = None
+        self._session: Session | None = None
 
     def stop(self) -> None:
         """Claim nothing more, let what runs end, and return from `run`. From any thread, at any time."""
         self._stopping = True
-        if self._loop is not None:
-            self._loop.stop("stop")
+        if self._session is not None:
+            self._session.stop("stop")
 
     def run(self, burst: bool = False) -> None:
         """Work until stopped; with `burst` until there is nothing to do."""
@@ -93,15 +93,15 @@ class Worker:
         try:
             sys.setswitchinterval(SWITCH_INTERVAL)
             with self._signals(alone=fleet is None):
-                self._loop = Loop(
+                self._session = Session(
                     self, self.app, self.slots, self.queues, self.shutdown_timeout, self._beat_every, fleet, self._policy
                 )
-                self._loop.stopping = self._stopping
-                self._loop.run(burst)
+                self._session.stopping = self._stopping
+                self._session.run(burst)
         finally:
             sys.setswitchinterval(before)
             self._stopping = False
-            self._loop = None
+            self._session = None
             self._running.release()
 
     @contextmanager
@@ -118,8 +118,8 @@ class Worker:
             if self._stopping and alone:
                 raise KeyboardInterrupt
             self._stopping = True
-            if self._loop is not None:
-                self._loop.stop(signal.Signals(number).name)
+            if self._session is not None:
+                self._session.stop(signal.Signals(number).name)
 
         before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
         try:

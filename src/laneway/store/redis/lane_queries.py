@@ -5,7 +5,7 @@ list looks at the records of the jobs that may stand for a lane: who holds one, 
 10,000 that are due first. Who is parked is only counted. That is enough to put lanes in order, and only the heads of those on
 the page are looked at closely.
 
-Enters: records, payloads.  Leaves: `LanePage`, `PayloadPage`.  Called by: `look`.
+Enters: records, payloads.  Leaves: `LanePage`, `PayloadPage`.
 """
 
 from __future__ import annotations

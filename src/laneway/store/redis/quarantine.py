@@ -4,8 +4,6 @@ A key of another type stops every script that meets it, in the middle. So the ke
 one place that scans, and an error asks for it), those that cannot be ours are renamed, and what can be told from the rest is
 written anew: who holds claims, which priorities are in use, how many are parked. Jobs that stand in no index wait again, and
 lanes whose holder is gone go on.
-
-Called by: the store, when a script says WRONGTYPE.
 """
 
 from __future__ import annotations

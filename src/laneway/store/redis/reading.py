@@ -1,6 +1,6 @@
 """Reading: what stands in the keys, as values. Whoever wrote it: what cannot be read is said to be so, and harms nothing else.
 
-Enters: answers of the server.  Leaves: `JobInfo`, `QueueInfo`, `Run`.  Called by: `look`.
+Enters: answers of the server.  Leaves: `JobInfo`, `QueueInfo`, `Run`.
 """
 
 from __future__ import annotations

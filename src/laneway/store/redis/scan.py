@@ -4,7 +4,7 @@ There is no index by arrival, since every waiting job would pay for it. But each
 is dead by when it died. A list goes through these: what runs, what waits, what is parked, what is dead, and in each group by that
 time, over all queues. So a page costs the same however many jobs there are.
 
-Enters: a filter and a place.  Leaves: ids, each with its place.  Called by: `look`.
+Enters: a filter and a place.  Leaves: ids, each with its place.
 """
 
 from __future__ import annotations

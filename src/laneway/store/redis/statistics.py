@@ -3,8 +3,6 @@
 An open stretch of ten seconds is a list of what was reported, and beside each queue a hash of what arrived there. The server
 never looks into them: a worker is asked, once every ten seconds, to close what is complete. It reads, adds up, and writes if
 nobody else has done so meanwhile; only then what was added up is forgotten.
-
-Called by: the store and its inspection side.
 """
 
 from __future__ import annotations

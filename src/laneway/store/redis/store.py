@@ -3,7 +3,7 @@
 Each verb is one round trip of one script per queue that it concerns. A script is one atomic step; what spans queues is several,
 and the second of them can be repeated. Time is the server's. What becomes claimable rings the bell in the same step.
 
-Enters: the verbs of `laneway.store.contract`.  Leaves: keys.  Called by: the desk, workers, supervisors.
+Enters: the verbs of `laneway.store.contract`.  Leaves: keys.
 """
 
 from __future__ import annotations

@@ -3,5 +3,5 @@
 A database brings its tables, a `Reading` and a `Turn` (`port`), and what its dialect says otherwise (`dialect`). The rules call
 statements by name, with named values; a database may have another text for a name.
 
-Enters: the verbs of a store.  Called by: `laneway.store.sqlite`.
+Enters: the verbs of a store.
 """

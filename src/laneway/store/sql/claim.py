@@ -8,7 +8,7 @@ Lanes of a collector are rows of the same index. Some of them run together: they
 run's, and what comes from now on gathers on its other side. If a run is to have only some of them, those go to the other side,
 and the rest is what gathers.
 
-Enters: what a worker wants.  Leaves: `Claim`s.  Called by: the store.
+Enters: what a worker wants.  Leaves: `Claim`s.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A lane that is not there begins to wait; one that waits takes them in; one that 
 comes first says when that is due; a `quiet` one puts it off. Most lanes are new, so all are tried as new ones first; the database
 says which were not.
 
-Enters: `Job`s with a `Gather`.  Leaves: rows.  Called by: `push`.
+Enters: `Job`s with a `Gather`.  Leaves: rows.
 """
 
 from __future__ import annotations

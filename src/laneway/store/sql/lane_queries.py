@@ -4,7 +4,7 @@ Lanes are no rows of their own: a collector's is one, and those of jobs are what
 statement that puts all together and takes as many as it needs; only those are read in full. Of jobs that wait, those are looked
 at that are due first.
 
-Enters: rows.  Leaves: `LanePage`, `PayloadPage`.  Called by: `queries`.
+Enters: rows.  Leaves: `LanePage`, `PayloadPage`.
 """
 
 from __future__ import annotations

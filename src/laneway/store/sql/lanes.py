@@ -3,7 +3,7 @@
 A lane is one row. Its payloads are on two sides: what gathers, and what runs. A run that is over leaves what gathered; one that
 is to be repeated joins both sides. A lane without payloads is gone.
 
-Enters: rows with a side.  Called by: `transitions`, `settle`, `act`.
+Enters: rows with a side.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A turn is one write transaction and its counting. Rules never count rows: they say what has changed (`count`, `total`), and the
 database keeps that as it can do best. How many jobs are in a queue, by state, is a `Queue`.
 
-Leaves: `Queue`, `Reading`, `Turn`, `Database`.  Called by: all rules of SQL stores; made by each of these stores.
+Leaves: `Queue`, `Reading`, `Turn`, `Database`.
 """
 
 from __future__ import annotations

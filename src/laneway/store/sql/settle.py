@@ -3,7 +3,7 @@
 A unit that the worker no longer holds is refused and nothing changes for it. What was asked of a running one (cancel, delete,
 kill) decides if the run itself was no success. Most units are done and just leave: those go together, without being read.
 
-Enters: `Settled`s.  Leaves: rows, by way of `transitions`.  Called by: the store.
+Enters: `Settled`s.  Leaves: rows, by way of `transitions`.
 """
 
 from __future__ import annotations

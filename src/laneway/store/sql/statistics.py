@@ -2,8 +2,6 @@
 
 What arrives is counted by the database (`Turn.arrive`). Whoever records, or counts the first arrivals of another stretch of ten
 seconds, closes what is complete in the same turn.
-
-Called by: the store, its turns and its inspection side.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The verbs that SQL stores share: each is one turn, or a reading.
 
-Enters: verbs of `laneway.store.contract`.  Leaves: rows.  Called by: the desk, workers, supervisors.
+Enters: verbs of `laneway.store.contract`.  Leaves: rows.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A unit is a row: a job, or a collector's lane (its payloads are moved by `lanes`). Whatever ends a unit's life goes out through
 `Turn.ended`. What comes back keeps its place and its lane.
 
-Enters: rows, as they are now.  Called by: `settle`, `act`, the store (what goes back).
+Enters: rows, as they are now.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each verb is one turn: take the write lock, do it, count it, commit. What becomes claimable by it rings the bell.
 
-Enters: the verbs of `laneway.store.contract`.  Leaves: rows.  Called by: the desk, workers, supervisors.
+Enters: the verbs of `laneway.store.contract`.  Leaves: rows.
 """
 
 from __future__ import annotations

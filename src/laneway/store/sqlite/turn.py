@@ -1,6 +1,6 @@
 """A turn: one write transaction and its book-keeping. And a reading, which needs no lock.
 
-Enters: statements by name.  Leaves: rows.  Called by: the rules of `laneway.store.sql`; made by the store.
+Enters: statements by name.  Leaves: rows.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Times are said as people say them, with the exact one for who hovers or reads aloud. Numbers are short where they are long, and
 exact in their title. Every address begins where the dashboard is mounted.
 
-Enters: plain values.  Leaves: escaped HTML.  Called by: templates. Pure, but for what time it is.
+Enters: plain values.  Leaves: escaped HTML.
 """
 
 from __future__ import annotations

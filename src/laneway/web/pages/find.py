@@ -4,7 +4,7 @@ By state and queue a store finds jobs at once. Everything else is looked for new
 the budget is used up; then the page says how far it has come, and goes on from there if somebody wants it. What is secret cannot
 be found: what is searched is what would be shown.
 
-Enters: a `Query` and where to go on.  Leaves: `Found`.  Called by: `jobs`, `groups`. Blocks.
+Enters: a `Query` and where to go on.  Leaves: `Found`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The frame: what stands around every page. Where one can go, the counters, health in words, and who asks.
 
-Enters: an `WebRequest`, and one look at the store.  Leaves: a `Frame`.  Called by: `mount`.
+Enters: an `WebRequest`, and one look at the store.  Leaves: a `Frame`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each request takes one look at the store, for the frame; then the page's function is asked, and its template written, all in one
 thread. What goes wrong is a page as well, with the status that the API would answer.
 
-Enters: requests of browsers.  Leaves: HTML, and static files.  Called by: `app`.
+Enters: requests of browsers.  Leaves: HTML, and static files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Points: figures over time, as charts and their tables need them.
 
-Enters: numbers and moments.  Leaves: rows, and the points of a line.  Called by: pages with charts. Pure.
+Enters: numbers and moments.  Leaves: rows, and the points of a line.
 """
 
 from __future__ import annotations

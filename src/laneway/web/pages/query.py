@@ -9,7 +9,7 @@ lane, error or arguments; `group:` is the id of a kind of failure, which the pag
 runs that the store remembers. All of it must fit. What has spaces stands in double quotes, a quote or a backslash in them behind
 a backslash. Nothing is an error: what cannot be meant is said in a note, and left out.
 
-Enters: a text.  Leaves: a `Query`.  Called by: `jobs`, `errors`, `lanes`. Pure.
+Enters: a text.  Leaves: a `Query`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The supervisor beats for its workers and hears for them; what it heard comes over a wire. The worker itself says once that it
 is there, so that it can start before the supervisor's next beat.
 
-Enters: `BeatReply`.  Leaves: the same, to the loop.  Called by: `loop`.
+Enters: `BeatReply`.  Leaves: the same, to the session.
 """
 
 from __future__ import annotations

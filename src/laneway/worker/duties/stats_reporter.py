@@ -4,7 +4,7 @@ So a job costs no call of its own. A report whose answer did not come may have b
 with its number, and the store counts it once; what is counted meanwhile goes into the next. A clean stop tells the rest. Who is
 killed takes along what it has counted since its last report: a second's worth.
 
-Enters: settled runs.  Leaves: a `Report`.  Called by: `loop`.
+Enters: settled runs.  Leaves: a `Report`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Every worker does it, and the store lets each slot fire once. So there is no lea
 store's: a worker whose clock is wrong fires nothing early. Slots that passed while no worker ran are made up for when one starts,
 as the task's `catch_up` says; so are those that a machine slept through.
 
-Enters: the tasks' schedules.  Leaves: jobs.  Called by: `loop`.
+Enters: the tasks' schedules.  Leaves: jobs.
 """
 
 from __future__ import annotations

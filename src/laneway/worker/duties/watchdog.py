@@ -4,7 +4,7 @@ It raises an exception in the run's thread, which ends Python code at once and a
 return is the supervisor's business: see `laneway.fleet.supervisor`. Async runs are ended by their event loop and isolated ones
 by the worker.
 
-Enters: runs with a timeout.  Leaves: `TimeIsUp` in their threads.  Called by: `run`.
+Enters: runs with a timeout.  Leaves: `TimeIsUp` in their threads.
 """
 
 from __future__ import annotations

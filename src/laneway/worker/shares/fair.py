@@ -11,7 +11,7 @@ What it had is the time that its runs took, so shares hold for what is run, be j
 * A queue whose jobs compute has one at a time in each process. More would only take turns on the interpreter, and be in the way
   of those that wait.
 
-Enters: loads, and what was claimed and run.  Leaves: `ClaimRequest`s.  Called by: `loop`.
+Enters: loads, and what was claimed and run.  Leaves: `ClaimRequest`s.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 What a task declares counts (`kind="cpu"` or `"io"`). Async tasks wait. Of the others it is learned from their runs (`learn`),
 once a second, beginning with what other workers have learned before.
 
-Enters: runs that have ended.  Leaves: the queues and tasks that compute, or wait.  Called by: `loop`, `run`.
+Enters: runs that have ended.  Leaves: the queues and tasks that compute, or wait.
 """
 
 from __future__ import annotations

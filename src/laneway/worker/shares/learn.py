@@ -15,7 +15,7 @@ then it is seen at leisure.
 What was seen is a few plain numbers per task (`Seen`), and adding them up is the way to merge: what two workers saw, or what one
 saw before and after a restart, in any order.
 
-Enters: runs, and once a second how busy the process was.  Leaves: "cpu", "io" or None.  Called by: `loop`.
+Enters: runs, and once a second how busy the process was.  Leaves: "cpu", "io" or None.
 """
 
 from __future__ import annotations

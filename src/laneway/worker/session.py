@@ -1,0 +1,330 @@
+"""A session: one run of a worker, from its start to its end.
+
+It starts what a worker is made of, takes turns with the slots' threads at exchanging, sleeps when there is nothing to do, and
+comes to an end when it is told to.
+
+Enters: an app, signals and commands.  Leaves: jobs that ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from laneway.clock import now_micros
+from laneway.core.instant import FAR, micros
+from laneway.core.outcome import Done, Settled
+from laneway.errors import StoreError, StoreUnavailable
+from laneway.logs import log
+from laneway.store import liveness
+from laneway.store.contract import BeatReply
+from laneway.store.liveness import FORGOTTEN
+from laneway.worker.balance import Policy, even, name_of
+from laneway.worker.board import Board, with_runs
+from laneway.worker.duties.beat import Beat
+from laneway.worker.duties.link import FleetLink, SupervisorListener
+from laneway.worker.duties.notes import NoteTaker
+from laneway.worker.duties.stats_reporter import StatsReporter
+from laneway.worker.exchanger import Exchanger, Phase
+from laneway.worker.executors import LoopSlots, ThreadSlots
+from laneway.worker.freshness import Freshness
+from laneway.worker.inventory import Inventory
+from laneway.worker.isolate import Isolation
+from laneway.worker.outbox import Outbox
+from laneway.worker.run import Runner
+
+if TYPE_CHECKING:
+    from laneway.desk.app import App
+    from laneway.worker.duties.timetable import Timetable
+
+__all__ = ["Session"]
+
+#: Claims that wait in hand and do not move for so long go back: somebody else may be free.
+STUCK = 0.1
+#: A stop without a deadline: ten years.
+FOREVER = float(FAR)
+#: So long a claim may wait behind one that was expected to be short, before another thread is woken for it, seconds.
+SOON = 0.005
+
+
+class Stop:
+    """A stop that was asked for: why, and how long what runs may take to end."""
+
+    def __init__(self, timeout: float) -> None:
+        self.why = "stop"
+        self.patient = False  #: who stops waits for what runs, however long
+        self.deadline = float("inf")  #: monotonic seconds; not set before the stop has begun
+        self.timeout = timeout
+
+    @property
+    def has_begun(self) -> bool:
+        """The deadline is set."""
+        return self.deadline != float("inf")
+
+    def begin(self) -> None:
+        """From now on what runs has until the deadline."""
+        self.deadline = FOREVER if self.patient else time.monotonic() + self.timeout
+
+
+class Session:
+    """One `run` of a worker."""
+
+    def __init__(
+        self, worker: object, app: App, slots: int, queues: tuple[str, ...] | None, shutdown_timeout: float, beat: float,
+        link: FleetLink | None = None, policy: Policy = even,
+    ) -> None:  # fmt: skip
+        self.stopping = False
+        self.quiet = False  #: nothing more is claimed
+        self._stop = Stop(shutdown_timeout)
+        self._failure: BaseException | None = None
+        self._app, self._worker = app, worker  # the second is for the hooks
+        app.need_connections(slots + 3)  # each slot may enqueue; beside them the session, the beat and who takes notes
+        store = app.store
+        self._link = link
+        self._left = float("inf") if link is None or link.max_jobs is None else link.max_jobs  # jobs to run before a new process
+        self._board = Board(2 * slots) if link is None else link.board
+        self._info = liveness.this_worker(
+            id=link.id if link else "", fleet=link.fleet if link else "", queues=queues or (), slots=slots, version=_version(),
+            since=now_micros(), tasks=tuple(sorted(app.declared)), balance=name_of(policy),
+        )  # fmt: skip
+        for declared in app.declared.values():
+            declared.prepare()
+        self._outbox = Outbox(store.wake)
+        self._freshness = Freshness(app.dead_after / 2)
+        self._isolation = Isolation(app, None if link is None else link.zygote)
+        self._notes = NoteTaker(store, lambda: list(self._runner.running.values()))
+        self._runner = Runner(app.declared, app.hooks, self._notes.flush, self._board, self._isolation, self._freshness)
+        self._threads = ThreadSlots(slots, self._runner, self.ended, self._crash)
+        self._event_loop = LoopSlots(slots, self._runner, self.ended, self._crash, self._board)
+        self._inventory = Inventory(
+            slots, app.declared, policy, self._threads, self._event_loop, pipelined=store.capabilities.pipelined
+        )
+        kinds = self._runner.kinds = self._inventory.kinds
+        self._reporter = StatsReporter(store, self._info.id, slots, lambda: len(self._runner.running), kinds.news)
+        self._beat: Beat | SupervisorListener
+        if link is None:
+            self._beat = Beat(store, self._info, self._board, self._heard, beat)
+        else:
+            self._beat = SupervisorListener(link, store, self._info, self._heard)
+        self._timetable: Timetable | None = None
+        self._exchanger = Exchanger(
+            store, self._info, queues, self, self._inventory, self._outbox, self._freshness, self._tasks_that_run
+        )
+
+    def run(self, burst: bool) -> None:
+        """Work until there is a reason to stop."""
+        if any(task.isolate for task in self._app.declared.values()):
+            self._isolation.prepare()
+        self._beat.tick()
+        with contextlib.suppress(StoreError):  # it is learned anew
+            self._inventory.kinds.begin_with(self._app.store.learned())
+        self._app.hooks.call("on_start", self._worker)
+        self._beat.start()
+        self._notes.start()
+        self._reporter.start()
+        if not burst:
+            self._start_timetable()
+        self._board.set_phase("working")
+        try:
+            while not self._finished(burst):
+                self._step()
+        except BaseException as error:
+            if not isinstance(error, KeyboardInterrupt):
+                self._app.hooks.call("on_crash", error)
+            raise
+        finally:
+            self._end()
+        if self._failure is not None:
+            self._app.hooks.call("on_crash", self._failure)
+            raise self._failure
+
+    def _start_timetable(self) -> None:
+        scheduled = [task for task in self._app.tasks.values() if task.schedule is not None]
+        if scheduled:
+            from laneway.worker.duties.timetable import Timetable  # noqa: PLC0415 - most workers have none, and time zones take a while
+
+            self._timetable = Timetable(self._app.store, scheduled)
+            self._timetable.start()
+
+    def stop(self, why: str, *, patient: bool = False) -> None:
+        """Claim nothing more, and return from `run` when what runs has ended. From any thread, and from a signal's handler.
+
+        Nothing is written here: a handler may have interrupted who writes just now. The session's thread says it.
+        """
+        self._stop.why = why
+        self._stop.patient = patient
+        self.stopping = True
+        self._outbox.wake()
+
+    # -- one turn --------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        if self._exchanger.phase is Phase.UNSURE:
+            self._exchanger.wait_out(self._stop.deadline)
+        elif not self.stopping and self._exchanger.is_left_to_slots and self._slots_go_on():
+            return
+        room = self._exchanger.step(stopping=self.stopping)
+        if room is not None:
+            self._sleep(room)
+
+    def _slots_go_on(self) -> bool:
+        """Leave the exchanges to the slots' threads for a moment; say whether they did something, or another one was woken."""
+        before = (self._exchanger.turns, self._threads.waiting)
+        self._freshness.goes_to_sleep()
+        self._outbox.doze(SOON)
+        since = now_micros() - micros(SOON)
+        self._inventory.long_ones = sum([job.started < since for job in list(self._runner.running.values())])
+        if before != (self._exchanger.turns, self._threads.waiting):
+            return True
+        # Somebody takes longer than expected: others need not wait for it.
+        return self._threads.waiting > 0 and self._threads.wake()
+
+    def _sleep(self, room: int) -> None:
+        now = time.monotonic()
+        self._freshness.goes_to_sleep()
+        timeout = min(self._exchanger.next_look, self._stop.deadline, now + 60) - now
+        if self._inventory.balance.held_back:  # tasks that compute: a second later there may be room for another
+            timeout = min(timeout, 1.0)
+            self._exchanger.look_again()
+        stuck = self._inventory.hand or self._threads.waiting
+        if room and not stuck:
+            self._outbox.sleep(max(timeout, 0), self._exchanger.wait)
+        elif stuck:
+            turns = self._exchanger.turns
+            self._outbox.sleep(STUCK, None)
+            # Only if the time is over: it may have been woken for something else.
+            if not self._outbox.waiting and self._exchanger.turns == turns and time.monotonic() >= now + STUCK:
+                self._exchanger.give_back_stuck(STUCK)
+        else:
+            self._outbox.sleep(max(min(timeout, 1.0), 0), None)
+
+    # -- what the exchanger asks and tells -------------------------------------------------------------------
+
+    def claims_left(self) -> float:
+        """Return how many jobs may still be claimed: none by a worker that is not known, since nobody would recover them."""
+        if self.stopping or self.quiet or self._failure is not None or not self._beat.known:
+            return 0
+        return self._left
+
+    def begins_exchange(self) -> None:
+        """An exchange is about to begin: there may be something to do."""
+        self._board.set_idle(False)
+
+    def settled(self, settled: list[Settled], refused: list[str]) -> None:
+        """Count what was settled."""
+        self._runner.all_measured = not self._inventory.short
+        done = 0
+        for item in settled:
+            for outcome in item.outcomes:
+                if type(outcome) is Done:
+                    done += 1
+                else:
+                    self._board.count(outcome.name)
+        self._board.count("done", done)
+        self._reporter.count(settled, refused)
+        self._left -= len(settled)
+        if self._left <= 0 and not self.stopping:
+            self.stop("as many jobs as one process runs", patient=True)
+
+    def make_known(self) -> bool:
+        """Beat, to be known again and to hear whether this worker was taken for dead."""
+        heard = self._app.store.beat([with_runs(self._info, self._board, (0, 0))])[self._info.id]
+        if not heard.known:
+            log.warning(FORGOTTEN, "this worker")
+            self._freshness.distrust(self._inventory.known)
+        self._tell_runs(heard)
+        self._obey(heard)
+        return heard.known
+
+    def _tasks_that_run(self) -> list[str]:
+        return [job.task for job in list(self._runner.running.values())]
+
+    # -- what slots tell -------------------------------------------------------------------------------------
+
+    def ended(self, settled: Settled) -> None:
+        """A job has ended, in a thread of its own."""
+        self._exchanger.ended(settled)
+
+    def _crash(self, error: BaseException) -> None:
+        """A slot broke down: an internal error. The worker stops and says so."""
+        self._failure = error
+        self._outbox.wake()
+
+    # -- what the store and the supervisor tell --------------------------------------------------------------
+
+    def _heard(self, heard: BeatReply) -> None:
+        if not heard.known:
+            self._exchanger.was_forgotten()
+        self._tell_runs(heard)
+        if not self._exchanger.turns:
+            self._outbox.wake()  # it may have waited to be known
+        self._obey(heard)
+
+    def _tell_runs(self, heard: BeatReply) -> None:
+        for job in list(self._runner.running.values()):
+            job.lost = job.lost or (not heard.known and job.token <= self._freshness.fence)
+            # A collector's run goes on for the other lanes: only if all are marked it is to end.
+            if not job.cancelled and (job.lost or all(id_ in heard.marks for id_ in job.ids)):
+                job.cancelled = True
+                self._event_loop.cancel(job.token)
+
+    def _obey(self, heard: BeatReply) -> None:
+        if "quiet" in heard.commands and not self.quiet:
+            self.quiet = True
+            self._board.set_phase("quiet")
+            log.info("told to be quiet: this worker claims nothing more")
+        if "stop" in heard.commands:
+            self.stop("told to stop")
+        if "drain" in heard.commands:
+            self.stop("told to make place", patient=True)
+
+    # -- coming to an end ------------------------------------------------------------------------------------
+
+    def _finished(self, burst: bool) -> bool:
+        idle = self._exchanger.is_idle()
+        looked = self._exchanger.has_looked
+        if self.stopping or self._failure is not None:
+            if not self._stop.has_begun:
+                self._begin_stop()
+            return idle or time.monotonic() >= self._stop.deadline
+        if burst and idle and looked:
+            self._board.set_idle(True)
+            return self._link is None  # a fleet ends when all its workers are idle at once
+        return False
+
+    def _begin_stop(self) -> None:
+        self._board.set_phase("stopping")
+        self._stop.begin()
+        if self._link is None:
+            log.info("%s: stopping, running jobs have %g s", self._stop.why, self._stop.timeout)
+
+    def _end(self) -> None:
+        """Leave everything in order: nothing claimed that does not run."""
+        if self._timetable is not None:
+            self._timetable.stop()
+        self._beat.stop()
+        self._notes.stop()
+        self._exchanger.close()
+        self._reporter.finish()
+        left = list(self._runner.running.values())
+        if left:
+            names = ", ".join(f"{job.task} {job.id}" for job in left[:5])
+            they = "job still runs and keeps its claim" if len(left) == 1 else "jobs still run and keep their claims"
+            log.error("%d %s until this process ends: %s", len(left), they, names)
+        try:
+            if self._exchanger.holds_nothing:
+                self._app.store.recover(self._info.id, "the worker stopped")
+        except StoreUnavailable as error:
+            log.warning("the store did not hear that this worker stopped: %s", error)
+        for slots in (self._threads, self._event_loop):
+            slots.close(0 if left else 1.0)
+        self._runner.watchdog.close()
+        self._isolation.close()
+        self._app.hooks.call("on_stop", self._worker)
+
+
+def _version() -> str:
+    import laneway  # noqa: PLC0415 - the front door imports us
+
+    return laneway.__version__

@@ -13,7 +13,7 @@ from laneway.core.instant import SECOND
 from laneway.core.job import Claim, Unit
 from laneway.core.outcome import Cancelled, Dead, Retrying, Snoozed
 from laneway.worker.prefetch import MOST_WAITING, SHORT, WAITING, Pace
-from laneway.worker.run import UNKNOWN_FOR, judge, unknown
+from laneway.worker.verdicts import UNKNOWN_FOR, judge, unknown
 
 QUEUES = st.lists(st.sampled_from("abcdefgh"), unique=True)
 LOADS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 1000))

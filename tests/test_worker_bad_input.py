@@ -24,7 +24,7 @@ from laneway.desk.context import JobContext
 from laneway.errors import ConfigError
 from laneway.ids import new_id
 from laneway.store.inspection import JobInfo
-from laneway.worker import run as running
+from laneway.worker import verdicts
 
 #: Judged by the runner, whatever the store: another store sees one of each kind.
 EVERY_STORE = ONCE
@@ -274,7 +274,7 @@ def test_an_unknown_task_is_put_back_and_warned_about(app: App, street: Street, 
 
 
 def test_an_unknown_task_is_dead_after_an_hour(app: App, street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "UNKNOWN_FOR", -1)  # the hour is over
+    monkeypatch.setattr(verdicts, "UNKNOWN_FOR", -1)  # the hour is over
 
     street.live(lambda: app.enqueue("nobody.knows", check=False))
 

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from laneway.clock import now_micros
 from laneway.core.outcome import Outcome, Settled
-from laneway.core.retry import Retry
 from laneway.desk.collector import AnyCollector, is_collector
 from laneway.desk.context import JobContext
 from laneway.desk.task import Task, is_task
@@ -40,7 +39,7 @@ from laneway.errors import ConfigError, did_you_mean
 from laneway.store.contract import ClaimRequest
 from laneway.store.inspection import JobInfo
 from laneway.worker.collector_run import run_sizes
-from laneway.worker.run import Runner
+from laneway.worker.run import Execution, Runner
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -204,8 +203,8 @@ class _Runner(Runner):
 
     error: BaseException | None = None
 
-    def _failed(self, job: JobContext, policy: Retry, error: BaseException) -> tuple[Outcome, ...]:
-        outcomes = super()._failed(job, policy, error)
+    def _failed(self, run: Execution, error: BaseException) -> tuple[Outcome, ...]:
+        outcomes = super()._failed(run, error)
         if any(one.name in ("retrying", "dead") for one in outcomes):
             self.error = error
         return outcomes

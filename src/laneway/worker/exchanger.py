@@ -25,7 +25,7 @@ from laneway.store.contract import ClaimRequest, Exchange, Store, WorkerInfo
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.inventory import Inventory
 from laneway.worker.outbox import Outbox
-from laneway.worker.run import some
+from laneway.worker.verdicts import some
 
 __all__ = ["Exchanger", "Owner", "Phase"]
 

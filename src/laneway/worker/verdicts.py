@@ -1,0 +1,216 @@
+"""Verdicts: what it means that a run was done, failed, or could not begin.
+
+Each unit of a claim has an outcome. A death is told: in the log with its exception, and to `on_death`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import CoroutineType
+
+import msgspec
+
+from laneway.core.instant import SECOND, micros
+from laneway.core.job import Claim, Unit
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Snoozed
+from laneway.core.retry import Retry
+from laneway.desk.collector import is_collector
+from laneway.desk.context import Cancel, JobContext, RetryIn, Snooze, check_seconds
+from laneway.desk.hooks import Hooks
+from laneway.desk.task_base import TaskBase
+from laneway.errors import BadArguments, GarbageError, UnknownTask
+from laneway.logs import log
+from laneway.worker import collector_run
+
+__all__ = [
+    "CANCELLED", "GO_BACK", "NEVER_AGAIN", "NO_HEADERS", "ONE_DONE", "Meant", "Verdicts", "for_each", "judge", "some", "unknown",
+]  # fmt: skip
+
+#: What a run meant, for each unit of its claim.
+Meant = tuple[Outcome, ...]
+
+#: A task nobody here knows may be known elsewhere, or soon: a deployment takes a while.
+UNKNOWN_FOR = 3600 * SECOND
+
+DONE = Done()
+ONE_DONE: Meant = (DONE,)
+GO_BACK = Snoozed(0)
+CANCELLED = Cancelled("cancelled while it ran")
+NEVER_AGAIN = Retry(times=0)
+NO_HEADERS: dict[str, str] = {}
+
+
+def judge(
+    policy: Retry, attempt: int, error: BaseException, describe: Callable[[BaseException], ErrorInfo] = ErrorInfo.of
+) -> Outcome:
+    """Decide what a failed run means."""
+    try:
+        if isinstance(error, Snooze):
+            return Snoozed(micros(check_seconds("Snooze", error.seconds)))
+        if isinstance(error, Cancel):
+            return Cancelled(error.reason)
+        if isinstance(error, RetryIn) and attempt <= policy.times:
+            return Retrying(micros(check_seconds("RetryIn", error.seconds)), describe(error))
+        if isinstance(error, RetryIn) or not policy.allows(attempt, error):
+            return Dead(describe(error))
+        return Retrying(micros(policy.delay(attempt - 1)), describe(error))
+    except BaseException as trouble:  # noqa: BLE001 - a user's backoff function may raise anything, and a user's Snooze hold anything
+        return Dead(ErrorInfo.of(trouble))
+
+
+def unknown(claim: Claim) -> Outcome:
+    """Decide what to do with a job of a task that is not known here: put it back, for longer each time, for an hour.
+
+    It came at its place and was last put back until its due: both are the store's times, and this machine's clock may be wrong.
+    """
+    age = max(claim.unit.due - claim.unit.place, 0)
+    if age > UNKNOWN_FOR:
+        return Dead(ErrorInfo(kind="unknown task", message=f'no worker here knew a task named "{claim.task}" for an hour'))
+    return Snoozed(min(max(age, SECOND), 300 * SECOND))
+
+
+def for_each(claim: Claim, outcome: Outcome) -> Meant:
+    """Return one outcome for all units of a claim."""
+    return (outcome,) * len(claim.units)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return some names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+class Verdicts:
+    """Judges the runs of an app's tasks."""
+
+    def __init__(self, tasks: Mapping[str, TaskBase], hooks: Hooks) -> None:
+        self._tasks = tasks
+        self._hooks = hooks
+
+    def done(self, job: JobContext, task: TaskBase, result: object) -> Meant:
+        """Return what it means that a run returned something."""
+        if isinstance(result, CoroutineType):
+            result.close()
+            error = TypeError(f"{job.task} returned a coroutine that nobody runs: declare the task itself with async def")
+            return self.failed(job, NEVER_AGAIN, error)
+        if task.keep_result is None:
+            return ONE_DONE if len(job.claim.units) == 1 else for_each(job.claim, DONE)
+        try:
+            return for_each(job.claim, Done(task.app.codecs.encode(result), micros(task.keep_result)))
+        except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
+            # Running it again would do its work again: the result alone is at fault.
+            described = self._hooks.describe(error)
+            message = f"it was done, but its result cannot be kept: {described.message}"
+            outcome = self._halting(job, Dead(msgspec.structs.replace(described, message=message)))
+            self._died(job, outcome, error)
+            return (outcome,)
+
+    def failed(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
+        """Return what it means that a run raised something."""
+        if job.cancelled and not isinstance(error, Snooze | RetryIn):
+            return for_each(job.claim, CANCELLED)
+        if job.claim.collects:
+            return self._failed_lanes(job, policy, error)
+        outcome = judge(policy, job.attempt, error, self._hooks.describe)
+        if isinstance(outcome, Retrying):
+            log.warning(
+                "%s %s failed in attempt %d, again in %.3g s: %s: %s",
+                job.task, job.id, job.attempt, outcome.after / SECOND, outcome.error.kind, outcome.error.message,
+                extra={"laneway_job": job, "laneway_outcomes": (outcome,)},
+            )  # fmt: skip
+        elif isinstance(outcome, Dead):
+            outcome = self._halting(job, outcome)
+            self._died(job, outcome, error)
+        return (outcome,)
+
+    def _failed_lanes(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
+        """Judge each lane of a collector's run by itself: they have their own attempts, and perhaps their own errors."""
+        described: dict[int, ErrorInfo] = {}
+
+        def describe(cause: BaseException) -> ErrorInfo:
+            found = described[id(cause)] = described.get(id(cause)) or self._hooks.describe(cause)
+            return found
+
+        outcomes: list[Outcome] = []
+        for unit, cause in zip(job.claim.units, collector_run.causes(job.claim, error), strict=True):
+            outcome = DONE if cause is None else judge(policy, unit.attempt, cause, describe)
+            if isinstance(outcome, Dead) and self._tried_last_only(job):
+                outcome = msgspec.structs.replace(outcome, payloads=tuple([payload.body for payload in unit.payloads]))
+            outcomes.append(outcome)
+            if isinstance(outcome, Dead) and cause is not None:
+                self.lane_died(job.claim, unit, outcome, cause)
+        failed = [(lane, meant) for lane, meant in zip(job.lanes, outcomes, strict=True) if isinstance(meant, Retrying)]
+        if failed:
+            info = failed[0][1].error
+            log.warning(
+                "%s failed in %d of %d lanes (%s), the first: %s: %s",
+                job.task, len(failed), len(outcomes), some([lane for lane, _ in failed]), info.kind, info.message,
+                extra={"laneway_job": job, "laneway_outcomes": tuple(outcomes)},
+            )  # fmt: skip
+        return tuple(outcomes)
+
+    def _tried_last_only(self, job: JobContext) -> bool:
+        """Say whether the newest payload stood for all of its lane: then they die together, since no older one was tried."""
+        task = self._tasks.get(job.task)
+        return is_collector(task) and task.last_only
+
+    def strange(self, claim: Claim) -> Meant:
+        """Say what becomes of a job of which nothing is known here: bytes that are no job die, others may be known elsewhere."""
+        if claim.garbage:
+            return self.stillborn(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
+        log.warning('no task named "%s" is known here: job %s is put back', claim.task, claim.unit.id)
+        return self.stillborn(claim, unknown(claim))
+
+    def unreadable(self, claim: Claim, error: BaseException) -> Meant:
+        """Return what becomes of a job whose arguments cannot be read, or do not fit."""
+        if isinstance(error, BadArguments | GarbageError):
+            info = ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}")
+            return self.stillborn(claim, Dead(info), error)
+        return self.stillborn(claim, Dead(self._hooks.describe(error)), error)
+
+    def wrong_kind(self, claim: Claim, task: TaskBase) -> Meant:
+        """Return what becomes of a job whose name is a collector's here, or of lanes whose name is a task's."""
+        kinds = ("a task's", "a collector") if is_collector(task) else ("a collector's", "a task")
+        message = f"it is {kinds[0]}, and {claim.task} is {kinds[1]} here: was it changed while it waited?"
+        return self.stillborn(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
+
+    def stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Meant:
+        """Tell of a job that died before it could run; of a collector's lanes all payloads do."""
+        if not isinstance(outcome, Dead):
+            return for_each(claim, outcome)
+        error = error or UnknownTask(outcome.error.message)
+        if not claim.collects:
+            job = JobContext(claim, [], {}, NO_HEADERS)
+            outcome = self._halting(job, outcome)
+            self._died(job, outcome, error, ran=False)
+            return (outcome,)
+        dead = [msgspec.structs.replace(outcome, payloads=tuple([p.body for p in unit.payloads])) for unit in claim.units]
+        for unit, one in zip(claim.units, dead, strict=True):
+            self.lane_died(claim, unit, one, error, ran=False)
+        return tuple(dead)
+
+    def _halting(self, job: JobContext, outcome: Dead) -> Dead:
+        """Let a job that dies keep its lane, if its task says so."""
+        task = self._tasks.get(job.task)
+        return msgspec.structs.replace(outcome, halt=True) if task is not None and task.halt_on_death else outcome
+
+    def lane_died(self, claim: Claim, unit: Unit, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
+        """Tell of payloads of a collector's lane that give up."""
+        task = self._tasks.get(claim.task)
+        read = task.payload.unpack if is_collector(task) else msgspec.json.decode
+        for job in collector_run.dead_ones(claim, unit, outcome, read, NO_HEADERS):
+            self._died(job, outcome, error, ran=ran)
+
+    def _died(self, job: JobContext, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
+        """Tell of a death. The exception goes with it, for trackers of errors; if it `ran`, its run has a line on a terminal."""
+        extra: dict[str, object] = {"laneway_error": outcome.error}
+        exc_info = (type(error), error, error.__traceback__)
+        who, why = (job.task, job.id, job.attempt), (outcome.error.kind, outcome.error.message)
+        if ran:
+            extra |= {"laneway_job": job, "laneway_outcomes": (outcome,)}
+            log.error("%s %s is dead after attempt %d: %s: %s", *who, *why, exc_info=exc_info, extra=extra)
+        else:
+            log.error(
+                '%s %s is dead in attempt %d, before it could run: %s: %s. It is kept in queue "%s": laneway jobs show %s',
+                *who, *why, job.queue, job.id, exc_info=exc_info, extra=extra,
+            )  # fmt: skip
+        self._hooks.call("on_death", job, error)

@@ -349,7 +349,7 @@ def test_the_exception_never_leaks_into_what_the_thread_does_next() -> None:
             thread.start()
         for thread in threads:
             thread.join(DEADLINE)
-    watchdog.close()
+    watchdog.stop(1.0)
 
     tell(f"limits: {dict(ends)}")
     assert leaked == []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 
 from laneway.errors import ConfigError
+from laneway.worker.duties.service import Service
 
 __all__ = ["Reload", "check_reload"]
 
@@ -19,26 +19,19 @@ def check_reload() -> None:
         raise ConfigError('--reload needs the package watchfiles: pip install "laneway[reload]"') from None
 
 
-class Reload:
+class Reload(Service):
     """Calls `changed` with the file that has changed, from its own thread."""
 
+    name = "reload"
+
     def __init__(self, files: Sequence[str], changed: Callable[[str], None]) -> None:
+        super().__init__()
         self._folders = sorted({os.path.dirname(file) for file in files})
         self._changed = changed
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="laneway-reload", daemon=True)
 
-    def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End."""
-        self._stop.set()
-        self._thread.join(2.0)
-
-    def _watch(self) -> None:
+    def run(self) -> None:
+        """Look until told to end."""
         from watchfiles import PythonFilter, watch  # noqa: PLC0415
 
-        for changes in watch(*self._folders, watch_filter=PythonFilter(), stop_event=self._stop, raise_interrupt=False):
+        for changes in watch(*self._folders, watch_filter=PythonFilter(), stop_event=self._stopping, raise_interrupt=False):
             self._changed(min(path for _, path in changes))

@@ -24,6 +24,7 @@ from laneway.logs import log
 from laneway.store.contract import BeatReply, Store, WorkerInfo
 from laneway.store.liveness import is_stopped, recover_dead_workers
 from laneway.worker.board import ISOLATED, with_runs
+from laneway.worker.duties.service import Service
 
 __all__ = ["End", "StoreThread", "diagnose"]
 
@@ -60,27 +61,24 @@ def diagnose(member: Member, *, zygote_lost: bool) -> End:
     return End(member.id, f"its worker ended with {ended}", lost, f"{who} ended with {ended}")
 
 
-class StoreThread:
+class StoreThread(Service):
     """Keeps the fleet known to the store."""
 
+    name = "store"
+
     def __init__(self, store: Store, members: Callable[[], Iterable[Member]], every: float, wake: Callable[[], None]) -> None:
+        super().__init__()
         self.heard: deque[tuple[str, BeatReply]] = deque()
         self._store = store
         self._members = members
-        self._every = every
-        self._wake = wake
+        self.every = every
+        self._wake_supervisor = wake
         self._ends: deque[End] = deque()
         self._ours: set[str] = set()
         self._rung = threading.Event()
-        self._stopped = False
         self._away = False
         self._question: object = None
         self.answer: tuple[object, dict[str, int]] = (None, {})  #: to the last `ask`: how many jobs are ready in each queue
-        self._thread = threading.Thread(target=self._run, name="laneway-store", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
 
     def claim(self, id_: str) -> None:
         """A worker of ours is about to exist: what it leaves behind is ours to judge."""
@@ -89,36 +87,34 @@ class StoreThread:
     def recover(self, end: End) -> None:
         """Give back what a worker held."""
         self._ends.append(end)
-        self._rung.set()
+        self.wake()
 
     def ask(self, question: object) -> None:
         """Have the store say how many jobs are ready; the `answer` comes with the question."""
         self._question = question
-        self._rung.set()
+        self.wake()
 
     @property
     def busy(self) -> bool:
         """There is something the store has not heard yet."""
         return bool(self._ends)
 
-    def stop(self, within: float) -> bool:
-        """End, after what is under way; False if that takes longer."""
-        self._stopped = True
+    def wake(self) -> None:
+        """Let the thread see what is new."""
         self._rung.set()
-        self._thread.join(within)
-        return not self._thread.is_alive()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Beat, recover and answer."""
         next_beat = 0.0
-        while not self._stopped:
+        while not self._stopping.is_set():
             now = time.monotonic()
             try:
                 self._recover()
                 if (question := self._question) is not self.answer[0]:
                     self.answer = (question, self._store.exchange("", [], [], 0).loads)
-                    self._wake()
+                    self._wake_supervisor()
                 if now >= next_beat:
-                    next_beat = now + self._every
+                    next_beat = now + self.every
                     self._beat()
                 self._is_there()
             except StoreUnavailable as error:
@@ -142,7 +138,7 @@ class StoreThread:
                 log.warning("%s%s%s", end.said, held, alone)
             if "crash" in end.lost.values():
                 self._store.record(Report(counters={"crashed": 1}))
-        self._wake()
+        self._wake_supervisor()
 
     def _beat(self) -> None:
         members = [member for member in self._members() if member.info is not None]
@@ -159,7 +155,7 @@ class StoreThread:
         there = {member.id for member in members if member.board.phase != "starting"}
         for id_, heard in self._store.beat(infos).items():
             self.heard.append((id_, heard if id_ in there else replace(heard, known=True)))
-        self._wake()
+        self._wake_supervisor()
         recover_dead_workers(self._store, lambda id_: id_ in self._ours and id_ not in stopped)
 
     def _is_away(self, error: StoreUnavailable) -> None:

@@ -459,7 +459,7 @@ class Supervisor:
         try:
             yield
         finally:
-            watch.stop()
+            watch.stop(2.0)
 
     def _reload(self, file: str) -> None:
         """A file has changed. Called by the thread that looks."""

@@ -323,6 +323,7 @@ class _Sender:
 class _NotesService(Service):
     """Sends what the run told, twice a second."""
 
+    name = "notes"
     every = 0.5
 
     def __init__(self, runner: Any, sender: _Sender) -> None:

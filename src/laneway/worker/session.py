@@ -319,7 +319,7 @@ class Session:
             log.warning("the store did not hear that this worker stopped: %s", error)
         for slots in (self._threads, self._event_loop):
             slots.close(0 if left else 1.0)
-        self._runner.watchdog.close()
+        self._runner.watchdog.stop(1.0)
         self._isolation.close()
         self._app.hooks.call("on_stop", self._worker)
 

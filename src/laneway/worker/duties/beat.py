@@ -25,6 +25,8 @@ log = logging.getLogger("laneway")
 class Beat(Service):
     """Every `every` seconds; an observer elsewhere allows 15, so four beats may get lost."""
 
+    name = "beat"
+
     def __init__(self, store: Store, worker: WorkerInfo, board: Board, heard: Callable[[BeatReply], None], every: float) -> None:
         super().__init__()
         self.every = every

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import select
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from msgspec import Struct
 from laneway.errors import StoreUnavailable
 from laneway.store.contract import BeatReply, Store, WorkerInfo
 from laneway.worker.board import Board
+from laneway.worker.duties.service import Service
 
 if TYPE_CHECKING:
     from laneway.fleet.messages import Wire
@@ -40,16 +40,18 @@ class FleetLink(Struct, frozen=True):
     max_jobs: int | None = None  #: end after so many
 
 
-class SupervisorListener:
-    """Listens to the supervisor, in a thread."""
+class SupervisorListener(Service):
+    """Listens to the supervisor."""
+
+    name = "supervisor-listener"
 
     def __init__(self, link: FleetLink, store: Store, worker: WorkerInfo, heard: Callable[[BeatReply], None]) -> None:
+        super().__init__()
         self._wire = link.wire
         self._store = store
         self._worker = worker
         self._heard = heard
-        self._stop, self._stopped = os.pipe()
-        self._thread = threading.Thread(target=self._listen, name="laneway-supervisor-listener", daemon=True)
+        self._woken, self._wakes = os.pipe()
         self.known = False  #: the store has heard of this worker
         self._complained = False  # that it has not: once is enough
 
@@ -64,23 +66,18 @@ class SupervisorListener:
         self.known = True
         self._heard(BeatReply(known=True, marks=heard.marks, commands=heard.commands))
 
-    def start(self) -> None:
-        """Begin to listen."""
-        self._thread.start()
+    def wake(self) -> None:
+        """Let the thread see that it is to end."""
+        os.write(self._wakes, b".")
 
-    def stop(self) -> None:
-        """End."""
-        os.write(self._stopped, b".")
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _listen(self) -> None:
+    def run(self) -> None:
+        """Hear what the supervisor says, until it is gone or we are to end."""
         poll = select.poll()
         poll.register(self._wire.fileno(), select.POLLIN)
-        poll.register(self._stop, select.POLLIN)
+        poll.register(self._woken, select.POLLIN)
         while True:
-            ready = poll.poll(None if self.known else 1000)
-            if any(fd == self._stop for fd, _ in ready):
+            poll.poll(None if self.known else 1000)
+            if self._stopping.is_set():
                 return
             if not self.known:
                 self.tick()

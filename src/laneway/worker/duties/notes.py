@@ -20,6 +20,8 @@ log = logging.getLogger("laneway")
 class NoteTaker(Service):
     """Writes what jobs told about themselves."""
 
+    name = "notes"
+
     def __init__(self, store: Store, running: Callable[[], Iterable[JobContext]]) -> None:
         super().__init__()
         self._store = store

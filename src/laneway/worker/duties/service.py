@@ -1,6 +1,6 @@
-"""A duty beside the worker's loop: one thread, one `tick`, started and stopped the same way.
+"""A duty in a thread of its own, started and stopped the same way whatever it does.
 
-Stopping twice is fine, and so is stopping what never started. A tick that raises is logged, and the next one comes.
+Stopping twice is fine, and so is stopping what never started.
 """
 
 from __future__ import annotations
@@ -14,34 +14,42 @@ log = logging.getLogger("laneway")
 
 
 class Service:
-    """Subclasses say what to do and how often."""
+    """Subclasses say what to do: in `tick` and how often, or in `run`."""
 
+    name = "service"  #: of its thread
     every = 1.0  #: seconds between ticks
 
     def __init__(self) -> None:
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def tick(self) -> None:
         """Do the duty once."""
         raise NotImplementedError
 
-    def start(self) -> None:
-        """Begin to tick."""
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._loop, name=f"laneway-{type(self).__name__.lower()}", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, after the tick that runs."""
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-            self._thread = None
-
-    def _loop(self) -> None:
-        while not self._stop.wait(self.every):
+    def run(self) -> None:
+        """Do the duty until `_stopping` is set. A tick that raises is logged, and the next one comes."""
+        while not self._stopping.wait(self.every):
             try:
                 self.tick()
             except Exception:
-                log.exception("%s failed; it goes on", type(self).__name__)
+                log.exception("%s failed; it goes on", self.name)
+
+    def start(self) -> None:
+        """Begin."""
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self.run, name=f"laneway-{self.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self, within: float | None = None) -> bool:
+        """End, after what is under way; False if that takes longer."""
+        self._stopping.set()
+        self.wake()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return True
+        thread.join(within)
+        return not thread.is_alive()
+
+    def wake(self) -> None:
+        """Let who waits for something else than `_stopping` look at it: for those that do."""

@@ -44,6 +44,8 @@ _STATM = Path("/proc/self/statm")
 class StatsReporter(Service):
     """Counts for one worker."""
 
+    name = "statistics"
+
     def __init__(
         self, store: Store, worker: str, slots: int, busy: Callable[[], int], news: Callable[[], Mapping[str, Seen]] = dict
     ) -> None:

@@ -10,7 +10,6 @@ Enters: the tasks' schedules.  Leaves: jobs.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -21,6 +20,7 @@ from laneway.core.instant import SECOND
 from laneway.desk.task import Task
 from laneway.errors import LanewayError, StoreUnavailable
 from laneway.store.contract import Occurrence, Store
+from laneway.worker.duties.service import Service
 
 __all__ = ["Timetable"]
 
@@ -32,33 +32,29 @@ LOOK_EVERY = 30.0
 SLEPT = 60 * SECOND
 
 
-class Timetable:
-    """A thread that wakes up for the next slot."""
+class Timetable(Service):
+    """Wakes up for the next occurrence."""
+
+    name = "timetable"
 
     def __init__(self, store: Store, tasks: Iterable[Task[..., Any, Any]]) -> None:
+        super().__init__()
         self._store = store
         self._tasks = {task.name: task for task in tasks if task.schedule is not None}
         self._last: dict[str, int] = {}  # the last slot of each that fired, as far as we know
         self._ahead = 0  # how far the store's clock is ahead of ours, microseconds
         self._looked = 0  # when we last looked, by the store's clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="laneway-timetable", daemon=True)
 
     def start(self) -> None:
         """Begin, if there is anything to fire."""
         if self._tasks:
-            self._thread.start()
+            super().start()
 
-    def stop(self) -> None:
-        """End, after what is under way."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Fire what has come, and sleep until the next."""
         asked = float("-inf")
         pause = 0.0
-        while not self._stop.wait(pause):
+        while not self._stopping.wait(pause):
             try:
                 if time.monotonic() - asked >= LOOK_EVERY:
                     self._ask()
@@ -92,7 +88,7 @@ class Timetable:
             schedule, last = _schedule(task), self._last[name]
             slots = missed(schedule, last, now, task.catch_up if slept else "all")
             for slot in slots:
-                if self._stop.is_set():
+                if self._stopping.is_set():
                     return
                 if task.fire(Occurrence(name, slot)):
                     log.debug("the schedule of %s fired its slot of %s", name, slot)

@@ -13,6 +13,7 @@ import threading
 import time
 
 from laneway.shield import Limit
+from laneway.worker.duties.service import Service
 
 __all__ = ["Watchdog"]
 
@@ -20,14 +21,15 @@ __all__ = ["Watchdog"]
 AGAIN = 0.002
 
 
-class Watchdog:
+class Watchdog(Service):
     """Its thread starts with the first run that has a timeout."""
 
+    name = "watchdog"
+
     def __init__(self) -> None:
+        super().__init__()
         self._changed = threading.Condition()
         self._limits: dict[Limit, float] = {}  # when each is over, monotonic
-        self._thread: threading.Thread | None = None
-        self._closed = False
 
     def begin(self, seconds: float) -> Limit:
         """Give the run in this thread so long."""
@@ -35,8 +37,7 @@ class Watchdog:
         with self._changed:
             self._limits[limit] = time.monotonic() + seconds
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="laneway-watchdog", daemon=True)
-                self._thread.start()
+                self.start()
             self._changed.notify()
         limit.down()
         return limit
@@ -47,17 +48,15 @@ class Watchdog:
         with self._changed:
             self._limits.pop(limit, None)
 
-    def close(self) -> None:
-        """Let the thread end."""
+    def wake(self) -> None:
+        """Let the thread look at its limits."""
         with self._changed:
-            self._closed = True
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(1.0)
 
-    def _watch(self) -> None:
+    def run(self) -> None:
+        """Strike where a limit is over."""
         with self._changed:
-            while not self._closed:
+            while not self._stopping.is_set():
                 now = time.monotonic()
                 for limit, over in list(self._limits.items()):
                     if over <= now:

@@ -381,7 +381,7 @@ def test_a_schedule_is_run_paused_and_resumed(desk: Desk, tab: Tab) -> None:
     tab.hears("Enqueued as")
     until(lambda: any(run.task == "nightly" for run in desk.app.stats.recent()), "the run of a schedule's job")
     tab.press("Pause", row)
-    tab.sure("Pause nightly? Its slots pass unused until it is resumed.", "Pause")
+    tab.sure("Pause nightly? Its occurrences pass unused until it is resumed.", "Pause")
     expect(row).to_contain_text("paused")
     assert {one.task: one.paused for one in desk.app.inspect.schedules()} == {"nightly": True, "never": False}
     tab.press("Resume", row)

@@ -26,7 +26,7 @@ def micros(*when: int, zone: Any = PARIS, fold: int = 0) -> int:
 
 
 def slots(expression: str, after: int, number: int, timezone: str = "Europe/Paris") -> list[str]:
-    found = islice(read_schedule(expression, timezone).slots(after), number)
+    found = islice(read_schedule(expression, timezone).occurrences(after), number)
     return [f"{as_datetime(slot).astimezone(ZoneInfo(timezone)):%d. %H:%M:%S%z}" for slot in found]
 
 
@@ -58,7 +58,7 @@ def test_the_hour_that_comes_twice_in_autumn() -> None:
 
 def test_an_interval_has_the_same_slots_for_everybody() -> None:
     every = read_schedule(timedelta(minutes=5))
-    assert [slot // SECOND for slot in islice(every.slots(1_000 * SECOND), 3)] == [1200, 1500, 1800]
+    assert [slot // SECOND for slot in islice(every.occurrences(1_000 * SECOND), 3)] == [1200, 1500, 1800]
     assert every.last(1_200 * SECOND) == 1_200 * SECOND
 
 
@@ -68,12 +68,12 @@ def test_an_interval_has_the_same_slots_for_everybody() -> None:
 @given(st.integers(0, 60_000_000), st.integers(0, 500_000))
 def test_slots_go_up_and_the_last_one_is_the_one_before_the_next(schedule: Schedule, start: int, more: int) -> None:
     now = (1_700_000_000 + start) * SECOND + more
-    first, second = islice(schedule.slots(now), 2)
+    first, second = islice(schedule.occurrences(now), 2)
     assert now < first < second
     last = schedule.last(now)
     assert last is not None
     assert last <= now
-    assert next(schedule.slots(last)) == first
+    assert next(schedule.occurrences(last)) == first
     assert schedule.last(first) == first
 
 
@@ -125,7 +125,7 @@ def test_a_task_with_a_schedule_runs_without_arguments(app: App) -> None:
 
 
 def test_a_slot_in_utc_is_the_same_instant_everywhere() -> None:
-    slot = next(read_schedule("0 3 * * *").slots(micros(2026, 1, 1, zone=UTC)))
+    slot = next(read_schedule("0 3 * * *").occurrences(micros(2026, 1, 1, zone=UTC)))
     assert as_datetime(slot) == datetime(2026, 1, 1, 3, tzinfo=UTC)
 
 
@@ -145,7 +145,7 @@ try:
 except DeclarationError as error:
     sys.exit(str(error))
 after = 1_767_268_800 * SECOND  # noon of the first of January 2026
-print(*(as_datetime(slot).isoformat() for slot in (task.schedule.last(after), *islice(task.schedule.slots(after), 2))))
+print(*(as_datetime(slot).isoformat() for slot in (task.schedule.last(after), *islice(task.schedule.occurrences(after), 2))))
 """
 
 

@@ -78,7 +78,7 @@ def run(task: str, app_option: str | None, store: str | None, as_json: bool) -> 
 @app_options
 @json_option
 def pause(task: str, app_option: str | None, store: str | None, as_json: bool) -> None:
-    """Let a schedule's slots pass unused until it is resumed."""
+    """Let a schedule's occurrences pass unused until it is resumed."""
     with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
         app.inspect.pause_schedule(task)
     said(f"paused {task}", {"task": task, "paused": True}, as_json)
@@ -89,7 +89,7 @@ def pause(task: str, app_option: str | None, store: str | None, as_json: bool) -
 @app_options
 @json_option
 def resume(task: str, app_option: str | None, store: str | None, as_json: bool) -> None:
-    """Let a paused schedule go on with its next slot."""
+    """Let a paused schedule go on with its next occurrence."""
     with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
         app.inspect.resume_schedule(task)
     said(f"resumed {task}", {"task": task, "paused": False}, as_json)

@@ -57,7 +57,7 @@ def document(seen: Snapshot) -> dict[str, Any]:
 
 
 def _lines(seen: Snapshot) -> list[str]:
-    """The same as text: a table for each part, its columns apart by two spaces at least."""
+    """Return a look at a store as text: a table for each part, its columns apart by two spaces at least."""
     from laneway.cli.show import clock  # noqa: PLC0415
     from laneway.cli.table import aligned  # noqa: PLC0415
     from laneway.core.instant import SECOND  # noqa: PLC0415

@@ -118,7 +118,7 @@ class Counts(Struct, array_like=True):
 
 
 class Figures(Counts, array_like=True):
-    """The same with histograms."""
+    """Counts with histograms of how long jobs ran and waited."""
 
     runs: Steps = field(default_factory=dict[int, int])
     waits: Steps = field(default_factory=dict[int, int])

@@ -81,7 +81,7 @@ class Codec:
         return data
 
     def encode_all(self, values: Sequence[object]) -> list[bytes]:
-        """The same for many values, at once where nothing about them is doubtful."""
+        """Return many values as JSON, at once where nothing about them is doubtful."""
         data = self._encoder.encode_lines(values)
         lines = data.splitlines()
         # JSON has no line breaks inside, unless a user's Raw brings one.
@@ -134,7 +134,7 @@ def check_size(data: bytes) -> None:
 
 
 def check_sizes(bodies: Sequence[bytes]) -> None:
-    """The same for each of many. In a few bytes there is no room for many levels."""
+    """Check many bodies. In a few bytes there is no room for many levels."""
     if max(map(len, bodies), default=0) > MAX_LEVELS:
         for data in bodies:
             check_size(data)

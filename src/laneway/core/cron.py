@@ -1,12 +1,12 @@
 """Schedules: when a task is to run by itself. Pure: no store, no clock.
 
-A schedule is a row of slots, instants that everybody computes alike: the times of a cron expression in a time zone, or the
-multiples of an interval. A slot fires once, whoever comes first; the store sees to that.
+A schedule is a row of occurrences, instants that everybody computes alike: the times of a cron expression in a time zone, or the
+multiples of an interval. An occurrence fires once, whichever worker comes first; the store sees to that.
 
 Across clock changes a time that is skipped fires right after the gap, and a time that comes twice fires once; an expression that
 means every hour, or every few minutes, fires each time it comes.
 
-Enters: what the declaration says.  Leaves: slots in microseconds.
+Enters: what the declaration says.  Leaves: occurrences in microseconds.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class Schedule(Struct, frozen=True):
     every: int = 0  #: the interval, microseconds
     timezone: str = "UTC"
 
-    def slots(self, after: int) -> Iterator[int]:
-        """Yield the slots after a time."""
+    def occurrences(self, after: int) -> Iterator[int]:
+        """Yield the occurrences after a time."""
         if self.every:
-            slot = after - after % self.every
+            moment = after - after % self.every
             while True:
-                slot += self.every
-                yield slot
+                moment += self.every
+                yield moment
         start = as_datetime(after).astimezone(_zone(self.timezone))
         for found in CronSim(self.expression, start):
             yield round(found.timestamp()) * SECOND
 
     def last(self, until: int) -> int | None:
-        """Return the last slot up to a time."""
+        """Return the last occurrence up to a time."""
         if self.every:
             return until - until % self.every
         start = as_datetime(until).astimezone(_zone(self.timezone)) + timedelta(seconds=1)
@@ -73,18 +73,18 @@ class Schedule(Struct, frozen=True):
 
 
 def missed(schedule: Schedule, last: int, now: int, catch_up: str) -> list[int]:
-    """Return which slots after the last one that fired are to be made up for.
+    """Return which occurrences after the last one that fired are to be made up for.
 
     >>> every = Schedule(every=10 * SECOND)
-    >>> [[slot // SECOND for slot in missed(every, 20 * SECOND, 55 * SECOND, policy)] for policy in ("one", "all", "none")]
+    >>> [[moment // SECOND for moment in missed(every, 20 * SECOND, 55 * SECOND, policy)] for policy in ("one", "all", "none")]
     [[50], [30, 40, 50], []]
     """
     if catch_up == "none":
         return []
     if catch_up == "one":
-        slot = schedule.last(now)
-        return [] if slot is None or slot <= last else [slot]
-    return list(islice(takewhile(lambda slot: slot <= now, schedule.slots(last)), MOST_MISSED))
+        moment = schedule.last(now)
+        return [] if moment is None or moment <= last else [moment]
+    return list(islice(takewhile(lambda moment: moment <= now, schedule.occurrences(last)), MOST_MISSED))
 
 
 def read_schedule(value: object, timezone: object = None) -> Schedule:

@@ -182,7 +182,7 @@ class Gathering(_Sending[T]):
         return self._send(self._collector.draft(lane, payload, score, self._when))
 
     async def aenqueue(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> LaneHandle:
-        """The same from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        """Put a payload into a lane, from an event loop; calls of the same turn of the loop share round trips."""
         return await self._asend(self._collector.draft(lane, payload, score, self._when))
 
     def enqueue_many(self, items: Iterable[Lane | Sequence[Any]], *, chunk: int = 1000) -> int:
@@ -235,7 +235,7 @@ class Collector(AnyCollector[T, C]):
         return self._gathering.enqueue(lane, payload, score=score)
 
     async def aenqueue(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> LaneHandle:
-        """The same from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        """Put a payload into a lane, from an event loop; calls of the same turn of the loop share round trips."""
         return await self._gathering.aenqueue(lane, payload, score=score)
 
     def enqueue_many(self, items: Iterable[Lane | Sequence[Any]], *, chunk: int = 1000) -> int:
@@ -248,7 +248,7 @@ class Collector(AnyCollector[T, C]):
 
 
 class KeyedGathering(_Sending[T]):
-    """The same for a collector that knows the lane of a payload."""
+    """Options of one enqueue, for a collector that knows the lane of a payload."""
 
     def using(self, **options: Unpack[LaneOptions]) -> KeyedGathering[T]:
         """Set options: run_after."""
@@ -259,7 +259,7 @@ class KeyedGathering(_Sending[T]):
         return self._send(self._draft(payload, score))
 
     async def aenqueue(self, payload: T, *, score: float | None = None) -> LaneHandle:
-        """The same from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        """Put a payload into its lane, from an event loop; calls of the same turn of the loop share round trips."""
         return await self._asend(self._draft(payload, score))
 
     def enqueue_many(self, payloads: Iterable[T], *, chunk: int = 1000) -> int:
@@ -290,7 +290,7 @@ class KeyedCollector(AnyCollector[T, C]):
         return self._gathering.enqueue(payload, score=score)
 
     async def aenqueue(self, payload: T, *, score: float | None = None) -> LaneHandle:
-        """The same from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        """Put a payload into its lane, from an event loop; calls of the same turn of the loop share round trips."""
         return await self._gathering.aenqueue(payload, score=score)
 
     def enqueue_many(self, payloads: Iterable[T], *, chunk: int = 1000) -> int:

@@ -141,7 +141,7 @@ class JobContext:
 
     @property
     def batch(self) -> dict[str, list[Any]]:
-        """The same, by its name before 0.2."""
+        """The payloads, by their name before 0.2."""
         warnings.warn("current_job().batch is called .payloads now, and goes with 0.3", DeprecationWarning, stacklevel=2)
         return self.payloads
 

@@ -228,20 +228,20 @@ class Desk:
         self.pushed: Callable[[], None] | None = None  #: called after every push; for tests
         self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, _Gatherer] = weakref.WeakKeyDictionary()
 
-    def enqueue(self, store: Store, draft: AnyDraft, slot: Occurrence | None = None) -> str | None:
+    def enqueue(self, store: Store, draft: AnyDraft, occurrence: Occurrence | None = None) -> str | None:
         """Push one; return None if it is new, else the id of the job that is there in its stead."""
         if not self.middlewares:
-            there = store.push((draft.seal(),), slot)[0]
+            there = store.push((draft.seal(),), occurrence)[0]
         else:
             with around(self.middlewares, (draft,)):
                 draft.check()
-                there = store.push((draft.seal(),), slot)[0]
+                there = store.push((draft.seal(),), occurrence)[0]
         if self.pushed is not None:
             self.pushed()
         return there
 
     async def aenqueue(self, store: Store, draft: AnyDraft) -> str | None:
-        """The same from an event loop. What is enqueued in the same turn shares round trips, see `_Gatherer`."""
+        """Push a draft from an event loop. What is enqueued in the same turn shares round trips, see `_Gatherer`."""
         import asyncio  # noqa: PLC0415 - programs without an event loop never load it
 
         loop = asyncio.get_running_loop()
@@ -271,7 +271,7 @@ class Desk:
         return self._push_all(store, drafts, chunk, seal, middlewares)
 
     def enqueue_calls(self, store: Store, calls: Iterable[T], chunk: int, seal: Callable[[list[T]], Sequence[Job]]) -> int:
-        """The same for calls that no middleware wants to see: each chunk is sealed at once."""
+        """Push calls that no middleware wants to see: each chunk is sealed at once."""
         return self._push_all(store, calls, chunk, seal, ())
 
     def _push_all(

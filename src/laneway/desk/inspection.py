@@ -135,26 +135,26 @@ class Inspection(LaneInspection):
     # -- all that match --------------------------------------------------------------------------------------
 
     def retry_all(self, state: str | None = None, **which: Any) -> int:
-        """Replay all dead jobs that match, and make due what waits for its retry; filters as in `jobs`. How many it were.
+        """Replay all dead jobs that match, and make due what waits for its retry; filters as in `jobs`. Returns their number.
 
         Of a collector all lanes that wait, whatever they wait for: give a state to mean less.
         """
         return self._store().act_all("retry", _filter(state, **which))
 
     def cancel_all(self, state: str | None = None, **which: Any) -> int:
-        """Cancel all jobs that match; filters as in `jobs`. How many it were."""
+        """Cancel all jobs that match; filters as in `jobs`. Returns the number of jobs changed."""
         return self._store().act_all("cancel", _filter(state, **which))
 
     def delete_all(self, state: str | None = None, **which: Any) -> int:
-        """Remove all jobs that match; filters as in `jobs`. How many it were."""
+        """Remove all jobs that match; filters as in `jobs`. Returns the number of jobs changed."""
         return self._store().act_all("delete", _filter(state, **which))
 
     def kill_all(self, state: str | None = None, **which: Any) -> int:
-        """Let all jobs die that match; filters as in `jobs`. How many it were."""
+        """Let all jobs die that match; filters as in `jobs`. Returns the number of jobs changed."""
         return self._store().act_all("kill", _filter(state, **which))
 
     def reschedule_all(self, when: When, state: str | None = None, **which: Any) -> int:
-        """Make all waiting jobs that match due at another time; filters as in `jobs`. How many it were."""
+        """Make all waiting jobs that match due at another time; filters as in `jobs`. Returns the number of jobs changed."""
         delay, at = _when(when)
         return self._store().act_all("reschedule", _filter(state, **which), delay, at)
 
@@ -177,7 +177,7 @@ class Inspection(LaneInspection):
         self._store().pause(queue, paused=False, declared=self._queues())
 
     def clear(self, queue: str) -> int:
-        """Remove all waiting jobs of a queue. What runs goes on, what is dead stays. How many it were."""
+        """Remove all waiting jobs of a queue. What runs goes on, what is dead stays. Returns the number of jobs removed."""
         return self._store().clear(queue)
 
     def _queues(self) -> set[str]:
@@ -198,17 +198,17 @@ class Inspection(LaneInspection):
                     ScheduleInfo(
                         task=name, schedule=str(task.schedule), catch_up=task.catch_up, paused=name in found.paused,
                         paused_by=found.paused.get(name, ""), last_at=None if last is None else as_datetime(last),
-                        next_at=as_datetime(next(task.schedule.slots(max(found.now, last or 0)))),
+                        next_at=as_datetime(next(task.schedule.occurrences(max(found.now, last or 0)))),
                     )
                 )  # fmt: skip
         return listed
 
     def pause_schedule(self, task: str, *, by: str | None = None) -> None:
-        """Let a schedule's slots pass unused until it is resumed."""
+        """Let a schedule's occurrences pass unused until it is resumed."""
         self._store().pause_schedule(self._scheduled(task).name, paused=True, by=_me() if by is None else by)
 
     def resume_schedule(self, task: str) -> None:
-        """Let a paused schedule go on with its next slot."""
+        """Let a paused schedule go on with its next occurrence."""
         self._store().pause_schedule(self._scheduled(task).name, paused=False)
 
     def run_schedule(self, task: str) -> JobHandle[Any]:

@@ -64,7 +64,7 @@ class LaneInspection:
         return found.state in ("scheduled", "retrying") and self._store().retry(found.head)
 
     def run_lanes(self, queue: str) -> int:
-        """Let all lanes of a collector run now that wait for their time or their retry. How many it were."""
+        """Let all lanes of a collector run now that wait for their time or their retry; return how many."""
         return sum(self._store().act_all("retry", Filter(state, queue)) for state in ("retrying", "scheduled"))
 
     def drop_oldest(self, queue: str, lane: str | int) -> PayloadInfo | None:

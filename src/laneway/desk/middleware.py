@@ -71,7 +71,7 @@ def _finish(
 async def aaround(
     middlewares: Sequence[Middleware], async_middlewares: Sequence[AsyncMiddleware], value: object
 ) -> AsyncGenerator[None]:
-    """The same around something async: the plain ones outermost, then the async ones."""
+    """Put middlewares around something async: the plain ones outermost, then the async ones."""
     with around(middlewares, (value,)):
         failure: BaseException | None = None
         running: list[AsyncGenerator[None, None]] = []

@@ -123,7 +123,7 @@ class Signature:
         return self._read(body)[:2]
 
     def open(self, body: bytes) -> tuple[list[Any], dict[str, Any], dict[str, Any] | None]:
-        """The same, and the options that travelled with the job. The whole call fits the function."""
+        """Return the typed arguments of a body and the options that travelled with the job; the whole call fits the function."""
         args, kwargs, options = self._read(body)
         self._fit(args, kwargs)
         return args, kwargs, options
@@ -161,7 +161,7 @@ class Signature:
         return call
 
     def _unpack_variadic(self, call: list[Raw]) -> tuple[list[Any], dict[str, Any]]:
-        """The same for a signature with *args or **kwargs: value by value, since their number is open."""
+        """Return the typed arguments for a signature with *args or **kwargs: value by value, since their number is open."""
         if len(call) < 2:
             raise BadArguments("expected [[positional], {keyword}]")
         rest = {p.kind: p.name for p in self._parameters}
@@ -246,7 +246,7 @@ class Signature:
         return self._codec.encode(dict(bound.arguments))
 
     def canonical_value(self, parameter: str, args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
-        """The same for the one argument."""
+        """Return one argument of a call as bytes that are the same for equal values."""
         return self._codec.encode(self.value(parameter, args, kwargs))
 
     def has(self, parameter: str) -> bool:

@@ -98,9 +98,9 @@ class Using(Generic[P, R]):
             raise BadArguments(f"{self._task.name}.enqueue_many: {call!r} is no tuple of arguments; for one argument write (x,)")
         return cast("tuple[Any, ...]", call)
 
-    def fire(self, slot: Occurrence) -> bool:
-        """Enqueue a job for a slot of the task's schedule; False if somebody else did."""
-        return self._task.app.desk.enqueue(self._task.app.store, self._draft((), {}), slot) is None
+    def fire(self, occurrence: Occurrence) -> bool:
+        """Enqueue the job of an occurrence of the task's schedule; False if somebody else did."""
+        return self._task.app.desk.enqueue(self._task.app.store, self._draft((), {}), occurrence) is None
 
     def _handle(self, draft: Draft, there: str | None) -> JobHandle[R]:
         task = self._task
@@ -247,9 +247,9 @@ class Task(TaskBase, Generic[P, C, R]):
         """Return the call as a value, for `app.enqueue_many`."""
         return self._using.bind(*args, **kwargs)
 
-    def fire(self, slot: Occurrence) -> bool:
-        """Enqueue a job for a slot of the schedule; False if somebody else did. Workers do."""
-        return self._using.fire(slot)
+    def fire(self, occurrence: Occurrence) -> bool:
+        """Enqueue the job of an occurrence of the schedule; False if somebody else did. Workers do."""
+        return self._using.fire(occurrence)
 
 
 def is_task(declared: object) -> TypeGuard[Task[..., Any, Any]]:

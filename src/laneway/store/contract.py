@@ -162,7 +162,7 @@ class Store(Protocol):
         ...
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
-        """The same in two steps; calling what is returned, once, says what `push` says.
+        """Push in two steps; calling what is returned, once, says what `push` says.
 
         A pipelined store takes the jobs meanwhile: the caller can prepare the next ones.
         """

@@ -187,7 +187,7 @@ def tell(command: str, ask: WebRequest) -> object:
 
 
 def pause_schedule(ask: WebRequest) -> object:
-    """Let a schedule's slots pass."""
+    """Let a schedule's occurrences pass."""
     load_tasks(ask.app)
     ask.app.inspect.pause_schedule(ask.path["task"], by=ask.caller.who)
     return {"task": ask.path["task"], "paused": True}

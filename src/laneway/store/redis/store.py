@@ -123,7 +123,7 @@ class RedisStore:
             raise
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
-        """The same in two steps, where they begin alike: the server works while we do. See the contract."""
+        """Push in two steps, where jobs begin alike: the server works while we do. See the contract."""
         self._exchanges.memory.forget(queues_of(jobs))
         hear = self._push.begin(jobs, self.enqueue_timeout)
         # What is unusual was not done: it goes the usual way.
@@ -134,7 +134,7 @@ class RedisStore:
         return self.begin(worker, settled, wants, limit)()
 
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
-        """The same in two steps: the server works while we do. See the contract."""
+        """Exchange in two steps: the server works while we do. See the contract."""
         if wants or limit:
             self.bell.listen([want.queue for want in wants])
         hear = self._exchanges.begin(worker, settled, wants, limit)

@@ -107,7 +107,7 @@ class Turn(Reading):
 
     @abstractmethod
     def change_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
-        """The same, if each of them changes a row; else change nothing, and return False."""
+        """Change many rows, if each set of values changes one; else change nothing, and return False."""
 
     @abstractmethod
     def walk(self, statement: str, **values: Any) -> list[Any]:

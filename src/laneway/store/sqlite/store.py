@@ -118,12 +118,12 @@ class SQLiteStore(SQLStore):
         return loads, False
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
-        """The same, at once. See the contract."""
+        """Push at once: nobody else would do it meanwhile. See the contract."""
         answers = self.push(jobs)
         return lambda: answers
 
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
-        """The same, when its answer is heard: nobody else would do it meanwhile. See the contract."""
+        """Exchange when the answer is heard: nobody else would do it meanwhile. See the contract."""
         return partial(self.exchange, worker, settled, wants, limit)
 
     # -- the rest --------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""The timetable: enqueues the jobs of schedules when their slots come.
+"""The timetable: enqueues the jobs of schedules when their occurrences come.
 
-Every worker does it, and the store lets each slot fire once. So there is no leader to elect and none to lose. Time is the
-store's: a worker whose clock is wrong fires nothing early. Slots that passed while no worker ran are made up for when one starts,
+Every worker does it, and the store lets each occurrence fire once. So there is no leader to elect and none to lose. Time is the
+store's: a worker whose clock is wrong fires nothing early. Occurrences that passed while no worker ran are made up for when one starts,
 as the task's `catch_up` says; so are those that a machine slept through.
 
 Enters: the tasks' schedules.  Leaves: jobs.
@@ -41,7 +41,7 @@ class Timetable(Service):
         super().__init__()
         self._store = store
         self._tasks = {task.name: task for task in tasks if task.schedule is not None}
-        self._last: dict[str, int] = {}  # the last slot of each that fired, as far as we know
+        self._last: dict[str, int] = {}  # the last occurrence of each that fired, as far as we know
         self._ahead = 0  # how far the store's clock is ahead of ours, microseconds
         self._looked = 0  # when we last looked, by the store's clock
 
@@ -86,17 +86,17 @@ class Timetable(Service):
         self._looked = now
         for name, task in self._tasks.items():
             schedule, last = _schedule(task), self._last[name]
-            slots = missed(schedule, last, now, task.catch_up if slept else "all")
-            for slot in slots:
+            moments = missed(schedule, last, now, task.catch_up if slept else "all")
+            for moment in moments:
                 if self._stopping.is_set():
                     return
-                if task.fire(Occurrence(name, slot)):
-                    log.debug("the schedule of %s fired its slot of %s", name, slot)
-            self._last[name] = max([now if slept else last, *slots])
+                if task.fire(Occurrence(name, moment)):
+                    log.debug("the schedule of %s fired for %s", name, moment)
+            self._last[name] = max([now if slept else last, *moments])
 
     def _until_next(self, now: int) -> float:
-        """Return how long it is until the next slot, seconds."""
-        first = min(next(_schedule(task).slots(self._last[name]), now + SLEPT) for name, task in self._tasks.items())
+        """Return how long it is until the next occurrence, seconds."""
+        first = min(next(_schedule(task).occurrences(self._last[name]), now + SLEPT) for name, task in self._tasks.items())
         return min(max(first - now, 0) / SECOND, LOOK_EVERY)
 
 

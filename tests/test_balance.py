@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from laneway.errors import ConfigError
 from laneway.store.contract import ClaimRequest
 from laneway.worker.balance import Policy, adaptive, check, even, smoothed_loads, strict, weighted
-from laneway.worker.prefetch import SHORT, Pace
+from laneway.worker.prefetch import SHORT, Prefetch
 from laneway.worker.shares.fair import Balance, QueueShare, deal, expected, first_to_run
 
 LOADS = st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e-io", "f-io", "g-io"]), st.integers(0, 100_000))
@@ -468,7 +468,7 @@ def simulate(
     Claims are made as the loop does: as places come free, and ahead for short jobs, which one thread runs.
     """
     chance = random.Random(1)  # noqa: S311 - not for secrets
-    pace, balance = Pace(slots), Balance(slots, policy)
+    pace, balance = Prefetch(slots), Balance(slots, policy)
     loads, queues, tokens = dict.fromkeys(lengths, 10_000), [*lengths, *idle], itertools.count()
     hand: deque[tuple[int, str]] = deque()
     running: list[tuple[float, int, str, float]] = []  # until when, token, queue, length

@@ -21,7 +21,7 @@ import pytest
 from clidesk import read_until, runner
 from laneway import App, Retry
 from laneway.cli import COMMANDS, laneway
-from laneway.cli.demo_shop import Entry, check
+from laneway.cli.demo_shop import LedgerEntry, check
 from laneway.cli.show import JobLines
 from laneway.core.job import Job
 from laneway.desk.locate import choose, find_app, load_tasks
@@ -651,12 +651,12 @@ def test_the_demo_on_a_terminal_has_a_live_view(terminal: tuple[int, int]) -> No
     ],
 )
 def test_the_ledger_finds_what_lanes_must_not_do(entries: list[tuple[int, str]], mistakes: list[str]) -> None:
-    found = check([Entry("ada", number, what) for number, what in entries]).mistakes  # type: ignore[arg-type]
+    found = check([LedgerEntry("ada", number, what) for number, what in entries]).mistakes  # type: ignore[arg-type]
     assert found == mistakes
 
 
 def test_a_lane_goes_on_after_a_charge_that_is_dead() -> None:
-    tried = [Entry("ada", 1, "begins"), Entry("ada", 1, "failed")]
-    entries = [*tried, *tried, Entry("ada", 2, "begins")]
+    tried = [LedgerEntry("ada", 1, "begins"), LedgerEntry("ada", 1, "failed")]
+    entries = [*tried, *tried, LedgerEntry("ada", 2, "begins")]
     assert check(entries, {("ada", 1)}).mistakes == []
-    assert check([*entries, Entry("bob", 1, "begins")], {("ada", 1)}).lanes == 2
+    assert check([*entries, LedgerEntry("bob", 1, "begins")], {("ada", 1)}).lanes == 2

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from clidesk import read_until
-from laneway.cli.demo_shop import Entry, check
+from laneway.cli.demo_shop import LedgerEntry, check
 
 pytest.importorskip("uvicorn")
 
@@ -137,8 +137,8 @@ def test_a_browser_is_opened_only_if_asked_for(tmp_path: Path) -> None:
 
 
 def test_where_somebody_acted_only_overlaps_count() -> None:
-    skipped = [Entry("ada", 1, "begins"), Entry("ada", 1, "done"), Entry("ada", 5, "begins")]
-    overlap = Entry("ada", 6, "begins")
+    skipped = [LedgerEntry("ada", 1, "begins"), LedgerEntry("ada", 1, "done"), LedgerEntry("ada", 5, "begins")]
+    overlap = LedgerEntry("ada", 6, "begins")
 
     assert check(skipped, in_order=False).mistakes == []
     assert check([*skipped, overlap], in_order=False).mistakes == ["ada: 6 began while 5 ran"]

@@ -12,7 +12,7 @@ from laneway import Cancel, Retry, RetryIn, Snooze
 from laneway.core.instant import SECOND
 from laneway.core.job import Claim, Unit
 from laneway.core.outcome import Cancelled, Dead, Retrying, Snoozed
-from laneway.worker.prefetch import MOST_WAITING, SHORT, WAITING, Pace
+from laneway.worker.prefetch import MOST_WAITING, SHORT, WAITING, Prefetch
 from laneway.worker.verdicts import UNKNOWN_FOR, judge, unknown
 
 QUEUES = st.lists(st.sampled_from("abcdefgh"), unique=True)
@@ -23,7 +23,7 @@ ERROR = ValueError("no such user")
 
 
 def test_a_new_worker_is_careful_until_it_has_measured() -> None:
-    pace = Pace(10)
+    pace = Prefetch(10)
 
     assert pace.mean == WAITING
     assert pace.unsettled == 10
@@ -43,7 +43,7 @@ def test_a_new_worker_is_careful_until_it_has_measured() -> None:
     ],
 )
 def test_what_follows_from_how_long_jobs_take(seconds: float, unsettled: int, ahead: int) -> None:
-    pace = Pace(10)
+    pace = Prefetch(10)
 
     pace.mean = seconds
 
@@ -52,7 +52,7 @@ def test_what_follows_from_how_long_jobs_take(seconds: float, unsettled: int, ah
 
 
 def test_a_measure_of_nothing_changes_nothing() -> None:
-    pace = Pace(1)
+    pace = Prefetch(1)
 
     pace.measured(0.0, 0)
 
@@ -60,7 +60,7 @@ def test_a_measure_of_nothing_changes_nothing() -> None:
 
 
 def test_five_jobs_together_say_all_about_the_pace_and_one_a_fifth() -> None:
-    many, one = Pace(1), Pace(1)
+    many, one = Prefetch(1), Prefetch(1)
 
     many.measured(5.0, 5)
     one.measured(1.05, 1)
@@ -71,7 +71,7 @@ def test_five_jobs_together_say_all_about_the_pace_and_one_a_fifth() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 500)), max_size=30), st.integers(1, 1000))
 def test_the_mean_stays_within_what_was_measured_and_the_limits_hold(measures: list[tuple[float, int]], slots: int) -> None:
-    pace = Pace(slots)
+    pace = Prefetch(slots)
 
     for seconds, jobs in measures:
         pace.measured(seconds, jobs)
@@ -85,7 +85,7 @@ def test_the_mean_stays_within_what_was_measured_and_the_limits_hold(measures: l
 
 @given(st.floats(0.0005, 10))
 def test_the_mean_follows_the_jobs_within_a_few_measures(seconds: float) -> None:
-    pace = Pace(1)
+    pace = Prefetch(1)
 
     for _ in range(60):
         pace.measured(seconds, 1)
@@ -209,7 +209,7 @@ def test_an_unknown_task_is_dead_after_an_hour() -> None:
 
 
 def test_short_jobs_beside_long_ones_are_not_claimed_ahead_as_if_all_were_short() -> None:
-    pace = Pace(25)
+    pace = Prefetch(25)
     pace.measured(0.0005, 100)
     assert pace.short
     assert pace.ahead == MOST_WAITING

@@ -15,7 +15,7 @@ from fleetbench import signal_all
 from fleetharm import Fleet, Yard, open_yard
 from laneway import App
 from laneway.fleet.member import Member
-from laneway.fleet.messages import Ended, Fork, Wire
+from laneway.fleet.messages import Ended, Fork, MessageSocket
 from laneway.fleet.settings import FleetSettings
 from laneway.fleet.zygote_handle import UNKILLABLE
 from laneway.store.contract import BeatReply
@@ -139,7 +139,7 @@ def test_a_process_that_does_not_even_end_when_killed_is_left_behind(yard: Yard)
 
 def test_a_worker_that_does_not_read_keeps_nobody_waiting_and_hears_every_command_when_it_reads() -> None:
     member = Member(FleetSettings(slots=1), 1, "w", "1.0")
-    theirs = Wire(member._theirs)
+    theirs = MessageSocket(member._theirs)
     for number in range(20_000):
         member.tell(BeatReply(known=True, marks={"j": "cancel"}, commands=("quiet",) if number == 10_000 else ()))
     member.tell(BeatReply(known=False, marks={}, commands=()))
@@ -157,15 +157,15 @@ def test_a_worker_that_does_not_read_keeps_nobody_waiting_and_hears_every_comman
 
 
 @pytest.fixture
-def wire() -> Iterator[tuple[Wire, Wire]]:
-    ours, end = Wire.pair()
-    theirs = Wire(end)
+def wire() -> Iterator[tuple[MessageSocket, MessageSocket]]:
+    ours, end = MessageSocket.pair()
+    theirs = MessageSocket(end)
     yield ours, theirs
     ours.close()
     theirs.close()
 
 
-def test_a_message_that_is_larger_than_a_wire_holds_goes_in_portions(wire: tuple[Wire, Wire]) -> None:
+def test_a_message_that_is_larger_than_a_wire_holds_goes_in_portions(wire: tuple[MessageSocket, MessageSocket]) -> None:
     ours, theirs = wire
     plan = FleetSettings(queues=tuple(f"queue-{number}" for number in range(50_000)))
 
@@ -181,7 +181,7 @@ def test_a_message_that_is_larger_than_a_wire_holds_goes_in_portions(wire: tuple
     assert theirs.read() == [FleetSettings(app="second")]
 
 
-def test_a_worker_that_a_full_wire_had_no_room_for_is_asked_for_later(wire: tuple[Wire, Wire]) -> None:
+def test_a_worker_that_a_full_wire_had_no_room_for_is_asked_for_later(wire: tuple[MessageSocket, MessageSocket]) -> None:
     ours, theirs = wire
     member = Member(FleetSettings(slots=1), 1, "w", "1.0")
     while ours.post(Ended(1, 0)):

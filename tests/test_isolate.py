@@ -548,7 +548,7 @@ def _start(yard: Yard) -> Any:
 ALL_AT_ONCE = """
 import os, socket, sys, threading
 import msgspec
-from laneway.fleet.messages import Wire
+from laneway.fleet.messages import MessageSocket
 from laneway.core.outcome import Done, ErrorInfo, Retrying
 from laneway.worker.isolate import _Sender, _Talk
 
@@ -556,7 +556,7 @@ sys.setswitchinterval(1e-5)
 outcomes = (Done(), Retrying(5, ErrorInfo(kind="x", message="y")))
 
 def hear(barrier, line):
-    talk = _Talk(Wire.pair()[0], line)
+    talk = _Talk(MessageSocket.pair()[0], line)
     barrier.wait()
     assert talk.read_line() == [outcomes]
 

@@ -42,7 +42,7 @@ from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
 from laneway.store.error_history import LONG
 from laneway.store.inspection import Filter
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
-from laneway.store.sqlite.bell import Bell
+from laneway.store.sqlite.bell import SQLiteBell
 from laneway.store.sqlite.lock import FileLock
 from laneway.store.sqlite.statements import SQL
 
@@ -982,7 +982,7 @@ def test_a_wait_costs_nothing_and_an_idle_exchange_writes_nothing(store: SQLiteS
 
 
 def test_threads_that_ring_at_once_open_one_socket(tmp_path: Path) -> None:
-    bell = Bell(tmp_path, lambda: False)
+    bell = SQLiteBell(tmp_path, lambda: False)
     start, found = threading.Barrier(8), list[object]()
 
     def open_it() -> None:

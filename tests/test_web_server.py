@@ -225,13 +225,13 @@ async def large(scope: object, receive: object, send: Callable[..., Any]) -> Non
 
 def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "STALLED", 0.3)
-    cut, lost = server.Connection.cut, threading.Event()
+    cut, lost = server.ClientConnection.cut, threading.Event()
 
-    def noted(one: server.Connection) -> None:
+    def noted(one: server.ClientConnection) -> None:
         cut(one)
         lost.set()
 
-    monkeypatch.setattr(server.Connection, "cut", noted)
+    monkeypatch.setattr(server.ClientConnection, "cut", noted)
     with serving(large) as url, connected(url, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") as one:
         assert lost.wait(DEADLINE)
         read = 0

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
-__all__ = ["FairLock", "Place", "around_forks", "lock_held_over_forks", "this_frame"]
+__all__ = ["FairLock", "Waiter", "around_forks", "lock_held_over_forks", "this_frame"]
 
 #: The frame that calls it; with a number, one that many levels further out.
 this_frame = sys._getframe  # pyright: ignore[reportPrivateUsage] - it is documented
@@ -31,7 +31,7 @@ _LOOK_EVERY = 0.05
 _FORK_WAITS = 10.0
 
 
-class Place:
+class Waiter:
     """A thread's place in the line of a lock. The first in line has the lock."""
 
     __slots__ = ("bed", "forks", "frame", "thread")
@@ -62,15 +62,15 @@ class FairLock:
     """A lock that is handed over in the order of asking, and that an owner cannot take along when it ends."""
 
     def __init__(self) -> None:
-        self._line: deque[Place] = deque()
+        self._line: deque[Waiter] = deque()
 
-    def acquire(self, timeout: float, frame: FrameType, *, forks: bool = False) -> Place | None:
+    def acquire(self, timeout: float, frame: FrameType, *, forks: bool = False) -> Waiter | None:
         """Take the lock for a frame of this thread; None if it could not be had in time.
 
         A thread that is in line already (a signal's handler or a `__del__` has interrupted it there) gets None at once: it would
         wait for itself.
         """
-        place = Place(frame, forks)
+        place = Waiter(frame, forks)
         try:
             self._line.append(place)
             if self._line[0] is place or self._wait(place, timeout):
@@ -81,7 +81,7 @@ class FairLock:
         self.release(place)
         return None
 
-    def release(self, place: Place) -> bool:
+    def release(self, place: Waiter) -> bool:
         """Hand the lock on; False if that was done before."""
         try:
             self._line.remove(place)
@@ -130,7 +130,7 @@ class FairLock:
         """Free the lock in a forked child, which has none of the threads that stood in line."""
         self._line = deque()
 
-    def _wait(self, place: Place, timeout: float) -> bool:
+    def _wait(self, place: Waiter, timeout: float) -> bool:
         """Sleep until this place is the first; False if that took too long."""
         deadline = time.monotonic() + timeout
         bed = threading.Lock()

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from laneway import App, Retry, current_job
 
-__all__ = ["Entry", "Producer", "Verdict", "app", "check", "ledger"]
+__all__ = ["LedgerEntry", "Producer", "Verdict", "app", "check", "ledger"]
 
 CUSTOMERS = ("ada", "ben", "cleo", "dan", "eve", "finn", "gus", "hana")
 GOODS = ("tea", "cup", "kettle", "spoon", "biscuits")
@@ -39,7 +39,7 @@ class OutOfStock(Exception):
     """The warehouse says no; it may change its mind."""
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """A line of the ledger."""
 
     customer: str
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     what: Literal["begins", "done", "failed"]
 
 
-ledger: list[Entry] = []
+ledger: list[LedgerEntry] = []
 
 
 @app.task(name="send_email")
@@ -59,10 +59,10 @@ def send_email(address: str) -> None:
 @app.task(name="charge", queue="billing", lane="customer", retry=Retry(times=3, backoff=0.6, give_up_on=(CardDeclined,)))
 def charge(customer: str, number: int) -> None:
     """Take money: one at a time for each customer, in order, retries included."""
-    ledger.append(Entry(customer, number, "begins"))
+    ledger.append(LedgerEntry(customer, number, "begins"))
     time.sleep(random.uniform(0.03, 0.12))
     luck = random.random()
-    ledger.append(Entry(customer, number, "failed" if luck < 0.1 else "done"))
+    ledger.append(LedgerEntry(customer, number, "failed" if luck < 0.1 else "done"))
     if luck < 0.015:
         raise CardDeclined(f"charge {number} of {customer}: the bank declined the card")
     if luck < 0.1:
@@ -150,17 +150,17 @@ class Verdict(NamedTuple):
     mistakes: list[str]  #: none, if lanes keep their promise
 
 
-def check(entries: Iterable[Entry], dead: Container[tuple[str, int]] = (), *, in_order: bool = True) -> Verdict:
+def check(entries: Iterable[LedgerEntry], dead: Container[tuple[str, int]] = (), *, in_order: bool = True) -> Verdict:
     """Read a ledger: in each lane runs must not overlap, and a number follows the one before it that is done or dead.
 
     A number may come again after it failed. `dead` are the charges that gave up, as customer and number. Where somebody took jobs
     out or put them back, order says nothing: without `in_order` only runs that overlap are mistakes.
 
-    >>> check([Entry("ada", 1, "begins"), Entry("ada", 1, "failed"), Entry("ada", 2, "begins")]).mistakes
+    >>> check([LedgerEntry("ada", 1, "begins"), LedgerEntry("ada", 1, "failed"), LedgerEntry("ada", 2, "begins")]).mistakes
     ['ada: 2 came after 1 (failed)']
     """
     running: dict[str, int] = {}
-    last: dict[str, Entry] = {}
+    last: dict[str, LedgerEntry] = {}
     seen: set[tuple[str, int]] = set()
     mistakes: list[str] = []
     runs = 0
@@ -174,7 +174,7 @@ def check(entries: Iterable[Entry], dead: Container[tuple[str, int]] = (), *, in
         seen.add((customer, number))
         if customer in running:
             mistakes.append(f"{customer}: {number} began while {running[customer]} ran")
-        before = last.get(customer, Entry(customer, 0, "done"))
+        before = last.get(customer, LedgerEntry(customer, 0, "done"))
         again = number == before.number and before.what == "failed"
         over = before.what == "done" or (customer, before.number) in dead
         if in_order and not again and not (over and number == before.number + 1):

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from laneway.fleet.messages import Child, Ended, Fork, Forked, Isolate, Wire
+from laneway.fleet.messages import Child, Ended, Fork, Forked, Isolate, MessageSocket
 from laneway.kernel import die_with, open_pidfd, set_title
 
 __all__ = ["Forker"]
@@ -41,19 +41,19 @@ class _Process(Struct):
 
     pid: int
     pidfd: int | None
-    word: Wire | None  # to the worker whose run it is
+    word: MessageSocket | None  # to the worker whose run it is
 
 
 class Forker:
     """`serve` until the one who asked for us is gone."""
 
     def __init__(
-        self, boss: Wire, be_worker: Callable[[Fork, list[int], Wire], None], be_isolated: Callable[[int], None]
+        self, boss: MessageSocket, be_worker: Callable[[Fork, list[int], MessageSocket], None], be_isolated: Callable[[int], None]
     ) -> None:
         self._boss = boss
         self._be_worker = be_worker
         self._be_isolated = be_isolated
-        self._workers: dict[int, tuple[Wire, str]] = {}  # wires that isolated runs are asked for on
+        self._workers: dict[int, tuple[MessageSocket, str]] = {}  # wires that isolated runs are asked for on
         self._children: dict[int, _Process] = {}  # by pid
 
     def serve(self) -> None:
@@ -81,8 +81,8 @@ class Forker:
 
     def _fork_worker(self, message: Fork) -> None:
         fds = self._boss.take_fds(3)
-        ours, theirs = Wire.pair()
-        pid = self._fork(lambda: self._be_worker(message, fds, Wire(theirs)), f"worker {message.number}", keep=ours)
+        ours, theirs = MessageSocket.pair()
+        pid = self._fork(lambda: self._be_worker(message, fds, MessageSocket(theirs)), f"worker {message.number}", keep=ours)
         for fd in fds:
             os.close(fd)
         theirs.close()
@@ -90,9 +90,9 @@ class Forker:
         handle = self._adopt(pid, None)
         self._boss.send(Forked(message.id, pid, len(handle)), handle)
 
-    def _fork_isolated(self, _: Isolate, wire: Wire, worker: str) -> None:
+    def _fork_isolated(self, _: Isolate, wire: MessageSocket, worker: str) -> None:
         word_fd, child_fd = wire.take_fds(2)
-        word = Wire(socket.socket(fileno=word_fd))
+        word = MessageSocket(socket.socket(fileno=word_fd))
         pid = self._fork(lambda: self._be_isolated(child_fd), "isolated run", keep=word)
         os.close(child_fd)
         handle = self._adopt(pid, word)
@@ -102,12 +102,12 @@ class Forker:
             self._boss.send(made, handle)
         word.send(made, handle)
 
-    def _adopt(self, pid: int, word: Wire | None) -> list[int]:
+    def _adopt(self, pid: int, word: MessageSocket | None) -> list[int]:
         handle = open_pidfd(pid)
         self._children[pid] = _Process(pid, handle[0] if handle else None, word)
         return handle
 
-    def _fork(self, be: Callable[[], None], title: str, keep: Wire) -> int:
+    def _fork(self, be: Callable[[], None], title: str, keep: MessageSocket) -> int:
         """Fork; the child becomes what it is to be, and never returns."""
         us = os.getpid()
         sys.stdout.flush()
@@ -145,7 +145,7 @@ class Forker:
                 self._reap()
                 time.sleep(AGAIN)
 
-    def _forget(self, keep: Wire) -> None:
+    def _forget(self, keep: MessageSocket) -> None:
         """Close what belongs to the parent alone: a wire that a child held open would never seem closed to others."""
         keep.close()
         self._boss.close()

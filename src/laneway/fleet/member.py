@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from laneway.clock import now_micros
-from laneway.fleet.messages import Fork, Wire
+from laneway.fleet.messages import Fork, MessageSocket
 from laneway.fleet.settings import FleetSettings
 from laneway.store import liveness
 from laneway.store.contract import BeatReply, WorkerInfo
@@ -102,12 +102,12 @@ class Member:
         self.stacks = _file_in_memory()  #: where it writes its stacks when asked
         self.stacks_told = 0  #: how much of it is in the log
         self.stacks_seen = 0  #: its size at the last look
-        self.wire, self._theirs = Wire.pair()
+        self.wire, self._theirs = MessageSocket.pair()
         self._asked = False  # the zygote, for the process
         self._untold: BeatReply | None = None  # what its wire had no room for
         self._info: WorkerInfo | None = None
 
-    def fork(self, zygote: Wire) -> None:
+    def fork(self, zygote: MessageSocket) -> None:
         """Ask the zygote for the process, unless it was asked. Call again while there is none: its wire may be full."""
         if not self._asked and zygote.post(Fork(self.id, self.number), [self._board_fd, self.stacks, self._theirs.fileno()]):
             self._let_go_of_theirs()

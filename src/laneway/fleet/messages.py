@@ -23,13 +23,13 @@ from msgspec import Struct
 from laneway.fleet.settings import FleetSettings
 from laneway.store.contract import BeatReply
 
-__all__ = ["Child", "Ended", "Failed", "Fork", "Forked", "Isolate", "Message", "Report", "Wire", "receive"]
+__all__ = ["Child", "Ended", "Failed", "Fork", "Forked", "Isolate", "Message", "AppReport", "MessageSocket", "receive"]
 
 #: So many descriptors at most come with one read.
 MOST_FDS = 64
 
 
-class Report(Struct, frozen=True, tag=True):
+class AppReport(Struct, frozen=True, tag=True):
     """The zygote has loaded the app."""
 
     url: str
@@ -80,9 +80,9 @@ class Ended(Struct, frozen=True, tag=True):
     code: int
 
 
-Message = FleetSettings | Report | Failed | Fork | Forked | Isolate | Child | Ended | BeatReply
+Message = FleetSettings | AppReport | Failed | Fork | Forked | Isolate | Child | Ended | BeatReply
 
-_decoder = msgspec.json.Decoder(FleetSettings | Report | Failed | Fork | Forked | Isolate | Child | Ended)
+_decoder = msgspec.json.Decoder(FleetSettings | AppReport | Failed | Fork | Forked | Isolate | Child | Ended)
 _heard = msgspec.json.Decoder(BeatReply)
 
 
@@ -97,7 +97,7 @@ def receive(end: socket.socket, size: int = 65536) -> tuple[bytes, list[int]]:
     return data, list(fds)
 
 
-class Wire:
+class MessageSocket:
     """One end of a wire."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -108,7 +108,7 @@ class Wire:
         self.closed = False  #: the other end is gone, or this one was closed
 
     @classmethod
-    def pair(cls) -> tuple[Wire, socket.socket]:
+    def pair(cls) -> tuple[MessageSocket, socket.socket]:
         """Return an end to keep and one to give away."""
         ours, theirs = socket.socketpair()
         return cls(ours), theirs

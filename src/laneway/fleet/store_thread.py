@@ -120,7 +120,7 @@ class StoreThread(Service):
             except StoreUnavailable as error:
                 self._is_away(error)
             except StoreError:
-                log.exception("the supervisor could not do its duty at the store; it goes on")
+                log.exception("supervisor: an operation at the store failed; it is tried again")
             # Ends are retried soon while the store is away; the beat has its own pace.
             self._rung.wait(AGAIN if self._ends else max(next_beat - time.monotonic(), 0))
             self._rung.clear()

@@ -27,7 +27,7 @@ from laneway.config import safe_url
 from laneway.core.instant import SECOND
 from laneway.errors import ConfigError, LanewayError
 from laneway.fleet.member import Member, Process, late
-from laneway.fleet.messages import Child, Ended, Failed, Forked, Message, Report
+from laneway.fleet.messages import AppReport, Child, Ended, Failed, Forked, Message
 from laneway.fleet.position import Position, pause
 from laneway.fleet.settings import FleetSettings
 from laneway.fleet.stacks import Stacks
@@ -87,7 +87,7 @@ class Supervisor:
 
     # -- from start to end -----------------------------------------------------------------------------------
 
-    def load(self) -> Report:
+    def load(self) -> AppReport:
         """Wait until the zygote has loaded the app, and open its store; what is wrong with either is said in one line."""
         self._take_signals()
         try:
@@ -100,7 +100,7 @@ class Supervisor:
             raise
         return report
 
-    def _wait_for_report(self) -> Report:
+    def _wait_for_report(self) -> AppReport:
         set_title("supervisor")
         self._selector.register(self._ear, selectors.EVENT_READ)
         self._watch(self._zygote)
@@ -111,7 +111,7 @@ class Supervisor:
             for message in self._zygote.read():
                 if isinstance(message, Failed):
                     raise ConfigError(message.line)
-                if isinstance(message, Report):
+                if isinstance(message, AppReport):
                     self._zygote.report = message
             if self._zygote.wire.closed and self._zygote.report is None:
                 self._zygote.end()
@@ -253,7 +253,7 @@ class Supervisor:
 
     def _hear(self, zygote: ZygoteHandle, message: Message) -> None:
         match message:
-            case Report():
+            case AppReport():
                 zygote.report = message
                 self._took_over(zygote)
             case Failed():
@@ -342,7 +342,7 @@ class Supervisor:
     def _make_place(self, member: Member, why: str) -> None:
         """Let a worker end when its jobs have, and another one start at once."""
         if why:
-            log.info("%s: a new one takes over, this one ends when its jobs have", why)
+            log.info("%s: starting a replacement; this worker exits when its jobs are done", why)
         member.stop("drain", float("inf"))
         self._left(member, surprise=False)
 

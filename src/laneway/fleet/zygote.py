@@ -4,7 +4,7 @@ Started by exec before anything else. It loads the app, says what is in it (or i
 forks: workers for the supervisor, and processes for isolated runs. Since it has loaded everything, a new worker is there
 in milliseconds and shares its memory. It opens no connection and starts no thread: both would break in its children.
 
-Enters: `FleetSettings`, then `Fork` and `Isolate`.  Leaves: a `Report` or a `Failed`, then processes.
+Enters: `FleetSettings`, then `Fork` and `Isolate`.  Leaves: a `AppReport` or a `Failed`, then processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from laneway.desk.app import App
 from laneway.desk.locate import find_app, load_tasks
 from laneway.errors import ConfigError, LanewayError, did_you_mean
 from laneway.fleet.forker import Forker
-from laneway.fleet.messages import Failed, Fork, Report, Wire
+from laneway.fleet.messages import AppReport, Failed, Fork, MessageSocket
 from laneway.fleet.settings import FleetSettings
 from laneway.kernel import die_with, set_title
 from laneway.logs import start_logging
@@ -48,7 +48,7 @@ def main(fd: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)  # they are the supervisor's
     set_title("zygote")
-    boss = Wire(socket.socket(fileno=fd))
+    boss = MessageSocket(socket.socket(fileno=fd))
     try:
         plan = boss.wait()
     except EOFError:
@@ -72,7 +72,7 @@ def main(fd: int) -> None:
     start_logging(sys.stderr, sorted(app.declared))
     set_title(f"zygote of {safe_url(app.url)}")
     _doubt(plan.queues, {declared.queue for declared in app.declared.values()})
-    boss.send(Report(app.url, app.settings, sorted(app.declared), _files()))
+    boss.send(AppReport(app.url, app.settings, sorted(app.declared), _files()))
     _settle_down(app)
     forker = Forker(
         boss,
@@ -123,7 +123,7 @@ def _files() -> list[str]:
 # -- inside a worker ---------------------------------------------------------------------------------------------
 
 
-def _be_worker(plan: FleetSettings, worker: Worker, message: Fork, fds: list[int], zygote: Wire) -> None:
+def _be_worker(plan: FleetSettings, worker: Worker, message: Fork, fds: list[int], zygote: MessageSocket) -> None:
     """Run jobs until told to stop."""
     set_title(f"worker {message.number} of {plan.processes}, {safe_url(worker.app.url)}")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -137,7 +137,7 @@ def _be_worker(plan: FleetSettings, worker: Worker, message: Fork, fds: list[int
 
     signal.signal(signal.SIGTTIN, write_stacks)
     faulthandler.register(signal.SIGTTOU, stacks_fd, all_threads=True)
-    link = FleetLink(message.id, plan.fleet, board, Wire(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
+    link = FleetLink(message.id, plan.fleet, board, MessageSocket(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
     worker.run_in(link, burst=plan.burst)
     if not board.entries():
         with contextlib.suppress(Exception):

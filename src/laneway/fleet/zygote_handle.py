@@ -9,7 +9,7 @@ import sys
 from typing import cast
 
 from laneway.fleet.member import Process
-from laneway.fleet.messages import Message, Report, Wire
+from laneway.fleet.messages import AppReport, Message, MessageSocket
 from laneway.fleet.settings import FleetSettings
 from laneway.kernel import open_pidfd
 
@@ -25,8 +25,8 @@ class ZygoteHandle:
     """A process that has loaded the app and forks workers."""
 
     def __init__(self, plan: FleetSettings) -> None:
-        self.report: Report | None = None  #: once it has loaded the app
-        self.wire, theirs = Wire.pair()
+        self.report: AppReport | None = None  #: once it has loaded the app
+        self.wire, theirs = MessageSocket.pair()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
         flags = cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined] # pyright: ignore
         if plan.reload:

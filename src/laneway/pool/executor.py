@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar, Unpa
 
 from laneway.errors import BadArguments, BadOption, ConfigError, QueueFull, did_you_mean
 from laneway.pool.dispatch import Dispatch, Shared
-from laneway.pool.job import Job
+from laneway.pool.job import PoolJob
 from laneway.pool.scheduler import Scheduler, WorkerStats
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Options", "Using", "WorkerPool"]
+__all__ = ["Options", "PoolUsing", "WorkerPool"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Options(TypedDict, total=False):
     topic: str | None  #: for policies that look at it
 
 
-class Using(Executor):
+class PoolUsing(Executor):
     """A way into a pool, with options. It is an Executor like the pool; only the pool itself can be shut down."""
 
     def __init__(self, pool: WorkerPool | None, floor: Scheduler, options: Options) -> None:
@@ -58,7 +58,7 @@ class Using(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Let a worker call `fn(*args, **kwargs)`: every keyword is the function's own. Waits for room, if there is none."""
         _refuse_async(fn)
-        job = Job(self._floor, self._topic, fn, args, kwargs)
+        job = PoolJob(self._floor, self._topic, fn, args, kwargs)
         if not self._floor.enter(job, stay=self._block):
             self._wait_outside(job)
         return job
@@ -100,12 +100,12 @@ class Using(Executor):
         import asyncio  # noqa: PLC0415 - a program without coroutines never loads it
 
         _refuse_async(fn)
-        job: Job[T] = Job(self._floor, self._topic, _in_context, (contextvars.copy_context(), fn, args, kwargs), {})
+        job: PoolJob[T] = PoolJob(self._floor, self._topic, _in_context, (contextvars.copy_context(), fn, args, kwargs), {})
         if not self._floor.enter(job, stay=self._block):
             await self._await_outside(job)
         return asyncio.wrap_future(job)
 
-    def _wait_outside(self, job: Job[Any]) -> None:
+    def _wait_outside(self, job: PoolJob[Any]) -> None:
         loop = _running_loop()
         if loop is not None:
             if self._timeout is not None:
@@ -126,7 +126,7 @@ class Using(Executor):
         if full is not None:
             raise full
 
-    async def _await_outside(self, job: Job[Any]) -> None:
+    async def _await_outside(self, job: PoolJob[Any]) -> None:
         import asyncio  # noqa: PLC0415
 
         loop = asyncio.get_running_loop()
@@ -174,12 +174,12 @@ class Using(Executor):
         except QueueFull:
             raise TimeoutError from None
 
-    def using(self, **options: Unpack[Options]) -> Using:
+    def using(self, **options: Unpack[Options]) -> PoolUsing:
         """Return a way in with options: block, timeout, topic."""
-        return Using(self._pool, self._floor, {**self._options, **_checked(options)})
+        return PoolUsing(self._pool, self._floor, {**self._options, **_checked(options)})
 
 
-class WorkerPool(Using):
+class WorkerPool(PoolUsing):
     """Named threads that run what they are given; those that wait are at most `capacity`.
 
     >>> with WorkerPool(2) as pool:
@@ -203,13 +203,13 @@ class WorkerPool(Using):
         # Who forgets a pool need not close it; the interpreter's end is the floor's own affair.
         weakref.finalize(self, self._floor.close).atexit = False
 
-    def using(self, **options: Unpack[Options]) -> Using:
+    def using(self, **options: Unpack[Options]) -> PoolUsing:
         """Return a way in with options.
 
         `block=False`: QueueFull, if there is no room. `timeout=2.5`: QueueFull, if there is none for so long.
         `topic="mail"`: for policies that look at it.
         """
-        return Using(self, self._floor, _checked(options))
+        return PoolUsing(self, self._floor, _checked(options))
 
     def stats(self) -> dict[str, WorkerStats]:
         """Return what each worker does, by name ("worker_0", ...): queued, busy, done."""
@@ -287,7 +287,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
     return None
 
 
-def _expire(floor: Scheduler, job: Job[Any]) -> None:
+def _expire(floor: Scheduler, job: PoolJob[Any]) -> None:
     full = floor.give_up(job)
     if full is not None:
         with contextlib.suppress(InvalidStateError):  # cancelled in this moment

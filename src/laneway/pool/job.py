@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from laneway.pool.scheduler import Admission, Scheduler, WorkerQueue
 
-__all__ = ["Job"]
+__all__ = ["PoolJob"]
 
 T = TypeVar("T")
 
 
-class Job(Future[T]):
+class PoolJob(Future[T]):
     """What `submit` returns."""
 
     def __init__(self, floor: Scheduler, topic: str | None, function: Callable[..., T], args: Any, kwargs: Any) -> None:

@@ -26,14 +26,14 @@ from typing import Any
 
 from laneway.errors import ConfigError, PoolClosed, QueueFull
 from laneway.pool.dispatch import Dispatch
-from laneway.pool.job import Job
+from laneway.pool.job import PoolJob
 from laneway.pool.thread_queue import ThreadQueue
 
 __all__ = ["Scheduler", "Admission", "WorkerQueue", "WorkerStats", "rest"]
 
 log = logging.getLogger("laneway")
 
-AnyJob = Job[Any]
+AnyJob = PoolJob[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Admission:
     outside: deque[AnyJob] = field(default_factory=deque[AnyJob])
 
 
-class Worker:
+class PoolThread:
     """One named thread, and what it has done."""
 
-    def __init__(self, name: str, ended: Callable[[AnyJob, Worker], None], left: Callable[[AnyJob], None]) -> None:
+    def __init__(self, name: str, ended: Callable[[AnyJob, PoolThread], None], left: Callable[[AnyJob], None]) -> None:
         self.name = name
         self.busy = False
         self.done = 0
@@ -89,7 +89,7 @@ class Worker:
 class WorkerQueue(ThreadQueue[AnyJob]):
     """A line of the pool: its gate, its workers, and how many jobs wait or run here."""
 
-    def __init__(self, workers: list[Worker], gate: Admission) -> None:
+    def __init__(self, workers: list[PoolThread], gate: Admission) -> None:
         by_name = {worker.name: worker for worker in workers}
         super().__init__(list(by_name), lambda name: by_name[name].run, _crashed)
         self.workers = workers
@@ -132,7 +132,7 @@ class Scheduler:
         gate = Admission(self._capacity)
         self._rows = []
         for size in self._sizes:
-            workers = [Worker(f"worker_{next(names)}", self._ended, self._left) for _ in range(size)]
+            workers = [PoolThread(f"worker_{next(names)}", self._ended, self._left) for _ in range(size)]
             self._rows.append(WorkerQueue(workers, Admission(self._capacity) if self._dispatch.apart else gate))
         self._drained = threading.Event()
         if self._closed:
@@ -239,7 +239,7 @@ class Scheduler:
         self._let_in(gate)  # who stood behind it may be meant for another line
         self._end_if_drained()
 
-    def _ended(self, job: AnyJob, worker: Worker) -> None:
+    def _ended(self, job: AnyJob, worker: PoolThread) -> None:
         with self._lock:
             worker.busy = False
             worker.done += 1

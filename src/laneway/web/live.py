@@ -37,7 +37,7 @@ PATIENCE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class LiveFrame:
     """What was seen, as an event."""
 
     number: int
@@ -49,7 +49,7 @@ class Live:
 
     def __init__(self, ask: Callable[[], Awaitable[object]]) -> None:
         self._ask = ask
-        self._frame = Frame(0, b"")
+        self._frame = LiveFrame(0, b"")
         self._asking = False
         self._next = 0.0
         self.listeners = 0
@@ -65,7 +65,7 @@ class Live:
         """Let all listeners go: the server ends."""
         self.closed = True
 
-    async def newer(self, than: int) -> Frame:
+    async def newer(self, than: int) -> LiveFrame:
         """Return what was seen after this; at first (0) what others saw last, if that is not old."""
         while True:
             fresh = time.monotonic() < self._next
@@ -87,7 +87,9 @@ class Live:
             self._asking = False  # if this listener leaves in the middle, the next one looks
             self._next = max(begun + EVERY, time.monotonic() + EVERY / 2)  # a slow store is not asked without a break
         number = self._frame.number + 1
-        self._frame = Frame(number, b"id: %d\nevent: %b\ndata: %b\n\n" % (number, name.encode(), msgspec.json.encode(document)))
+        self._frame = LiveFrame(
+            number, b"id: %d\nevent: %b\ndata: %b\n\n" % (number, name.encode(), msgspec.json.encode(document))
+        )
 
 
 class Stream(Response):

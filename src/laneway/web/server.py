@@ -52,7 +52,7 @@ NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 log = logging.getLogger("laneway.web")
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """One connection, and what it waits for: a request's head, its body, or a client that does not read its answer.
 
     While it waits for its client it may be closed for another connection.
@@ -165,19 +165,19 @@ class Door:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._inside: set[Connection] = set()
-        self._waiting: dict[str, dict[Connection, None]] = {}  # by client address, each the oldest first
+        self._inside: set[ClientConnection] = set()
+        self._waiting: dict[str, dict[ClientConnection, None]] = {}  # by client address, each the oldest first
 
-    def enter(self, one: Connection) -> None:
+    def enter(self, one: ClientConnection) -> None:
         """Count a connection."""
         self._inside.add(one)
 
-    def leave(self, one: Connection) -> None:
+    def leave(self, one: ClientConnection) -> None:
         """Count it no more."""
         self._inside.discard(one)
         self._forget(one)
 
-    def sort(self, one: Connection) -> None:
+    def sort(self, one: ClientConnection) -> None:
         """Note that a connection waits for its client, or does so no more."""
         self._forget(one)
         if one.waits_for and one in self._inside:
@@ -199,7 +199,7 @@ class Door:
             self.leave(oldest)
             oldest.cut()
 
-    def _forget(self, one: Connection) -> None:
+    def _forget(self, one: ClientConnection) -> None:
         waiting = self._waiting.get(one.peer, {})
         waiting.pop(one, None)
         if not waiting:
@@ -215,8 +215,8 @@ class Server(uvicorn.Server):
         # What a proxy says about a client is no proof: nobody is let in for an address it names.
         super().__init__(
             uvicorn.Config(
-                site, http=type("Connection", (Connection,), {"door": door}), ws="none", log_config=None, access_log=False,
-                proxy_headers=False, server_header=False, lifespan="off", backlog=AT_ONCE, timeout_graceful_shutdown=GRACE,
+                site, http=type("ClientConnection", (ClientConnection,), {"door": door}), ws="none", log_config=None,
+                access_log=False, proxy_headers=False, server_header=False, lifespan="off", backlog=AT_ONCE, timeout_graceful_shutdown=GRACE,
             )
         )  # fmt: skip
 

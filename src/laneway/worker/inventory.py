@@ -20,7 +20,7 @@ from laneway.store.contract import ClaimRequest
 from laneway.worker.balance import Policy
 from laneway.worker.collector_run import run_sizes
 from laneway.worker.executors import LoopSlots, ThreadSlots
-from laneway.worker.prefetch import MOST_BESIDE, MOST_WAITING, Pace
+from laneway.worker.prefetch import MOST_BESIDE, MOST_WAITING, Prefetch
 from laneway.worker.shares.fair import Balance, expected, first_to_run
 from laneway.worker.shares.kinds import Kinds
 
@@ -44,7 +44,7 @@ class Inventory:
         self.hand: deque[Claim] = deque()  # not yet handed over
         self.in_flight = 0  # handed over, and their outcomes not sent
         self.long_ones = 0  # of these, running for longer than jobs do here, when the session last looked
-        self.pace = Pace(size, MOST_BESIDE if pipelined else MOST_WAITING)
+        self.pace = Prefetch(size, MOST_BESIDE if pipelined else MOST_WAITING)
         self.kinds = Kinds(declared)
         self.balance = Balance(size, policy)
         self._size = size

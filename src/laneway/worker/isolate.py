@@ -31,7 +31,7 @@ from laneway.worker.duties.service import Service
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
-    from laneway.fleet.messages import Wire
+    from laneway.fleet.messages import MessageSocket
 
 __all__ = ["IsolatedEnd", "Isolation", "run_isolated"]
 
@@ -65,7 +65,7 @@ _KINDS: dict[str, msgspec.msgpack.Decoder[Any]] = {
 class Isolation:
     """A worker's way to processes for single runs."""
 
-    def __init__(self, app: App, wire: Wire | None = None) -> None:
+    def __init__(self, app: App, wire: MessageSocket | None = None) -> None:
         self._app = app
         self._wire = wire
         self._in_fleet = wire is not None
@@ -84,10 +84,10 @@ class Isolation:
 
     def run(self, claim: Claim, timeout: float | None, job: JobContext) -> IsolatedEnd:
         """Run a claim in a child, and wait for its end."""
-        from laneway.fleet.messages import Wire  # noqa: PLC0415 - only who isolates runs needs it
+        from laneway.fleet.messages import MessageSocket  # noqa: PLC0415 - only who isolates runs needs it
 
         self.prepare()  # first: it would inherit the ends below, and they would never seem closed
-        word, word_theirs = Wire.pair()
+        word, word_theirs = MessageSocket.pair()
         line, line_theirs = socket.socketpair()
         with contextlib.closing(word), line, word_theirs, line_theirs:
             with self._lock:
@@ -176,7 +176,7 @@ class Isolation:
 class _Talk:
     """The two ways to an isolated run: the forker's word, and the child's line."""
 
-    def __init__(self, word: Wire, line: socket.socket) -> None:
+    def __init__(self, word: MessageSocket, line: socket.socket) -> None:
         self._word = word
         self._line = line
         self._rest = b""
@@ -231,13 +231,13 @@ class _Talk:
             self._line.sendall(len(data).to_bytes(4) + data)
 
 
-def _fork_forker(app: App) -> Wire:
+def _fork_forker(app: App) -> MessageSocket:
     """Make a process that forks for this worker alone, as the zygote does for a fleet."""
     from laneway.fleet.forker import Forker  # noqa: PLC0415
-    from laneway.fleet.messages import Wire  # noqa: PLC0415
+    from laneway.fleet.messages import MessageSocket  # noqa: PLC0415
     from laneway.kernel import die_with, set_title  # noqa: PLC0415
 
-    ours, theirs = Wire.pair()
+    ours, theirs = MessageSocket.pair()
     us = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -255,7 +255,7 @@ def _fork_forker(app: App) -> Wire:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         ours.close()
-        forker = Forker(Wire(theirs), _no_worker, lambda fd: run_isolated(app, fd))
+        forker = Forker(MessageSocket(theirs), _no_worker, lambda fd: run_isolated(app, fd))
         forker.serve()
         forker.kill_all()
     finally:

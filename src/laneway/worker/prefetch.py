@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["LONG", "MOST_BESIDE", "MOST_WAITING", "SHORT", "WAITING", "RunSizes", "Pace"]
+__all__ = ["LONG", "MOST_BESIDE", "MOST_WAITING", "SHORT", "WAITING", "RunSizes", "Prefetch"]
 
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
@@ -24,7 +24,7 @@ SHORT = 0.001
 LONG = 0.005
 
 
-class Pace:
+class Prefetch:
     """How long jobs take here, and what follows from it."""
 
     def __init__(self, slots: int, most: int = MOST_WAITING) -> None:

@@ -139,7 +139,8 @@ class Runner:
         if claim.token <= fresh.fence or clock() - fresh.spoken > fresh.limit:
             # Of those before the fence the log has a line.
             level = logging.DEBUG if claim.token <= fresh.fence else logging.WARNING
-            log.log(level, "job %s waited too long in this worker, which stood still: it goes back", claim.unit.id)
+            why = "the worker was suspended or cut off from its store: the claim goes back without a run"
+            log.log(level, "job %s: %s", claim.unit.id, why)
             run.meant = for_each(claim, GO_BACK)
             return
         task = self._tasks.get(claim.task)

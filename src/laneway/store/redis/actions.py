@@ -11,7 +11,7 @@ from laneway.core.job import lane_id
 from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
 from laneway.store.inspection import Filter, PayloadInfo
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKERS
-from laneway.store.redis.queries import Found, Looking
+from laneway.store.redis.queries import FoundRecords, Looking
 from laneway.store.redis.scripts import script
 
 __all__ = ["Acting"]
@@ -72,7 +72,7 @@ class Acting(Looking):
         return self._act_all("delete", Filter(state="waiting", queue=queue), 0, 0)
 
     def _act_all(self, action: str, which: Filter, delay: int, at: int) -> int:
-        matching: dict[str, list[Found]] = {}
+        matching: dict[str, list[FoundRecords]] = {}
         for one, _ in self.matching(which):
             matching.setdefault(one.queue, []).append(one)
         asked: dict[str, Any] = {name: getattr(which, name) for name in ("state", "task", "lane", "error")}

@@ -31,7 +31,7 @@ from laneway.errors import StoreError
 from laneway.store.redis.keys import SHARED_KEYS, STORE, queue_key
 from laneway.store.redis.wire import Complaint, Connection, Wire
 
-__all__ = ["Bell"]
+__all__ = ["RedisBell"]
 
 #: How often a waiting worker looks for itself: no ring need ever come.
 LOOK_EVERY = 1.0
@@ -87,7 +87,7 @@ class _Ear:
             self.close()
 
 
-class Bell:
+class RedisBell:
     """Listens for the queues that this store claims from."""
 
     def __init__(self, wire: Wire) -> None:

@@ -35,14 +35,14 @@ from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, q
 from laneway.store.redis.lane_queries import Stand, list_lanes, list_payloads, stand_of, stands_in
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
-from laneway.store.redis.scan import Place, Walk, place_of
+from laneway.store.redis.scan import Cursor, Walk, place_of
 from laneway.store.redis.scripts import KEEP_RUNS
 from laneway.store.redis.store import RedisStore
 from laneway.store.redis.wire import Command
 from laneway.store.statistics import Kept, Level
 from laneway.store.workers import Held, read_worker, status
 
-__all__ = ["Found", "Looking"]
+__all__ = ["FoundRecords", "Looking"]
 
 #: How many jobs are read at once.
 PORTION = 500
@@ -51,7 +51,7 @@ MANY = 100_000
 TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 
-class Found(Struct, frozen=True, order=True):
+class FoundRecords(Struct, frozen=True, order=True):
     """A job that may be meant, by arrival."""
 
     seq: int
@@ -108,8 +108,8 @@ class Looking:
     def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
         """List jobs in the order of the indexes, or the other way round."""
         begin = self._place(after, which)
-        found: list[tuple[Place, JobInfo]] = []
-        last: Place | None = None
+        found: list[tuple[Cursor, JobInfo]] = []
+        last: Cursor | None = None
         for portion, meant in self._walk(which, newest, begin, limit + 1):
             found += meant
             if len(found) > limit:
@@ -123,8 +123,8 @@ class Looking:
         return page
 
     def _walk(
-        self, which: Filter, newest: bool, begin: Place | None, first: int
-    ) -> Iterator[tuple[Place | None, list[tuple[Place, JobInfo]]]]:
+        self, which: Filter, newest: bool, begin: Cursor | None, first: int
+    ) -> Iterator[tuple[Cursor | None, list[tuple[Cursor, JobInfo]]]]:
         """Go through the jobs that a filter means, and look at no more of them than somebody asks for.
 
         Gives portions of what is meant; with the last one where it ended, if there may be more.
@@ -144,7 +144,7 @@ class Looking:
                 return
             size = PORTION if which.is_indexed else 4 * PORTION
 
-    def _sift(self, which: Filter, places: Sequence[Place]) -> list[Place]:
+    def _sift(self, which: Filter, places: Sequence[Cursor]) -> list[Cursor]:
         """Return those whose records may be meant."""
         return [
             place
@@ -152,7 +152,7 @@ class Looking:
             if raw is not None and _candidate(place.queue, place.id, raw, which) is not None and _is_among(which.ids, place.id)
         ]
 
-    def matching(self, which: Filter) -> Iterator[tuple[Found, JobInfo]]:
+    def matching(self, which: Filter) -> Iterator[tuple[FoundRecords, JobInfo]]:
         """Go through all jobs that a filter means, by arrival."""
         found = sorted(self.candidates(which))
         for start in range(0, len(found), PORTION):
@@ -251,7 +251,7 @@ class Looking:
             stands += filter(None, found)
         return stands
 
-    def _raw(self, places: Sequence[Place]) -> list[bytes | None]:
+    def _raw(self, places: Sequence[Cursor]) -> list[bytes | None]:
         """Return the records of jobs, in order."""
         by_queue: dict[str, list[bytes]] = {}
         for place in places:
@@ -300,10 +300,10 @@ class Looking:
 
     # -- finding ---------------------------------------------------------------------------------------------
 
-    def candidates(self, which: Filter) -> list[Found]:
+    def candidates(self, which: Filter) -> list[FoundRecords]:
         """Return the jobs that may be meant: those in the right index, and with the right task and lane."""
         names = [name for name in self._store.queues.read() if which.queue in (None, name)]
-        found: dict[tuple[str, bytes], Found] = {}
+        found: dict[tuple[str, bytes], FoundRecords] = {}
         for queue in names:
             for id_, raw in self._records(queue, which):
                 if raw is not None and (one := _candidate(queue, id_, raw, which)) is not None:
@@ -379,14 +379,14 @@ class Looking:
         answers = self._store.wire.ask_all([self._store.command("look", queue, *ids) for queue, ids in by_queue.items()])
         return {(queue, row[0]): job_info(queue, row) for queue, answer in zip(by_queue, answers, strict=True) for row in answer}
 
-    def _place(self, after: str | None, which: Filter) -> Place | None:
+    def _place(self, after: str | None, which: Filter) -> Cursor | None:
         """Return the place in the list that a job's id or a page's `next` stands for."""
         if after is None:
             return None
         if after.startswith("["):
             group, at, queue, entry = read_place(after, _places)
             with contextlib.suppress(ValueError):
-                return Place(group, at, queue, bytes.fromhex(entry))
+                return Cursor(group, at, queue, bytes.fromhex(entry))
             raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after)
         found = self._find(after)
         if found is None:
@@ -402,13 +402,13 @@ def _is_among(ids: tuple[str, ...] | None, id_: bytes) -> bool:
     return ids is None or id_.decode(errors="replace") in ids
 
 
-def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter) -> Found | None:
+def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter) -> FoundRecords | None:
     if which.lane is not None and which.lane.encode(errors="replace") not in raw:
         return None  # by far the most are told apart so
     record = record_of(raw)
     if which.task not in (None, record.task) or which.lane not in (None, record.lane) or (which.failing and not record.attempt):
         return None
-    return Found(record.seq, queue, id_)
+    return FoundRecords(record.seq, queue, id_)
 
 
 def _fits(which: Filter, info: JobInfo) -> bool:

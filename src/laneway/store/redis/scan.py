@@ -21,7 +21,7 @@ from laneway.store.redis.reading import instant, number
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.wire import Command, Wire
 
-__all__ = ["Place", "Walk", "place_of", "what_runs"]
+__all__ = ["Cursor", "Walk", "place_of", "what_runs"]
 
 #: How many are read at once, after the first.
 PORTION = 500
@@ -32,7 +32,7 @@ GROUPS: dict[str | None, tuple[int, ...]] = {
 }  # fmt: skip
 
 
-class Place(Struct, frozen=True, order=True):
+class Cursor(Struct, frozen=True, order=True):
     """Where a job stands in a list."""
 
     group: int
@@ -66,14 +66,14 @@ class Walk:
         self._now = now
         self._newest = newest
 
-    def places(self, after: Place | None, first: int) -> Iterator[Place]:
+    def places(self, after: Cursor | None, first: int) -> Iterator[Cursor]:
         """Go through the jobs that may be meant, from a place on. `first`: so many are wanted at least."""
         groups = GROUPS.get(self._state, (WAITING,))
         for group in reversed(groups) if self._newest else groups:
             if after is None or (group <= after.group if self._newest else group >= after.group):
                 yield from self._group(group, after if after is not None and after.group == group else None, first)
 
-    def _group(self, group: int, after: Place | None, first: int) -> Iterator[Place]:
+    def _group(self, group: int, after: Cursor | None, first: int) -> Iterator[Cursor]:
         if group in (RUNNING, PARKED):
             found = what_runs(self._wire, self._queues) if group == RUNNING else self._parked()
             found.sort(reverse=self._newest)
@@ -83,7 +83,7 @@ class Walk:
         walks = self._begin(indexes, after, first)
         yield from heapq.merge(*walks, reverse=self._newest)
 
-    def _is_further(self, place: Place, after: Place) -> bool:
+    def _is_further(self, place: Cursor, after: Cursor) -> bool:
         return place < after if self._newest else place > after
 
     # -- indexes ---------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Walk:
     def _dead(self) -> list[_Index]:
         return [_Index(DEAD, queue, queue_key(queue, name).encode()) for queue in self._queues for name in ("DEAD", "HALTED")]
 
-    def _parked(self) -> list[Place]:
+    def _parked(self) -> list[Cursor]:
         """Lanes have no common index: all of them are looked at."""
         lanes = self._wire.ask_all([("HKEYS", queue_key(queue, "LANES")) for queue in self._queues])
         keys = [
@@ -111,7 +111,7 @@ class Walk:
             for queue, names in zip(self._queues, lanes, strict=True)
             for lane in names
         ]
-        found: list[Place] = []
+        found: list[Cursor] = []
         for start in range(0, len(keys), PORTION):
             portion = keys[start : start + PORTION]
             answers = self._wire.ask_all([("ZRANGE", key, "0", "-1", "WITHSCORES") for _, key in portion])
@@ -121,7 +121,7 @@ class Walk:
 
     # -- sorted sets -----------------------------------------------------------------------------------------
 
-    def _begin(self, indexes: Sequence[_Index], after: Place | None, first: int) -> list[Iterator[Place]]:
+    def _begin(self, indexes: Sequence[_Index], after: Cursor | None, first: int) -> list[Iterator[Cursor]]:
         """Return a walk through each index; all of them begin in two round trips."""
         if not indexes:
             return []
@@ -133,7 +133,7 @@ class Walk:
             for index, begin, answer in zip(indexes, begins, portions, strict=True)
         ]
 
-    def _before(self, index: _Index, after: Place | None) -> Command:
+    def _before(self, index: _Index, after: Cursor | None) -> Command:
         """Ask how many stand before the first that is meant; of those with the same time as the place, none is passed over."""
         if self._newest:
             bound = f"({after.at}" if after is not None and _within(after.at, index.high, above=False) else _beyond(index.high)
@@ -144,7 +144,7 @@ class Walk:
     def _read(self, index: _Index, begin: int, size: int) -> Command:
         return ("ZREVRANGE" if self._newest else "ZRANGE", index.key, str(begin), str(begin + size - 1), "WITHSCORES")
 
-    def _walk(self, index: _Index, after: Place | None, begin: int, answer: list[Any], *, ended: bool) -> Iterator[Place]:
+    def _walk(self, index: _Index, after: Cursor | None, begin: int, answer: list[Any], *, ended: bool) -> Iterator[Cursor]:
         last = _bound(index.low if self._newest else index.high)
         while True:
             for place in _places(index, answer):
@@ -159,33 +159,33 @@ class Walk:
             ended = len(answer) < 2 * PORTION
 
 
-def what_runs(wire: Wire, queues: Sequence[str]) -> list[Place]:
+def what_runs(wire: Wire, queues: Sequence[str]) -> list[Cursor]:
     """Return what runs in some queues."""
     holders = wire.ask_all([("SMEMBERS", queue_key(queue, "HOLDERS")) for queue in queues])
     asked = [(queue, worker) for queue, workers in zip(queues, holders, strict=True) for worker in workers]
     held = wire.ask_all([("HGETALL", queue_base(queue).encode() + b"running:" + worker) for queue, worker in asked])
     return [
-        Place(RUNNING, number(token), queue, id_)
+        Cursor(RUNNING, number(token), queue, id_)
         for (queue, _), claims in zip(asked, held, strict=True)
         for id_, token in zip(claims[::2], claims[1::2], strict=True)
         if token.isdigit()
     ]
 
 
-def place_of(record: Record, info: JobInfo, which: Filter) -> Place:
+def place_of(record: Record, info: JobInfo, which: Filter) -> Cursor:
     """Return where a job stands."""
     id_ = info.id.encode(errors="replace")
     if info.state == "running":
-        return Place(RUNNING, info.token or 0, info.queue, id_)
+        return Cursor(RUNNING, info.token or 0, info.queue, id_)
     if info.state == "dead":
-        return Place(DEAD, record.due, info.queue, id_)
+        return Cursor(DEAD, record.due, info.queue, id_)
     if info.state == "blocked":
-        return Place(PARKED, record.place, info.queue, parked_entry(record, id_))
+        return Cursor(PARKED, record.place, info.queue, parked_entry(record, id_))
     if which.state == "retrying":
-        return Place(WAITING, record.due, info.queue, _bare(id_))
+        return Cursor(WAITING, record.due, info.queue, _bare(id_))
     if record.place == record.due:
-        return Place(WAITING, record.due, info.queue, parked_entry(record, id_))
-    return Place(WAITING, record.due, info.queue, b"\0" + record.place.to_bytes(7) + record.seq.to_bytes(7) + id_)
+        return Cursor(WAITING, record.due, info.queue, parked_entry(record, id_))
+    return Cursor(WAITING, record.due, info.queue, b"\0" + record.place.to_bytes(7) + record.seq.to_bytes(7) + id_)
 
 
 def _bare(id_: bytes) -> bytes:
@@ -193,10 +193,10 @@ def _bare(id_: bytes) -> bytes:
     return b"\xff" + bytes(7) + id_
 
 
-def _places(index: _Index, answer: Sequence[bytes]) -> list[Place]:
+def _places(index: _Index, answer: Sequence[bytes]) -> list[Cursor]:
     plain = index.group == WAITING and index.key.endswith(b":retry")
     return [
-        Place(index.group, instant(score), index.queue, _bare(entry) if plain else entry)
+        Cursor(index.group, instant(score), index.queue, _bare(entry) if plain else entry)
         for entry, score in zip(answer[::2], answer[1::2], strict=True)
     ]
 

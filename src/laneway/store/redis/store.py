@@ -22,7 +22,7 @@ from laneway.errors import StoreCorrupt, StoreError
 from laneway.store.contract import BeatReply, Capabilities, ClaimRequest, Exchange, Occurrence, Schedules, WorkerInfo
 from laneway.store.liveness import Observer
 from laneway.store.redis import opening
-from laneway.store.redis.bell import Bell
+from laneway.store.redis.bell import RedisBell
 from laneway.store.redis.connection import as_words
 from laneway.store.redis.exchange import Exchanges
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
@@ -65,7 +65,7 @@ class RedisStore:
         self.wire = Wire(url, connections=connections, timeout=timeout)
         self.wire.opened = self._opened
         self.queues = Queues(self.wire)
-        self.bell = Bell(self.wire)
+        self.bell = RedisBell(self.wire)
         self.wire.on_fork = self.bell.after_fork
         self._push = Push(self.wire, self.queues, self.clock)
         self._exchanges = Exchanges(self.wire, self.queues, self.clock)

@@ -23,7 +23,7 @@ from pathlib import Path
 from laneway.ids import new_id
 from laneway.locks import FairLock, this_frame
 
-__all__ = ["Bell"]
+__all__ = ["SQLiteBell"]
 
 _SUFFIX = ".bell"
 #: How often a listening worker looks for changes that did not ring (a program in another container, say).
@@ -36,7 +36,7 @@ _FRESH = 50_000_000
 _PATH_LIMIT = 100
 
 
-class Bell:
+class SQLiteBell:
     """Rings all listeners of a folder and listens itself. Without a folder it works inside this process."""
 
     def __init__(self, folder: Path | None, changed: Callable[[], bool]) -> None:

@@ -31,15 +31,15 @@ from types import FrameType, TracebackType
 from laneway import shield
 from laneway.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from laneway.kernel import was_forked
-from laneway.locks import FairLock, Place, around_forks, this_frame
+from laneway.locks import FairLock, Waiter, around_forks, this_frame
 from laneway.store.sqlite.books import Books
 from laneway.store.sqlite.lock import FileLock, has_locks
 
-__all__ = ["Database"]
+__all__ = ["SQLiteDatabase"]
 
 log = logging.getLogger("laneway.store")
 
-_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_open_databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
 _numbers = itertools.count()
 _inherited: list[object] = []  # connections of a parent process: closing them would end what it has locked
 
@@ -47,7 +47,7 @@ _inherited: list[object] = []  # connections of a parent process: closing them w
 _TRY_AGAIN = 0.002
 
 
-class Database:
+class SQLiteDatabase:
     """An SQLite file, or memory if there is no path."""
 
     def __init__(self, path: Path | None, *, synchronous: str = "normal", timeout: float = 5.0) -> None:
@@ -80,7 +80,7 @@ class Database:
         self._version = -1
         self._line = FairLock()
         self._readers = FairLock()  # taken before the line, where both are
-        self._place: Place | None = None  # of the transaction under way, or of one that was never left
+        self._place: Waiter | None = None  # of the transaction under way, or of one that was never left
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Database:
         if isinstance(error, sqlite3.Error):
             raise self.translate(error) from error
 
-    def _let_go(self, place: Place | None) -> None:
+    def _let_go(self, place: Waiter | None) -> None:
         """Take back what was begun and hand the lock on. Doing it twice does no harm."""
         if place is not None:
             if self._place is place:
@@ -169,7 +169,7 @@ class Database:
         """Give a connection with one consistent view, in a `with` of the given frame, or of the caller's."""
         return _Writing(self, frame) if self.path is None else _Reading(self, frame)
 
-    def enter_reading(self, frame: FrameType) -> tuple[Place, sqlite3.Connection]:
+    def enter_reading(self, frame: FrameType) -> tuple[Waiter, sqlite3.Connection]:
         """Take the connection that reads, for a frame."""
         if self._pid != os.getpid():
             self.after_fork()
@@ -188,7 +188,7 @@ class Database:
             self._readers.release(place)
             raise
 
-    def leave_reading(self, place: Place) -> None:
+    def leave_reading(self, place: Waiter) -> None:
         """Give it back."""
         reader = self._reader
         try:
@@ -436,7 +436,7 @@ _Identity = tuple[int, int] | None
 class _Writing:
     """`with database.writing as connection:` is one transaction."""
 
-    def __init__(self, database: Database, frame: FrameType | None = None) -> None:
+    def __init__(self, database: SQLiteDatabase, frame: FrameType | None = None) -> None:
         self._database = database
         self._frame = frame
 
@@ -451,7 +451,7 @@ class _Writing:
 class _Reading:
     """`with database.reading() as connection:` is one consistent view."""
 
-    def __init__(self, database: Database, frame: FrameType | None = None) -> None:
+    def __init__(self, database: SQLiteDatabase, frame: FrameType | None = None) -> None:
         self._database = database
         self._frame = frame
 
@@ -500,7 +500,7 @@ def _descriptors(identity: tuple[int, int]) -> list[int]:
     return found
 
 
-def _all_databases() -> list[Database]:
+def _all_databases() -> list[SQLiteDatabase]:
     """In one order for all threads: two of them may fork at once."""
     return sorted(_open_databases, key=lambda database: database.number)
 

@@ -23,9 +23,9 @@ from laneway.store.sql.rows import READY
 from laneway.store.sql.settle import settle
 from laneway.store.sql.store import SQLStore
 from laneway.store.sqlite import schema
-from laneway.store.sqlite.bell import Bell
+from laneway.store.sqlite.bell import SQLiteBell
 from laneway.store.sqlite.books import IN_BOOKS
-from laneway.store.sqlite.database import Database
+from laneway.store.sqlite.database import SQLiteDatabase
 from laneway.store.sqlite.turn import SQLiteReading, SQLiteTurn
 
 __all__ = ["SQLiteStore"]
@@ -56,11 +56,11 @@ class SQLiteStore(SQLStore):
         self._highest = 0
         self._loads: dict[str, int] = {}  # how all queues stood
         self._loads_until = 0.0  # and until when that is good enough
-        self.database = Database(path, synchronous=synchronous, timeout=timeout)
+        self.database = SQLiteDatabase(path, synchronous=synchronous, timeout=timeout)
         self.database.on_open = lambda connection: schema.ensure(connection, str(self.database))
         self.database.is_there = lambda connection: schema.is_there(connection, str(self.database))
         self.database.on_fork = lambda: self.bell.close(forked=True)
-        self.bell = Bell(self.database.folder, self.database.changed)
+        self.bell = SQLiteBell(self.database.folder, self.database.changed)
 
     def __str__(self) -> str:
         """Return what a message may call it."""

@@ -21,7 +21,7 @@ from laneway.store.sql.queries import KEEP_RUNS
 from laneway.store.sql.rows import DEAD, READY, RETRYING, SCHEDULED
 from laneway.store.sql.statements import InOrder
 from laneway.store.sqlite.books import IN_BOOKS, TOTALS, Books, decode, decode_queue, encode
-from laneway.store.sqlite.database import Database
+from laneway.store.sqlite.database import SQLiteDatabase
 from laneway.store.sqlite.statements import DIALECT, SQL
 from laneway.store.statistics import TEN, begin_of
 
@@ -47,7 +47,7 @@ class SQLiteReading(Reading):
     connection: sqlite3.Connection
     books: Books
 
-    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+    def __init__(self, database: SQLiteDatabase, clock: Callable[[], int]) -> None:
         self._database = database
         self._clock = clock
 
@@ -103,7 +103,7 @@ class SQLiteTurn(SQLiteReading, Turn):
     """`with SQLiteTurn(database, clock) as turn:` is one atomic step of the store."""
 
     def __init__(
-        self, database: Database, clock: Callable[[], int], ring: Callable[[], object], timeout: float | None = None,
+        self, database: SQLiteDatabase, clock: Callable[[], int], ring: Callable[[], object], timeout: float | None = None,
         *, in_books: int = IN_BOOKS,
     ) -> None:  # fmt: skip
         super().__init__(database, clock)

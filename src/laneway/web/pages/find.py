@@ -4,7 +4,7 @@ By state and queue a store finds jobs at once. Everything else is looked for new
 the budget is used up; then the page says how far it has come, and goes on from there if somebody wants it. What is secret cannot
 be found: what is searched is what would be shown.
 
-Enters: a `Query` and where to go on.  Leaves: `Found`.
+Enters: a `Query` and where to go on.  Leaves: `FoundJobs`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from laneway.web.documents import Documents
 from laneway.web.pages.query import FINISHED, Query
 from laneway.web.redact import HIDDEN
 
-__all__ = ["BUDGET", "INDEXED", "Found", "call_text", "find", "group_of", "may_fit", "parts_of", "row_of"]
+__all__ = ["BUDGET", "INDEXED", "FoundJobs", "call_text", "find", "group_of", "may_fit", "parts_of", "row_of"]
 
 #: So many jobs are looked into for one page, and for so long, seconds.
 BUDGET = 10_000
@@ -43,7 +43,7 @@ CLIP = 160
 INDEXED = {"state", "queue"}
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundJobs(Struct, frozen=True, kw_only=True):
     """Some jobs, the newest first."""
 
     jobs: list[JobInfo]
@@ -53,10 +53,10 @@ class Found(Struct, frozen=True, kw_only=True):
     moved: bool = False  #: where to go on was not there any more: this is the beginning
 
 
-def find(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> Found:
+def find(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> FoundJobs:
     """Return a page of jobs."""
     if query.state == FINISHED:
-        return Found(jobs=[])
+        return FoundJobs(jobs=[])
     try:
         return _find(app, documents, query, after, limit)
     except NotFound:
@@ -66,18 +66,18 @@ def find(app: App, documents: Documents, query: Query, after: str | None, limit:
         return msgspec.structs.replace(found, moved=True)
 
 
-def _find(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> Found:
+def _find(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> FoundJobs:
     if not query.searches and {*query.which} <= INDEXED:
         page = app.inspect.jobs(**query.which, limit=limit, after=after, newest=True)
-        return Found(jobs=list(page), next=page.next)
+        return FoundJobs(jobs=list(page), next=page.next)
     if after is None and (named := _named(app, query)) is not None:
-        return Found(jobs=[named], looked=1)
+        return FoundJobs(jobs=[named], looked=1)
     return _search(app, _fitter(documents, query), query.which, after, limit, PORTION if query.searches else limit)
 
 
 def _search(
     app: App, fits: Callable[[JobInfo], bool], which: dict[str, Any], after: str | None, limit: int, portion: int
-) -> Found:
+) -> FoundJobs:
     until = time.monotonic() + PATIENCE
     found: list[JobInfo] = []
     looked = 0
@@ -89,10 +89,10 @@ def _search(
                 found.append(job)
             if len(found) == limit:
                 last = place == len(page) - 1
-                return Found(jobs=found, next=page.next if last else job.id, looked=looked)
+                return FoundJobs(jobs=found, next=page.next if last else job.id, looked=looked)
         after = page.next
         if after is None or looked >= BUDGET or time.monotonic() > until:
-            return Found(jobs=found, next=after, looked=looked, tired=after is not None)
+            return FoundJobs(jobs=found, next=after, looked=looked, tired=after is not None)
 
 
 def _named(app: App, query: Query) -> JobInfo | None:

@@ -1,6 +1,6 @@
 """The frame: what stands around every page. Where one can go, the counters, health in words, and who asks.
 
-Enters: an `WebRequest`, and one look at the store.  Leaves: a `Frame`.
+Enters: an `WebRequest`, and one look at the store.  Leaves: a `PageFrame`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from laneway.web.look import Seen
 from laneway.web.pages.filters import short
 from laneway.web.request import WebRequest
 
-__all__ = ["Counter", "Frame", "Session", "frame_of", "framed", "health_words", "slots_of", "unserved"]
+__all__ = ["Counter", "PageFrame", "Visitor", "frame_of", "framed", "health_words", "slots_of", "unserved"]
 
 #: Where one can go: address, name, icon.
 NAV = (
@@ -52,7 +52,7 @@ class Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Visitor:
     """Who asks, and what they may do."""
 
     who: str
@@ -62,7 +62,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PageFrame:
     """What stands around a page."""
 
     here: str  #: the nav's entry that is open: "", "jobs", …
@@ -70,24 +70,24 @@ class Frame:
     counters: tuple[Counter, ...]
     status: str  #: ok, failing, or unknown: the store cannot be asked
     words: tuple[str, ...]  #: how it is, in sentences
-    session: Session | None  #: None: whoever asks is not let in
+    session: Visitor | None  #: None: whoever asks is not let in
     store: str
     version: str
     root: str
 
 
-def frame_of(ask: WebRequest, here: str, seen: Seen, health: Health) -> Frame:
+def frame_of(ask: WebRequest, here: str, seen: Seen, health: Health) -> PageFrame:
     """Return the frame of a page."""
     return framed(ask, here, counters=_counters(seen), status=health.status, words=health_words(seen, health))
 
 
 def framed(
     ask: WebRequest, here: str, *, counters: tuple[Counter, ...] = (), status: str = "unknown", words: tuple[str, ...] = ()
-) -> Frame:
+) -> PageFrame:
     """Return a frame with what is known: without a look at the store there are no counters."""
     access = ask.site.access
-    session = Session(ask.caller.who, ask.caller.may == "act", access.read_only, access.csrf_token(ask.caller))
-    return Frame(here, NAV, counters, status, words, session, safe_url(ask.app.url), front.__version__, ask.root)
+    session = Visitor(ask.caller.who, ask.caller.may == "act", access.read_only, access.csrf_token(ask.caller))
+    return PageFrame(here, NAV, counters, status, words, session, safe_url(ask.app.url), front.__version__, ask.root)
 
 
 def _counters(seen: Seen) -> tuple[Counter, ...]:

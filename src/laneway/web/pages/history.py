@@ -20,7 +20,7 @@ from laneway.desk.stats import Day, Stats, Summary, Times
 from laneway.errors import LanewayError
 from laneway.web.api import PLAN, capacity
 from laneway.web.pages.filters import short
-from laneway.web.pages.points import Row, row_at, row_of_day, spark
+from laneway.web.pages.points import PointRow, row_at, row_of_day, spark
 from laneway.web.refused import Refused, refusal_of
 from laneway.web.request import WebRequest, bad
 
@@ -110,12 +110,12 @@ def _columns(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [first, ("one machine", "with_machine")]
 
 
-def _backlog(ask: WebRequest, found: Mapping[str, Any], paces: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Row]:
+def _backlog(ask: WebRequest, found: Mapping[str, Any], paces: Sequence[tuple[str, Mapping[str, Any]]]) -> list[PointRow]:
     load = found["load"]
     now = ask.app.store.schedules().now
     at_once = [*(pace["at_once"] for _, pace in paces), found["needed"]["slots_for_day"]]
     reach = far_enough([pace["drained"] for _, pace in paces])
-    rows: list[Row] = []
+    rows: list[PointRow] = []
     for after in (reach * step / STEPS for step in range(STEPS + 1)):
         waiting = [backlog_after(after, load, number) for number in at_once]
         rows.append(row_at(as_datetime(now + round(after * SECOND)), waiting, with_day=reach > DAY))

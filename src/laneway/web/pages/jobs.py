@@ -12,7 +12,7 @@ from laneway.core.job import STATES
 from laneway.present.actions import applicable
 from laneway.store.inspection import Counts, QueueInfo, Run
 from laneway.web.look import total
-from laneway.web.pages.find import BUDGET, INDEXED, Found, find, row_of
+from laneway.web.pages.find import BUDGET, INDEXED, FoundJobs, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse
 from laneway.web.request import WebRequest
 
@@ -31,7 +31,7 @@ def jobs(ask: WebRequest) -> dict[str, Any]:
     after = ask.page()["after"]
     counts = _counts(query, queues)
     nobody = query.state in STATES and not counts[query.state]  # the store has counted: it need not search
-    found = Found(jobs=[]) if nobody else find(ask.app, ask.site.documents, query, after, LIMIT)
+    found = FoundJobs(jobs=[]) if nobody else find(ask.app, ask.site.documents, query, after, LIMIT)
     rows = [row_of(job, ask.site.documents) for job in found.jobs]
     runs = _runs(ask, query) if query.state == FINISHED else None
     return {

@@ -28,7 +28,7 @@ from laneway.web.endpoint import HEADERS, refuse
 from laneway.web.look import Seen
 from laneway.web.pages.errors import errors
 from laneway.web.pages.filters import FILTERS, link_from
-from laneway.web.pages.frame import Frame, frame_of, framed
+from laneway.web.pages.frame import PageFrame, frame_of, framed
 from laneway.web.pages.history import history
 from laneway.web.pages.job import job
 from laneway.web.pages.jobs import jobs
@@ -41,7 +41,7 @@ from laneway.web.request import WebRequest
 from laneway.web.site import Site
 from laneway.web.threads import in_thread
 
-__all__ = ["PAGES", "Page", "is_for_people", "page_routes", "show_refusal"]
+__all__ = ["PAGES", "PageRoute", "is_for_people", "page_routes", "show_refusal"]
 
 HERE = Path(__file__).parent.parent
 
@@ -56,7 +56,7 @@ STATIC_HEADERS = {**HEADERS, "Content-Security-Policy": POLICY, "Cache-Control":
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageRoute:
     """One page."""
 
     path: str
@@ -71,15 +71,15 @@ def _of(function: Callable[[WebRequest], Mapping[str, Any]]) -> Callable[[WebReq
 
 
 PAGES = (
-    Page("/", "", "overview.html", overview),
-    Page("/jobs", "jobs", "jobs.html", _of(jobs)),
-    Page("/jobs/{id}", "jobs", "job.html", _of(job)),
-    Page("/errors", "errors", "errors.html", _of(errors)),
-    Page("/lanes", "lanes", "lanes.html", _of(lanes)),
-    Page("/lane", "lanes", "lane.html", _of(lane)),
-    Page("/workers", "workers", "workers.html", _of(workers)),
-    Page("/schedules", "schedules", "schedules.html", _of(schedules)),
-    Page("/history", "history", "history.html", _of(history)),
+    PageRoute("/", "", "overview.html", overview),
+    PageRoute("/jobs", "jobs", "jobs.html", _of(jobs)),
+    PageRoute("/jobs/{id}", "jobs", "job.html", _of(job)),
+    PageRoute("/errors", "errors", "errors.html", _of(errors)),
+    PageRoute("/lanes", "lanes", "lanes.html", _of(lanes)),
+    PageRoute("/lane", "lanes", "lane.html", _of(lane)),
+    PageRoute("/workers", "workers", "workers.html", _of(workers)),
+    PageRoute("/schedules", "schedules", "schedules.html", _of(schedules)),
+    PageRoute("/history", "history", "history.html", _of(history)),
 )
 
 
@@ -104,7 +104,7 @@ class _Static(StaticFiles):
         return response
 
 
-def _handler(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
+def _handler(site: Site, page: PageRoute) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
         try:
             caller = await site.access.caller(request)
@@ -117,7 +117,7 @@ def _handler(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]
     return handle
 
 
-def _shown(ask: WebRequest, page: Page) -> Response:
+def _shown(ask: WebRequest, page: PageRoute) -> Response:
     frame = framed(ask, page.here)
     try:
         seen, health = ask.site.look()
@@ -146,7 +146,7 @@ async def show_refusal(request: Request, refused: Refused) -> Response:
         caller = await site.access.caller(request)
         frame = framed(WebRequest(site, caller, {}, {}, root), "?")
     except Refused:
-        frame = Frame("?", (), (), "unknown", (), None, "", front.__version__, root)
+        frame = PageFrame("?", (), (), "unknown", (), None, "", front.__version__, root)
     return await in_thread(lambda: _write_refusal(frame, refused))
 
 
@@ -160,7 +160,7 @@ TITLES = {
 }
 
 
-def _write_refusal(frame: Frame, refused: Refused) -> Response:
+def _write_refusal(frame: PageFrame, refused: Refused) -> Response:
     values = {"status": refused.status, "headline": TITLES.get(refused.status, "That did not work"), "message": refused.message}
     return _write("refused.html", refused.status, frame, values, refused.headers)
 
@@ -186,7 +186,7 @@ _templates = _environment()
 
 
 def _write(
-    template: str, status: int, frame: Frame, values: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    template: str, status: int, frame: PageFrame, values: Mapping[str, Any], headers: Mapping[str, str] | None = None
 ) -> Response:
     text = _templates.get_template(template).render(**values, frame=frame, link=link_from(frame.root))
     return Response(text, status, {**PAGE_HEADERS, **(headers or {})})

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import NamedTuple
 
-__all__ = ["Row", "row_at", "row_of_day", "spark"]
+__all__ = ["PointRow", "row_at", "row_of_day", "spark"]
 
 #: So many points a small line has at most: it is about as wide as that.
 FINE = 60
 
 
-class Row(NamedTuple):
+class PointRow(NamedTuple):
     """A moment and its numbers: a row of a chart's table."""
 
     at: int  #: seconds since 1970
@@ -23,15 +23,15 @@ class Row(NamedTuple):
     values: list[float | None]
 
 
-def row_at(at: datetime, values: Sequence[float | None], *, with_day: bool = False) -> Row:
+def row_at(at: datetime, values: Sequence[float | None], *, with_day: bool = False) -> PointRow:
     """Return the row of a moment."""
     moment = at.astimezone(UTC)
-    return Row(int(moment.timestamp()), f"{moment:%Y-%m-%d %H:%M}" if with_day else f"{moment:%H:%M:%S}", list(values))
+    return PointRow(int(moment.timestamp()), f"{moment:%Y-%m-%d %H:%M}" if with_day else f"{moment:%H:%M:%S}", list(values))
 
 
-def row_of_day(day: date, values: Sequence[float | None]) -> Row:
+def row_of_day(day: date, values: Sequence[float | None]) -> PointRow:
     """Return the row of a day."""
-    return Row(int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()), day.isoformat(), list(values))
+    return PointRow(int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()), day.isoformat(), list(values))
 
 
 def spark(values: Sequence[float]) -> str:

@@ -22,7 +22,7 @@ from laneway.worker.board import Board
 from laneway.worker.duties.service import Service
 
 if TYPE_CHECKING:
-    from laneway.fleet.messages import Wire
+    from laneway.fleet.messages import MessageSocket
 
 __all__ = ["SupervisorListener", "FleetLink"]
 
@@ -35,8 +35,8 @@ class FleetLink(Struct, frozen=True):
     id: str
     fleet: str
     board: Board
-    wire: Wire  #: to the supervisor
-    zygote: Wire  #: to who forks
+    wire: MessageSocket  #: to the supervisor
+    zygote: MessageSocket  #: to who forks
     max_jobs: int | None = None  #: end after so many
 
 

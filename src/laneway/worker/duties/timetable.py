@@ -1,8 +1,8 @@
 """The timetable: enqueues the jobs of schedules when their occurrences come.
 
 Every worker does it, and the store lets each occurrence fire once. So there is no leader to elect and none to lose. Time is the
-store's: a worker whose clock is wrong fires nothing early. Occurrences that passed while no worker ran are made up for when one starts,
-as the task's `catch_up` says; so are those that a machine slept through.
+store's: a worker whose clock is wrong fires nothing early. Occurrences that passed while no worker ran are made up for when one
+starts, as the task's `catch_up` says; so are those that a machine slept through.
 
 Enters: the tasks' schedules.  Leaves: jobs.
 """

@@ -216,7 +216,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 site, http=type("ClientConnection", (ClientConnection,), {"door": door}), ws="none", log_config=None,
-                access_log=False, proxy_headers=False, server_header=False, lifespan="off", backlog=AT_ONCE, timeout_graceful_shutdown=GRACE,
+                access_log=False, proxy_headers=False, server_header=False, lifespan="off", backlog=AT_ONCE,
+                timeout_graceful_shutdown=GRACE,
             )
         )  # fmt: skip
 

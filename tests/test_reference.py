@@ -20,7 +20,7 @@ from laneway import App, JobHandle, LaneHandle, Retry, Worker, errors
 from laneway.capacity import Crew, Load, Machine, Need, Option, Pace, Plan
 from laneway.cli import laneway as program
 from laneway.desk.collector import Collector, KeyedCollector
-from laneway.desk.context import JobContext, NoCurrentJob
+from laneway.desk.context import JobContext
 from laneway.desk.inspection import Explanation, Inspection, ScheduleInfo
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions
 from laneway.desk.stats import Day, Point, Stats, Summary, Times
@@ -188,7 +188,7 @@ def test_the_tree_of_errors_is_the_one_in_the_code() -> None:
         depth = len(before) // 4
         parents[depth:] = [name]
         drawn[name] = parents[depth - 1] if depth else None
-    real = {name: getattr(errors, name) for name in errors.__all__ if name != "did_you_mean"} | {"NoCurrentJob": NoCurrentJob}
+    real = {name: getattr(errors, name) for name in errors.__all__ if name != "did_you_mean"}
     assert drawn == {name: None if kind is errors.LanewayError else kind.__bases__[0].__name__ for name, kind in real.items()}
 
 

@@ -17,9 +17,9 @@ import pytest
 from laneway import App, Cancel, Retry, RetryIn, Snooze, Worker, current_job
 from laneway.core.job import Claim, Unit
 from laneway.core.outcome import Done, Settled
-from laneway.desk.context import JobContext, NoCurrentJob
+from laneway.desk.context import JobContext
 from laneway.desk.enqueue import Draft
-from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout
+from laneway.errors import JobCancelled, JobFailed, NoCurrentJob, NoResult, ResultTimeout
 from laneway.worker.board import Board
 from laneway.worker.executors import LoopSlots
 from laneway.worker.run import Runner

@@ -15,6 +15,7 @@
     │   ├── UnknownTask
     │   ├── UnknownTopic          of laneway.pool
     │   └── WrongQueue            a collector's queue, or one with jobs that a collector needs for itself
+    ├── NoCurrentJob              current_job() where no worker runs the code
     ├── NotFound
     │   ├── UnknownJob
     │   ├── UnknownLane
@@ -58,6 +59,7 @@ __all__ = [
     "JobFailed",
     "JobTimeout",
     "LanewayError",
+    "NoCurrentJob",
     "NoResult",
     "NotFound",
     "PayloadTooLarge",
@@ -158,6 +160,10 @@ class WrongQueue(EnqueueError, ValueError):
         else:
             what = "is a collector's, which has it for itself: use another queue for the task"
         return cls(f'queue "{queue}" {what}', queue=queue)
+
+
+class NoCurrentJob(LanewayError, RuntimeError):
+    """No job runs here: current_job() is for code that a worker runs."""
 
 
 class NotFound(LanewayError, LookupError):

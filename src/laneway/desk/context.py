@@ -15,13 +15,12 @@ from typing import Any
 from laneway.core.instant import FAR
 from laneway.core.job import Claim, check_lane
 from laneway.core.outcome import Dead, Notes
-from laneway.errors import LanewayError
+from laneway.errors import NoCurrentJob
 
 __all__ = [
     "Cancel",
     "JobContext",
     "LaneFailures",
-    "NoCurrentJob",
     "RetryIn",
     "Snooze",
     "check_seconds",
@@ -35,12 +34,10 @@ LINE_LENGTH = 1000
 _NOTHING: Mapping[str, Dead] = {}
 
 
-class NoCurrentJob(LanewayError, RuntimeError):
-    """No job runs here: current_job() is for code that a worker runs."""
-
-
 class Snooze(Exception):
     """Not yet: run again after some seconds. The job keeps its place, and no attempt counts."""
+
+    __module__ = "laneway"
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"snoozed for {seconds:g} s")
@@ -50,6 +47,8 @@ class Snooze(Exception):
 class RetryIn(Exception):
     """This attempt failed: try again after just so many seconds."""
 
+    __module__ = "laneway"
+
     def __init__(self, seconds: float) -> None:
         super().__init__(f"to be retried in {seconds:g} s")
         self.seconds = check_seconds("RetryIn", seconds)
@@ -57,6 +56,8 @@ class RetryIn(Exception):
 
 class Cancel(Exception):
     """The job is not to be done any more."""
+
+    __module__ = "laneway"
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "cancelled")
@@ -68,6 +69,8 @@ class LaneFailures(Exception):
 
     Each lane's error is judged by itself: it is retried, or, a Snooze, Cancel or RetryIn, what that says.
     """
+
+    __module__ = "laneway"
 
     def __init__(self, failures: Mapping[Any, BaseException | str]) -> None:
         self.failures: dict[str, BaseException] = {}
@@ -207,7 +210,7 @@ def current_job() -> JobContext:
 
     >>> current_job()
     Traceback (most recent call last):
-    laneway.desk.context.NoCurrentJob: No job runs here: current_job() is for code that a worker runs.
+    laneway.errors.NoCurrentJob: No job runs here: current_job() is for code that a worker runs.
     """
     job = running_job.get()
     if job is None:

@@ -55,10 +55,12 @@ def test_what_yields_is_ended_within_one_and_a_half_times_its_second(yard: Yard)
         ("endless_async_isolated",),
         ("endless_async_isolated", "sleep_in_c"),
     ]
+    enqueued = time.monotonic()
     harmful = {call: yard.enqueue(*call) for call in calls}
     neighbours = [yard.enqueue("neighbour") for _ in range(40)]
     yard.until_done(neighbours)
     took: dict[tuple[str, ...], float] = {}
+    too_early: list[tuple[str, ...]] = []
 
     for handle in harmful.values():
         yard.until_mark("endless", handle)
@@ -67,13 +69,16 @@ def test_what_yields_is_ended_within_one_and_a_half_times_its_second(yard: Yard)
         for call, handle in harmful.items():
             if call not in took and handle.state() == "retrying":
                 took[call] = time.monotonic() - yard.marks("endless", handle)[0].at
+                if time.monotonic() - enqueued < 1.0:  # a busy machine may let it begin, and leave its mark much later
+                    too_early.append(call)
         return len(took) == len(calls)
 
     until(look, "the end of all of them")
 
     for call, seconds in took.items():
         tell(f"{' '.join(call):45} ended after {seconds:.3f} s")
-    assert {call: seconds for call, seconds in took.items() if not 0.5 < seconds < SOON} == {}
+    assert too_early == []
+    assert {call: seconds for call, seconds in took.items() if seconds >= SOON} == {}
     for handle in harmful.values():
         assert yard.job(handle).attempt == 1
         assert yard.error(handle) == (TIMED_OUT, "it ran longer than its timeout of 1 s")

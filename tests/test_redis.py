@@ -597,7 +597,7 @@ def test_a_socket_a_password_and_a_database_in_the_url(own_server: Callable[...,
 
 def test_a_push_of_many_steps_has_one_deadline(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
-    monkeypatch.setattr("laneway.store.redis.wire.Line.wait_until", lambda _, until: seen.append(until))
+    monkeypatch.setattr("laneway.store.redis.wire.Connection.wait_until", lambda _, until: seen.append(until))
     before = time.monotonic()
 
     store.push([job("a", unique="k"), job("b", queue="mail", unique="l"), job("c")], timeout=1.5)

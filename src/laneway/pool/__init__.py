@@ -1,7 +1,7 @@
 """A pool of named threads for any Python program, and the policies by which it deals out jobs.
 
-`line` is the inner hand-over, on which the worker runs too; `dispatch` has the policies, which are pure; `floor` keeps capacity
-and order; `executor` is what users hold. Names are loaded when somebody asks for them: a worker needs the line alone.
+`thread_queue` hands items to threads, those of the worker too; `dispatch` has the policies, which are pure; `scheduler` keeps
+capacity and order; `executor` is what users hold. Names are loaded when they are asked for: a worker needs `thread_queue` alone.
 """
 
 from __future__ import annotations

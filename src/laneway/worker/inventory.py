@@ -1,6 +1,6 @@
 """The inventory: all claims that a worker holds, and where each of them is.
 
-A claim waits in hand, is with a slot or a seat, or its outcome is on the way to the store; then it is forgotten. What is handed
+A claim waits in hand, is with a slot, or its outcome is on the way to the store; then it is forgotten. What is handed
 over, and in which order, is decided here. All of it happens under the exchanger's mutex.
 
 Enters: claims of the store.  Leaves: the same, to slots and seats.
@@ -116,7 +116,7 @@ class Inventory:
         )  # fmt: skip
 
     def sent(self, settled: list[Settled], wanted: Sequence[ClaimRequest], limit: int) -> None:
-        """These outcomes are on their way: their claims are in no slot and on no seat any more. Remember how long they took.
+        """These outcomes are on their way: their claims are in no slot any more. Remember how long they took.
 
         Whoever settles them works meanwhile.
         """

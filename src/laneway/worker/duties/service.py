@@ -52,4 +52,4 @@ class Service:
         return not thread.is_alive()
 
     def wake(self) -> None:
-        """Let who waits for something else than `_stopping` look at it: for those that do."""
+        """Wake the thread; a duty that waits for anything but `_stopping` says how."""

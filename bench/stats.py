@@ -11,7 +11,7 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,8 +20,9 @@ from harness import Table, percentile
 from laneway import App, Worker
 from laneway.core.buckets import Figures, Gauge, Report, step_of
 from laneway.core.error_groups import fault_of
-from laneway.core.outcome import ErrorInfo, Settled
+from laneway.core.outcome import ErrorInfo
 from laneway.desk.stats import Stats
+from laneway.events import RunsSettled
 from laneway.store.inspection import Inspect
 from laneway.store.redis import RedisInspect, RedisStore, scripts
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
@@ -36,7 +37,7 @@ TASKS, HOURS = 25, 25
 class _Silent(StatsReporter):
     """Counts and tells nothing."""
 
-    def count(self, settled: Sequence[Settled], refused: Iterable[str] = ()) -> None: ...
+    def count(self, event: RunsSettled) -> None: ...
     def tick(self) -> None: ...
 
 

@@ -157,7 +157,7 @@ class Yard:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.app = App(url(folder))
+        self.app = App(url(folder), enqueue_timeout=30)  # a job that holds the interpreter may hold a writer's lock with it
         self.fleets: list[Fleet] = []
         self._marks = folder / "marks"
         self._marks.touch()

@@ -220,7 +220,7 @@ def test_a_file_elsewhere_is_named_as_if_imported_from_its_folder(project: Path,
     (project / "prices.py").write_text("FACTOR = 2")
     (project / "app.py").write_text(f"import prices\n{SHOP}")  # its neighbours are found too
     jobs(project, "hello.enqueue('Ada')")
-    done = run("worker", "./project/app.py:app", "--burst", cwd=tmp_path)
+    done = run("worker", "./project/app.py:app", "--burst", "--store", "sqlite:///project/laneway.db", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "Hello, Ada\n"), done.stderr
 
 
@@ -468,12 +468,13 @@ class Lines:
 
 
 @contextlib.contextmanager
-def on_a_terminal(stream: Lines, *tasks: str) -> Iterator[JobLines]:
+def on_a_terminal(app: App, stream: Lines, *tasks: str) -> Iterator[JobLines]:
     """Show a worker's log as on a terminal."""
     log = logging.getLogger("laneway")
     lines = JobLines(stream, tasks)  # type: ignore[arg-type]
     try:
         lines.install()
+        lines.listen(app.hooks.events)
         yield lines
     finally:
         log.handlers.clear()
@@ -494,7 +495,7 @@ def test_a_log_file_of_the_program_still_gets_its_records_and_no_more(app: App) 
     stream = Lines()
     logging.getLogger().addHandler(other)
     try:
-        with on_a_terminal(stream, "broken") as lines:
+        with on_a_terminal(app, stream, "broken") as lines:
             Worker(app).run(burst=True)
     finally:
         logging.getLogger().removeHandler(other)
@@ -512,7 +513,7 @@ def test_a_death_is_one_entry_on_a_terminal(app: App, isolate: bool) -> None:
     stream = Lines()
     broken.enqueue(1)
     app.store.push([Job("unfit", "broken", "default", b'[["x"],{}]')])
-    with on_a_terminal(stream, "broken"):
+    with on_a_terminal(app, stream, "broken"):
         Worker(app, 1).run(burst=True)
 
     first, reason, *frames, unfit, kind = stream.text.splitlines()
@@ -534,7 +535,7 @@ def test_no_text_of_a_job_breaks_a_line_on_a_terminal(app: App) -> None:
 
     stream = Lines()
     app.store.push([Job("a", "broken", "default", b"[[],{}]", forged), Job("b", forged, "default", b"[[],{}]")])
-    with on_a_terminal(stream, "broken"):
+    with on_a_terminal(app, stream, "broken"):
         Worker(app, 1).run(burst=True)
 
     *lines, last = stream.text.split("\n")

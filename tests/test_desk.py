@@ -1295,9 +1295,13 @@ def test_the_url_is_what_the_code_says_else_the_environments(monkeypatch: pytest
     assert App().url == "sqlite:///elsewhere.db"
 
 
-def test_without_a_url_the_file_is_beside_the_apps_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_url_it_does_not_matter_who_makes_the_app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LANEWAY_URL", raising=False)
-    assert App().url == f"sqlite:///{Path(__file__).resolve().parent / 'laneway.db'}"
+    monkeypatch.chdir(tmp_path)
+    made: dict[str, App] = {}
+    names = {"__file__": "/elsewhere/factory.py", "App": App, "made": made}
+    exec("def make(): return App()\nmade['by a factory'] = make()", names)  # noqa: S102
+    assert {App().url, made["by a factory"].url} == {f"sqlite:///{tmp_path.resolve() / 'laneway.db'}"}
 
 
 WRITES = """
@@ -1309,13 +1313,13 @@ app.close()
 
 
 @pytest.mark.parametrize("name", ["shop", "50% off", "a#b", "what?", "größe", "%41"])
-def test_without_a_url_the_jobs_are_in_laneway_db_beside_the_program(tmp_path: Path, name: str) -> None:
+def test_without_a_url_the_jobs_are_in_laneway_db_in_the_working_folder(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
-    (folder / "app.py").write_text(WRITES, encoding="utf-8")
-    assert run_python(tmp_path, f"{name}/app.py") == ["ready"]
+    (tmp_path / "app.py").write_text(WRITES, encoding="utf-8")
+    assert run_python(folder, "../app.py") == ["ready"]
     assert (folder / "laneway.db").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "app.py"])
 
 
 def test_a_relative_path_in_a_url_is_relative_to_the_working_folder(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ STORE = {name for name in FILES if name == "laneway.store" or name.startswith("l
 CORE = [name for name in FILES if name.startswith("laneway.core.")]
 #: Each knows only those before it: modules, and packages with all that is in them.
 FLOORS = (
-    ("errors", "clock", "ids", "kernel", "locks", "shield"), ("core",), ("logs", "settings"), ("config",), ("store",), ("desk",),
-    ("pool",), ("worker",), ("fleet", "testing"), ("present", "capacity"), ("cli", "web"), ("__main__",),
+    ("errors", "clock", "ids", "kernel", "locks", "shield"), ("core",), ("logs", "settings"), ("config", "events"), ("store",),
+    ("desk",), ("pool",), ("worker",), ("fleet", "testing"), ("present", "capacity"), ("cli", "web"), ("__main__",),
 )  # fmt: skip
 #: What a module of `core` neither imports nor calls: it computes, and does nothing else.
 IMPURE = {

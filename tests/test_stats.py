@@ -20,6 +20,7 @@ from laneway.core.job import Claim, Unit
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.desk.stats import Day, Point, Summary
 from laneway.errors import ConfigError, StoreUnavailable
+from laneway.events import RunsSettled
 from laneway.worker.duties.stats_reporter import StatsReporter
 from workbench import burst, faulty, until, wait, working
 
@@ -109,8 +110,9 @@ def test_times_are_those_of_the_runs(app: App) -> None:
     begun, ended = 1_000_000, 1_002_000
     told = [Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 1_000 * n),)), Done(), begun, ended) for n in range(100)]
     tally = StatsReporter(app.store, "w", 5, lambda: 0)
-    tally.count(told)
-    tally.count([Settled.alike(told[0].claim, Retrying(0, ErrorInfo("E", "m")), 1_000_000, 3_000_000)])
+    tally.count(RunsSettled(told, ()))
+    failed = Settled.alike(told[0].claim, Retrying(0, ErrorInfo("E", "m")), 1_000_000, 3_000_000)
+    tally.count(RunsSettled([failed], ()))
     tally.finish()
 
     found = app.stats.tasks()["t"]
@@ -134,7 +136,7 @@ def test_counts_do_not_depend_on_how_runs_were_settled_together(app: App, portio
     ]
     tally = StatsReporter(app.store, "w", 5, lambda: 0)
     for start in range(0, len(runs), portion):
-        tally.count(runs[start : start + portion])
+        tally.count(RunsSettled(runs[start : start + portion], ()))
     tally.finish()
 
     for number in range(3):
@@ -162,12 +164,9 @@ class Ear:
 def test_every_time_is_in_its_step(times: list[int]) -> None:
     ear = Ear()
     tally = StatsReporter(ear, "w", 5, lambda: 0)  # type: ignore[arg-type]
-    tally.count(
-        [
-            Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 0),)), Done(), time, 2 * time)
-            for n, time in enumerate(times)
-        ]
-    )
+    claims = [Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 0),)) for n in range(len(times))]
+    told = [Settled.alike(claim, Done(), time, 2 * time) for claim, time in zip(claims, times, strict=True)]
+    tally.count(RunsSettled(told, ()))
     tally.finish()
 
     [figures] = ear.heard[0].series.values()
@@ -193,7 +192,7 @@ def test_what_is_enqueued_in_bulk_is_counted(app: App) -> None:
 def test_what_was_refused_is_not_counted(app: App) -> None:
     runs = [Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 5),)), Done(), 10, 20) for n in range(10)]
     tally = StatsReporter(app.store, "w", 5, lambda: 0)
-    tally.count(runs, ["j3", "j7"])
+    tally.count(RunsSettled(runs, ["j3", "j7"]))
     tally.finish()
 
     assert app.stats.tasks()["t"].processed == 8
@@ -223,9 +222,8 @@ class Forgetful:
 def test_a_lost_answer_and_a_store_that_is_away_lose_and_repeat_nothing(app: App, losses: tuple[str, ...]) -> None:
     tally = StatsReporter(Forgetful(app.store, *losses), "w", 5, lambda: 0)  # type: ignore[arg-type]
     for number in range(8):
-        tally.count(
-            [Settled.alike(Claim(number, "q", "t", (Unit(f"j{number}", None, 1, 0, 5),)), Dead(ErrorInfo("E", "m")), 10, 20)]
-        )
+        claim = Claim(number, "q", "t", (Unit(f"j{number}", None, 1, 0, 5),))
+        tally.count(RunsSettled([Settled.alike(claim, Dead(ErrorInfo("E", "m")), 10, 20)], ()))
         tally.tick()
     tally.finish()
 
@@ -364,7 +362,8 @@ def test_more_kinds_of_failures_than_are_told_apart_are_counted_all(app: App) ->
     tally = StatsReporter(app.store, "w", 5, lambda: 0)
     words = ["".join(chr(97 + int(digit)) for digit in f"{n:03}") for n in range(300)]
     for number, word in enumerate(words):
-        tally.count([Settled.alike(Claim(number, "q", "t", (Unit(word, None, 1, 0, 5),)), Dead(ErrorInfo("E", word)), 10, 20)])
+        claim = Claim(number, "q", "t", (Unit(word, None, 1, 0, 5),))
+        tally.count(RunsSettled([Settled.alike(claim, Dead(ErrorInfo("E", word)), 10, 20)], ()))
     tally.finish()
 
     groups = app.stats.errors(limit=1000)

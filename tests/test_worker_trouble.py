@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -22,6 +22,7 @@ from laneway.core.job import Job
 from laneway.core.outcome import Settled
 from laneway.desk.context import JobContext
 from laneway.errors import BadArguments, JobCrashed, JobTimeout, StoreUnavailable
+from laneway.events import RunsSettled
 from laneway.store.contract import ClaimRequest, Store
 from laneway.store.liveness import recover_dead_workers
 from laneway.store.sqlite import SQLiteStore
@@ -240,9 +241,9 @@ def test_a_ring_while_an_answer_is_worked_on_is_not_forgotten(app: App, monkeypa
 
     count = StatsReporter.count
 
-    def count_slowly(tally: StatsReporter, settled: Sequence[Settled], refused: Collection[str] = ()) -> None:
-        count(tally, settled, refused)
-        if settled and not slow.is_set():
+    def count_slowly(reporter: StatsReporter, event: RunsSettled) -> None:
+        count(reporter, event)
+        if event.settled and not slow.is_set():
             slow.set()
             work.enqueue(2)  # rings
             time.sleep(0.3)  # the loop wakes up meanwhile, and waits for us
@@ -376,7 +377,7 @@ def empty(app: App) -> None:
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING and record.name == "laneway"]
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("laneway")]
 
 
 @pytest.mark.parametrize(("first", "jobs"), [("beat", 9), ("outcome", 9), ("outcome", 1)])  # of 9 some wait inside the worker
@@ -438,7 +439,7 @@ def test_claims_that_are_gone_are_one_line_that_says_what_is_known(app: App, cap
 
 
 def logged(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
-    return [record.message for record in caplog.records if record.levelno == level and record.name == "laneway"]
+    return [record.message for record in caplog.records if record.levelno == level and record.name.startswith("laneway")]
 
 
 def test_start_and_finish_are_logged_for_who_wants_to_know(app: App, caplog: pytest.LogCaptureFixture) -> None:
@@ -457,7 +458,7 @@ def test_start_and_finish_are_logged_for_who_wants_to_know(app: App, caplog: pyt
 
 
 def deaths(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if record.levelno == logging.ERROR and record.name == "laneway"]
+    return [record for record in caplog.records if record.levelno == logging.ERROR and record.name.startswith("laneway")]
 
 
 def shown(record: logging.LogRecord) -> list[str]:

@@ -25,13 +25,12 @@ _ADDRESS = re.compile(r"(?:(?:\[[\w:.%]*\]|[\w.-]+)(?::\d{0,5})?)?(?:/[^#@:]*)?"
 _URL = re.compile(r"[^\s'\"=(,;]*://[^\s'\"]*")
 
 
-def choose_url(url: str | None, app_file: str | None, settings: Settings | None = None) -> Found:
-    """Return the URL to use: what the code says, else the setting, else laneway.db beside the app's file."""
+def choose_url(url: str | None, settings: Settings | None = None) -> Found:
+    """Return the URL to use: what the code says, else the setting, else laneway.db in the working folder."""
     found = (settings or Settings()).find("url", code=UNSET if url is None else url)
     if found.value is not None:
         return found
-    folder = Path(app_file).resolve().parent if app_file else Path.cwd()
-    return Found(f"sqlite:///{quote(str(folder / 'laneway.db'))}", found.source)
+    return Found(f"sqlite:///{quote(str(Path.cwd() / 'laneway.db'))}", found.source)
 
 
 def check_written_url(found: Found, check: Callable[[str], object]) -> None:

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from laneway.core.outcome import ErrorInfo
+    from laneway.events import Events
 
-__all__ = ["log", "start_logging", "visible"]
+__all__ = ["log", "runs_log", "start_logging", "visible"]
 
 log = logging.getLogger("laneway")
+#: What becomes of single runs; on a terminal each has a line of its own instead.
+runs_log = log.getChild("runs")
 
 #: Control characters, those that end a line, set a direction or are not seen, and what is no character.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
@@ -49,15 +52,19 @@ def _lines(text: str) -> str:
 
 
 log.addFilter(tidy)
+runs_log.addFilter(tidy)
 
 
-def start_logging(stream: TextIO, tasks: Sequence[str]) -> None:
-    """Show the log. A program that has set up logging itself keeps its own, except on a terminal."""
-    log.disabled = False  # logging.config switches off loggers that it does not name
+def start_logging(stream: TextIO, tasks: Sequence[str], events: Events | None = None) -> None:
+    """Show the log, and runs if their events are given. A program that has set up logging keeps its own, except on a terminal."""
+    log.disabled = runs_log.disabled = False  # logging.config switches off loggers that it does not name
     if stream.isatty():
         from laneway.cli.show import JobLines  # noqa: PLC0415 - only a terminal needs it
 
-        JobLines(stream, tasks).install()
+        lines = JobLines(stream, tasks)
+        lines.install()
+        if events is not None:
+            lines.listen(events)
     elif not logging.getLogger().handlers and not log.handlers:
         handler = logging.StreamHandler(stream)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -202,7 +202,7 @@ class Setting:
 SETTINGS = {
     setting.name: setting
     for setting in (
-        Setting("url", _words("sqlite:///jobs.db"), None, "URL", "The store.", "laneway.db beside the app's file"),
+        Setting("url", _words("sqlite:///jobs.db"), None, "URL", "The store.", "laneway.db in the working folder"),
         Setting("app", _words("shop.jobs:app"), None, "APP", "The app.", "app.py or main.py here"),
         Setting("queues", _names, (), "A,B", "Serve only these queues; with weights: A:6,B:3,C.", "all"),
         Setting("balance", _balance, None, "NAME", "How slots are dealt to queues: even, adaptive or strict.", "even"),

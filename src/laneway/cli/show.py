@@ -1,10 +1,9 @@
 """What commands show in plain text: times, ids, sparklines, and a worker's log.
 
-On a terminal a worker's log is one line for each run, made from the DEBUG records that running leaves on the logger "laneway"; a
-failure has its reason below. Elsewhere it is plain log lines for whoever collects them. Workers use
-this: no rich here.
+On a terminal a worker's log is one line for each run, with the reason of a failure below it, and between them what else is
+logged. Elsewhere it is plain log lines for whoever collects them. Workers use this: no rich here.
 
-Enters: log records.  Leaves: lines on stderr.
+Enters: events and log records.  Leaves: lines on stderr.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ import click
 from laneway.core.instant import SECOND
 from laneway.core.outcome import Dead, Outcome, Retrying, Snoozed
 from laneway.desk.context import JobContext
-from laneway.logs import log, visible
+from laneway.events import Events, RunEnded
+from laneway.logs import log, runs_log, visible
 from laneway.present.words import clip, clip_name, duration, short_id
 
 __all__ = ["OUTCOME_COLOURS", "JobLines", "clock", "wants_colour"]  # fmt: skip
@@ -52,29 +52,24 @@ class JobLines(logging.Handler):
         self._stream = stream
         self._colour = wants_colour(stream)
         self._task_width = min(max((len(name) for name in tasks), default=12), 28)
-        self._started: dict[int, float] = {}  # by token
         self._others = [handler for handler in logging.getLogger().handlers if not _on_terminal(handler)]
         self._others_level = log.getEffectiveLevel()
         self.outcomes: Counter[str] = Counter()
 
     def install(self) -> None:
         """Take the place of what a program has set up for terminals; its log files still get what they got."""
-        log.disabled = False  # logging.config switches off loggers that it does not name
         log.propagate = False
         log.addHandler(self)
-        log.setLevel(logging.DEBUG)
+        log.setLevel(min(self._others_level, logging.INFO))
+
+    def listen(self, events: Events) -> None:
+        """Show a line for each run."""
+        events.listen(RunEnded, self._run_ended)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a record, or leave it."""
+        """Show a record, unless it is about a run: that has its line."""
         try:
-            job: JobContext | None = getattr(record, "laneway_job", None)
-            outcomes: tuple[Outcome, ...] = getattr(record, "laneway_outcomes", ())
-            if job is not None and record.levelno == logging.DEBUG:
-                if outcomes:
-                    self._finished(job, outcomes, record.created)
-                else:
-                    self._started[job.token] = record.created
-            elif record.levelno >= logging.INFO and not _is_told_by_its_run(record):
+            if record.levelno >= logging.INFO and record.name != runs_log.name:
                 self._say(record)
             for handler in self._others:
                 if record.levelno >= max(handler.level, self._others_level):
@@ -82,17 +77,16 @@ class JobLines(logging.Handler):
         except Exception:  # noqa: BLE001 - as every handler: a line that cannot be written must not stop a job
             self.handleError(record)
 
-    def _finished(self, job: JobContext, outcomes: tuple[Outcome, ...], at: float) -> None:
-        outcome = _worst(outcomes)
+    def _run_ended(self, event: RunEnded) -> None:
+        job, outcome, at = event.job, _worst(event.outcomes), event.finished / SECOND
         self.outcomes[outcome.name] += 1
-        seconds = at - self._started.pop(job.token, at)
         parts = (
             click.style(clock(at), dim=True),
             clip_name(visible(job.task), self._task_width),
             click.style(clip(short_id(visible(job.id)) if len(job.lanes) < 2 else "-", 8), dim=True),
             clip_name(visible(job.lane or (f"{len(job.lanes)} lanes" if job.lanes else "-")), 12),
             click.style(clip(outcome.name, 9), fg=OUTCOME_COLOURS[outcome.name]),
-            f"{duration(seconds):>8}",
+            f"{duration((event.finished - event.started) / SECOND):>8}",
         )
         self._write("  ".join(parts))
         for line in _reason(job, outcome):
@@ -114,7 +108,7 @@ class JobLines(logging.Handler):
         click.echo(line, file=self._stream, color=self._colour)
 
 
-def _worst(outcomes: tuple[Outcome, ...]) -> Outcome:
+def _worst(outcomes: Sequence[Outcome]) -> Outcome:
     """Return what a run meant; of one that meant something else for each of its lanes what somebody must see first."""
     return max(outcomes, key=lambda outcome: SEVERITY.index(outcome.name))
 
@@ -144,11 +138,6 @@ def _frames(text: str) -> list[str]:
         if line.startswith("  ") and not ours and line.strip(" ^~"):
             lines.append(line)
     return lines
-
-
-def _is_told_by_its_run(record: logging.LogRecord) -> bool:
-    """Say whether a record is about a failed run, which has its line already."""
-    return hasattr(record, "laneway_outcomes")
 
 
 def _on_terminal(handler: logging.Handler) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType
@@ -60,7 +59,7 @@ class App:
     >>> add.enqueue(1, 2).state()
     'ready'
 
-    `url` names the store; without one it is LANEWAY_URL, else `laneway.db` beside the file that makes the app. `imports` are
+    `url` names the store; without one it is LANEWAY_URL, else `laneway.db` in the working folder. `imports` are
     modules that declare tasks; `"shop.tasks.*"` are all of a package. Dead jobs are kept `dead_days` days (30), and at most
     `dead_max` of them (10,000). A worker on another host whose beat has not moved for `dead_after` seconds (15) is taken for
     dead. An enqueue waits at most `enqueue_timeout` seconds (2) for the store. A store on a server has at most `connections`
@@ -76,7 +75,7 @@ class App:
         if isinstance(imports, str):
             raise ConfigError(f"imports={imports!r}: use a list of modules, imports=[{imports!r}]")
         around = Settings()
-        chosen = choose_url(url, sys._getframe(1).f_globals.get("__file__"), around)  # pyright: ignore[reportPrivateUsage] - the caller's file
+        chosen = choose_url(url, around)
         self.url: str = chosen.value
         check_written_url(chosen, check_url)  # a mistake surfaces here, not at the first enqueue
         said = {

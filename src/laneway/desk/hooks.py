@@ -1,7 +1,7 @@
 """Hooks: what a user's program wants to know of its workers.
 
 `on_start` and `on_stop` get the worker, `on_death` the job and its error, `on_crash` the error that ends the worker. A hook
-takes as many of these as it has parameters. One that raises is logged and harms nobody.
+takes as many of these as it has parameters. It listens to the app's events: one that raises is logged and harms nobody.
 """
 
 from __future__ import annotations
@@ -12,10 +12,19 @@ from typing import Any
 
 from laneway.core.outcome import ErrorInfo
 from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
+from laneway.desk.run_log import log_failures
 from laneway.errors import DeclarationError
-from laneway.logs import log
+from laneway.events import Death, Event, Events, WorkerCrashed, WorkerStarted, WorkerStopped
 
 __all__ = ["Hooks"]
+
+#: What each moment is, and what its functions get.
+MOMENTS: dict[str, tuple[type[Event], Callable[[Any], tuple[object, ...]]]] = {
+    "on_start": (WorkerStarted, lambda event: (event.worker,)),
+    "on_stop": (WorkerStopped, lambda event: (event.worker,)),
+    "on_death": (Death, lambda event: (event.job, event.error)),
+    "on_crash": (WorkerCrashed, lambda event: (event.error,)),
+}
 
 
 class Hooks:
@@ -25,7 +34,8 @@ class Hooks:
         self.middlewares: list[Middleware] = []
         self.async_middlewares: list[AsyncMiddleware] = []
         self.format_error: Callable[[BaseException], str] | None = None  #: how errors are stored
-        self._functions: dict[str, list[tuple[Callable[..., object], int]]] = {}
+        self.events = Events()
+        log_failures(self.events)
 
     def add_middleware(self, function: Middleware | AsyncMiddleware) -> None:
         """Add a middleware; an async one is for async tasks alone."""
@@ -39,19 +49,18 @@ class Hooks:
         """Add a function for a moment."""
         if inspect.iscoroutinefunction(function) or not callable(function):
             raise DeclarationError(f"{moment} takes a plain function, not {function!r}")
-        self._functions.setdefault(moment, []).append((function, _takes(function)))
+        kind, values = MOMENTS[moment]
+        takes = _takes(function)
+
+        def call(event: Event) -> None:
+            function(*values(event)[:takes])
+
+        call.__qualname__ = f"{moment} of {getattr(function, '__qualname__', function)}"
+        self.events.listen(kind, call)
 
     def describe(self, error: BaseException) -> ErrorInfo:
         """Return an error as it is stored."""
         return ErrorInfo.of(error, self.format_error)
-
-    def call(self, moment: str, *values: Any) -> None:
-        """Call all functions of a moment."""
-        for function, takes in self._functions.get(moment, ()):
-            try:
-                function(*values[:takes])
-            except BaseException:  # noqa: BLE001 - SystemExit of a hook harms nobody either
-                log.exception("%s of %s raised", moment, getattr(function, "__qualname__", function))
 
 
 def _takes(function: Callable[..., object]) -> int:

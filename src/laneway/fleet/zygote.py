@@ -69,7 +69,7 @@ def main(fd: int) -> None:
     except LanewayError as error:
         boss.send(Failed(" ".join(str(error).split())))
         os._exit(2)
-    start_logging(sys.stderr, sorted(app.declared))
+    start_logging(sys.stderr, sorted(app.declared), app.hooks.events)
     set_title(f"zygote of {safe_url(app.url)}")
     _doubt(plan.queues, {declared.queue for declared in app.declared.values()})
     boss.send(AppReport(app.url, app.settings, sorted(app.declared), _files()))

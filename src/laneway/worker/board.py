@@ -14,6 +14,8 @@ import mmap
 import msgspec
 from msgspec import Struct
 
+from laneway.core.outcome import Done
+from laneway.events import RunsSettled
 from laneway.store.contract import WorkerInfo
 
 __all__ = ["ASYNC", "IN_THREAD", "ISOLATED", "Board", "Entry", "with_runs"]
@@ -75,6 +77,17 @@ class Board:
     def count(self, outcome: str, number: int = 1) -> None:
         """Add to the count of an outcome."""
         self._words[_FIRST_COUNT + OUTCOMES.index(outcome)] += number
+
+    def count_settled(self, event: RunsSettled) -> None:
+        """Count the outcomes of runs. Most are done: these are added at once."""
+        done = 0
+        for item in event.settled:
+            for outcome in item.outcomes:
+                if type(outcome) is Done:
+                    done += 1
+                else:
+                    self.count(outcome.name)
+        self.count("done", done)
 
     def set_phase(self, phase: str) -> None:
         """Say what the worker is doing."""

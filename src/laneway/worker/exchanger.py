@@ -19,13 +19,13 @@ from msgspec import Struct
 
 from laneway.core.instant import SECOND
 from laneway.core.outcome import Settled
+from laneway.desk.run_log import some
 from laneway.errors import ConfigError, StoreUnavailable
 from laneway.logs import log
 from laneway.store.contract import ClaimRequest, Exchange, Store, WorkerInfo
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.inventory import Inventory
 from laneway.worker.outbox import Outbox
-from laneway.worker.verdicts import some
 
 __all__ = ["Exchanger", "Owner", "Phase"]
 

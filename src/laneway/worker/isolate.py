@@ -26,6 +26,7 @@ from msgspec import Struct
 from laneway.core.job import Claim
 from laneway.core.outcome import Notes, Outcome
 from laneway.desk.context import JobContext
+from laneway.events import RunEnded, RunStarted, WorkerStarted, WorkerStopped
 from laneway.kernel import kill_group
 from laneway.worker.duties.service import Service
 
@@ -288,17 +289,19 @@ def _run_one(app: App, line: socket.socket) -> None:
     claim = msgspec.msgpack.decode(body, type=Claim)
     _set_title(claim)
     worker = Worker(app, slots=1)
-    app.hooks.call("on_start", worker)
+    events = app.hooks.events
+    events.silence(RunStarted)  # our worker tells of it
+    events.silence(RunEnded)
+    events.tell(WorkerStarted(worker))
     sender = _Sender(line)
     runner = Runner(app.declared, app.hooks, sender.flush)
-    runner.log_runs = False  # our worker tells of it
     notes = _NotesService(runner, sender)
     notes.start()
     sender.send(Begun.name, Begun())
     settled = runner.run_alone(claim)
     notes.stop()
     sender.send("outcomes", settled.outcomes)  # first: it is done, whatever the hooks do
-    app.hooks.call("on_stop", worker)
+    events.tell(WorkerStopped(worker))
 
 
 class _Sender:

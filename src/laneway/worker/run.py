@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from laneway.core.instant import SECOND, micros
+from laneway.core.instant import micros
 from laneway.core.job import Claim
 from laneway.core.outcome import Done, Outcome, Settled
 from laneway.core.retry import Retry
@@ -29,6 +29,7 @@ from laneway.desk.middleware import aaround, around
 from laneway.desk.task import is_task
 from laneway.desk.task_base import TaskBase
 from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout
+from laneway.events import Events, RunCrashed, RunEnded, RunStarted
 from laneway.kernel import cause_of_death
 from laneway.logs import log
 from laneway.shield import Limit, TimeIsUp, mend_log
@@ -38,7 +39,7 @@ from laneway.worker.duties.watchdog import Watchdog
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.isolate import IsolatedEnd, Isolation
 from laneway.worker.shares.kinds import Kinds
-from laneway.worker.verdicts import CANCELLED, GO_BACK, NEVER_AGAIN, NO_HEADERS, ONE_DONE, Meant, Verdicts, for_each, some
+from laneway.worker.verdicts import CANCELLED, GO_BACK, NEVER_AGAIN, NO_HEADERS, ONE_DONE, Meant, Verdicts, for_each
 
 if TYPE_CHECKING:
     import asyncio
@@ -83,17 +84,18 @@ class Runner:
     def __init__(
         self, tasks: Mapping[str, TaskBase], hooks: Hooks, flush_notes: Callable[[JobContext], None],
         board: Board | None = None, isolation: Isolation | None = None, freshness: Freshness | None = None,
+        events: Events | None = None,
     ) -> None:  # fmt: skip
         self._tasks = tasks
         self._hooks = hooks
-        self._verdicts = Verdicts(tasks, hooks)
+        self._events = events or hooks.events
+        self._verdicts = Verdicts(tasks, hooks, self._events)
         self._flush_notes = flush_notes
         self._board = board or Board(1)
         self._isolation = isolation
         self.watchdog = Watchdog()
         self.running: dict[int, JobContext] = {}  # by token
         self._freshness = freshness or Freshness()
-        self.log_runs = log.isEnabledFor(logging.DEBUG)
         self.kinds: Kinds | None = None  # hears how much of the processor runs use
         self.all_measured = True  # or some of them, where jobs are short
         self._until_measured = 0
@@ -183,8 +185,8 @@ class Runner:
         deadline = 0 if task.timeout is None else time.monotonic_ns() // 1000 + micros(task.timeout)
         job.row = self._board.enter(claim.token, job.started, deadline, run.place)
         self.running[claim.token] = job
-        if self.log_runs:
-            log.debug("%s %s starts", job.task, _what(job), extra={"laneway_job": job})
+        if self._events.hears(RunStarted):
+            self._events.tell(RunStarted(job))
 
     # -- the call --------------------------------------------------------------------------------------------
 
@@ -278,7 +280,7 @@ class Runner:
             if end.outcomes or job.cancelled or end.killed or end.code is None:
                 return self._ended_isolated(end, run) or for_each(claim, GO_BACK)
             # One of them took the process along. Which one shows when each runs alone.
-            log.warning("%s %s: %s: each lane runs alone", job.task, _what(job), _ended_with(end), extra={"laneway_crash": True})
+            self._events.tell(RunCrashed(job, f"{_ended_with(end)}: each lane runs alone"))
             each = [msgspec.structs.replace(claim, units=(unit,)) for unit in claim.units]
             return tuple([self._lane_isolated(one, run) for one in each])
         said = ""
@@ -288,7 +290,7 @@ class Runner:
             if meant is not None:
                 return meant
             said = _ended_with(end)
-            log.warning("%s %s: %s (%d of %d)", job.task, _what(job), said, crashes, CRASHES, extra={"laneway_crash": True})
+            self._events.tell(RunCrashed(job, f"{said} ({crashes} of {CRASHES})"))
         return self._verdicts.failed(job, NEVER_AGAIN, JobCrashed(f"{said}, {CRASHES} times"))
 
     def _lane_isolated(self, claim: Claim, run: Execution) -> Outcome:
@@ -327,10 +329,8 @@ class Runner:
             self._board.leave(job.row)
             if meant is not ONE_DONE:
                 meant = self._ended(job, meant)
-            if self.log_runs:
-                names = " and ".join(dict.fromkeys(outcome.name for outcome in meant))
-                extra = {"laneway_job": job, "laneway_outcomes": meant}
-                log.debug("%s %s %s in %.3f s", job.task, _what(job), names, (finished - run.started) / SECOND, extra=extra)
+            if self._events.hears(RunEnded):
+                self._events.tell(RunEnded(job, meant, run.started, finished))
             if job.spoilt:
                 meant = collector_run.for_all(claim, meant, job.spoilt)
         return Settled(claim, meant, run.started, finished)
@@ -345,10 +345,6 @@ class Runner:
         if job.notes_changed:
             self._flush_notes(job)
         return meant
-
-
-def _what(job: JobContext) -> str:
-    return f"({some(job.lanes)})" if job.claim.collects else job.id
 
 
 def _ended_with(end: IsolatedEnd) -> str:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from laneway.clock import now_micros
 from laneway.core.instant import FAR, micros
-from laneway.core.outcome import Done, Settled
+from laneway.core.outcome import Settled
+from laneway.desk.run_log import log_runs
 from laneway.errors import StoreError, StoreUnavailable
+from laneway.events import Events, RunsSettled, WorkerCrashed, WorkerStarted, WorkerStopped
 from laneway.logs import log
 from laneway.store import liveness
 from laneway.store.contract import BeatReply
@@ -94,7 +96,11 @@ class Session:
         self._freshness = Freshness(app.dead_after / 2)
         self._isolation = Isolation(app, None if link is None else link.zygote)
         self._notes = NoteTaker(store, lambda: list(self._runner.running.values()))
-        self._runner = Runner(app.declared, app.hooks, self._notes.flush, self._board, self._isolation, self._freshness)
+        self._events = Events(app.hooks.events)
+        log_runs(self._events)
+        self._runner = Runner(
+            app.declared, app.hooks, self._notes.flush, self._board, self._isolation, self._freshness, self._events
+        )
         self._threads = ThreadSlots(slots, self._runner, self.ended, self._crash)
         self._event_loop = LoopSlots(slots, self._runner, self.ended, self._crash, self._board)
         self._inventory = Inventory(
@@ -102,6 +108,8 @@ class Session:
         )
         kinds = self._runner.kinds = self._inventory.kinds
         self._reporter = StatsReporter(store, self._info.id, slots, lambda: len(self._runner.running), kinds.news)
+        self._events.listen(RunsSettled, self._board.count_settled)
+        self._events.listen(RunsSettled, self._reporter.count)
         self._beat: Beat | SupervisorListener
         if link is None:
             self._beat = Beat(store, self._info, self._board, self._heard, beat)
@@ -119,7 +127,7 @@ class Session:
         self._beat.tick()
         with contextlib.suppress(StoreError):  # it is learned anew
             self._inventory.kinds.begin_with(self._app.store.learned())
-        self._app.hooks.call("on_start", self._worker)
+        self._events.tell(WorkerStarted(self._worker))
         self._beat.start()
         self._notes.start()
         self._reporter.start()
@@ -131,12 +139,12 @@ class Session:
                 self._step()
         except BaseException as error:
             if not isinstance(error, KeyboardInterrupt):
-                self._app.hooks.call("on_crash", error)
+                self._events.tell(WorkerCrashed(error))
             raise
         finally:
             self._end()
         if self._failure is not None:
-            self._app.hooks.call("on_crash", self._failure)
+            self._events.tell(WorkerCrashed(self._failure))
             raise self._failure
 
     def _start_timetable(self) -> None:
@@ -212,17 +220,9 @@ class Session:
         self._board.set_idle(False)
 
     def settled(self, settled: list[Settled], refused: list[str]) -> None:
-        """Count what was settled."""
+        """Tell what was settled, and see whether that was enough."""
         self._runner.all_measured = not self._inventory.short
-        done = 0
-        for item in settled:
-            for outcome in item.outcomes:
-                if type(outcome) is Done:
-                    done += 1
-                else:
-                    self._board.count(outcome.name)
-        self._board.count("done", done)
-        self._reporter.count(settled, refused)
+        self._events.tell(RunsSettled(settled, refused))
         self._left -= len(settled)
         if self._left <= 0 and not self.stopping:
             self.stop("as many jobs as one process runs", patient=True)
@@ -321,7 +321,7 @@ class Session:
             slots.close(0 if left else 1.0)
         self._runner.watchdog.stop(1.0)
         self._isolation.close()
-        self._app.hooks.call("on_stop", self._worker)
+        self._events.tell(WorkerStopped(self._worker))
 
 
 def _version() -> str:

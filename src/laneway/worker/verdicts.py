@@ -1,11 +1,11 @@
 """Verdicts: what it means that a run was done, failed, or could not begin.
 
-Each unit of a claim has an outcome. A death is told: in the log with its exception, and to `on_death`.
+Each unit of a claim has an outcome. That a run failed or a job died is told as an event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import CoroutineType
 
 import msgspec
@@ -19,11 +19,12 @@ from laneway.desk.context import Cancel, JobContext, RetryIn, Snooze, check_seco
 from laneway.desk.hooks import Hooks
 from laneway.desk.task_base import TaskBase
 from laneway.errors import BadArguments, GarbageError, UnknownTask
+from laneway.events import Death, Events, RunFailed
 from laneway.logs import log
 from laneway.worker import collector_run
 
 __all__ = [
-    "CANCELLED", "GO_BACK", "NEVER_AGAIN", "NO_HEADERS", "ONE_DONE", "Meant", "Verdicts", "for_each", "judge", "some", "unknown",
+    "CANCELLED", "GO_BACK", "NEVER_AGAIN", "NO_HEADERS", "ONE_DONE", "Meant", "Verdicts", "for_each", "judge", "unknown",
 ]  # fmt: skip
 
 #: What a run meant, for each unit of its claim.
@@ -74,17 +75,13 @@ def for_each(claim: Claim, outcome: Outcome) -> Meant:
     return (outcome,) * len(claim.units)
 
 
-def some(names: Sequence[str]) -> str:
-    """Return some names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
 class Verdicts:
     """Judges the runs of an app's tasks."""
 
-    def __init__(self, tasks: Mapping[str, TaskBase], hooks: Hooks) -> None:
+    def __init__(self, tasks: Mapping[str, TaskBase], hooks: Hooks, events: Events) -> None:
         self._tasks = tasks
         self._hooks = hooks
+        self._events = events
 
     def done(self, job: JobContext, task: TaskBase, result: object) -> Meant:
         """Return what it means that a run returned something."""
@@ -101,7 +98,7 @@ class Verdicts:
             described = self._hooks.describe(error)
             message = f"it was done, but its result cannot be kept: {described.message}"
             outcome = self._halting(job, Dead(msgspec.structs.replace(described, message=message)))
-            self._died(job, outcome, error)
+            self._events.tell(Death(job, outcome, error, ran=True))
             return (outcome,)
 
     def failed(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
@@ -112,14 +109,10 @@ class Verdicts:
             return self._failed_lanes(job, policy, error)
         outcome = judge(policy, job.attempt, error, self._hooks.describe)
         if isinstance(outcome, Retrying):
-            log.warning(
-                "%s %s failed in attempt %d, again in %.3g s: %s: %s",
-                job.task, job.id, job.attempt, outcome.after / SECOND, outcome.error.kind, outcome.error.message,
-                extra={"laneway_job": job, "laneway_outcomes": (outcome,)},
-            )  # fmt: skip
+            self._events.tell(RunFailed(job, (outcome,)))
         elif isinstance(outcome, Dead):
             outcome = self._halting(job, outcome)
-            self._died(job, outcome, error)
+            self._events.tell(Death(job, outcome, error, ran=True))
         return (outcome,)
 
     def _failed_lanes(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
@@ -138,14 +131,8 @@ class Verdicts:
             outcomes.append(outcome)
             if isinstance(outcome, Dead) and cause is not None:
                 self.lane_died(job.claim, unit, outcome, cause)
-        failed = [(lane, meant) for lane, meant in zip(job.lanes, outcomes, strict=True) if isinstance(meant, Retrying)]
-        if failed:
-            info = failed[0][1].error
-            log.warning(
-                "%s failed in %d of %d lanes (%s), the first: %s: %s",
-                job.task, len(failed), len(outcomes), some([lane for lane, _ in failed]), info.kind, info.message,
-                extra={"laneway_job": job, "laneway_outcomes": tuple(outcomes)},
-            )  # fmt: skip
+        if any(isinstance(outcome, Retrying) for outcome in outcomes):
+            self._events.tell(RunFailed(job, tuple(outcomes)))
         return tuple(outcomes)
 
     def _tried_last_only(self, job: JobContext) -> bool:
@@ -181,7 +168,7 @@ class Verdicts:
         if not claim.collects:
             job = JobContext(claim, [], {}, NO_HEADERS)
             outcome = self._halting(job, outcome)
-            self._died(job, outcome, error, ran=False)
+            self._events.tell(Death(job, outcome, error, ran=False))
             return (outcome,)
         dead = [msgspec.structs.replace(outcome, payloads=tuple([p.body for p in unit.payloads])) for unit in claim.units]
         for unit, one in zip(claim.units, dead, strict=True):
@@ -198,19 +185,4 @@ class Verdicts:
         task = self._tasks.get(claim.task)
         read = task.payload.unpack if is_collector(task) else msgspec.json.decode
         for job in collector_run.dead_ones(claim, unit, outcome, read, NO_HEADERS):
-            self._died(job, outcome, error, ran=ran)
-
-    def _died(self, job: JobContext, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
-        """Tell of a death. The exception goes with it, for trackers of errors; if it `ran`, its run has a line on a terminal."""
-        extra: dict[str, object] = {"laneway_error": outcome.error}
-        exc_info = (type(error), error, error.__traceback__)
-        who, why = (job.task, job.id, job.attempt), (outcome.error.kind, outcome.error.message)
-        if ran:
-            extra |= {"laneway_job": job, "laneway_outcomes": (outcome,)}
-            log.error("%s %s is dead after attempt %d: %s: %s", *who, *why, exc_info=exc_info, extra=extra)
-        else:
-            log.error(
-                '%s %s is dead in attempt %d, before it could run: %s: %s. It is kept in queue "%s": laneway jobs show %s',
-                *who, *why, job.queue, job.id, exc_info=exc_info, extra=extra,
-            )  # fmt: skip
-        self._hooks.call("on_death", job, error)
+            self._events.tell(Death(job, outcome, error, ran))

@@ -15,13 +15,14 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from laneway.core.buckets import BOUNDS, OTHERS, Counts, Figures, Gauge, Key, Report, Seen, step_of
 from laneway.core.error_groups import Fault, fault_of
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled
 from laneway.errors import StoreError
+from laneway.events import RunsSettled
 from laneway.store.contract import Store
 from laneway.worker.duties.service import Service
 
@@ -68,16 +69,13 @@ class StatsReporter(Service):
 
     # -- counting --------------------------------------------------------------------------------------------
 
-    def count(self, settled: Sequence[Settled], refused: Iterable[str] = ()) -> None:
-        """Count what became of runs, but for jobs and lanes whose outcomes were refused."""
-        if not settled:
+    def count(self, event: RunsSettled) -> None:
+        """Count what became of runs, but for units whose outcomes were refused."""
+        if not event.settled:
             return
         with self._lock:
-            if refused:
-                self._count_some(settled, frozenset(refused))
-                return
-            if not self._count_alike(settled):
-                self._count_some(settled, frozenset())
+            if event.refused or not self._count_alike(event.settled):
+                self._count_some(event.settled, frozenset(event.refused))
 
     def _count_alike(self, settled: Sequence[Settled]) -> bool:
         """Count successes of one task, and say so. Most runs that are settled together are such: it is fast."""

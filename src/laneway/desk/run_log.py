@@ -1,0 +1,91 @@
+"""What the log says of runs.
+
+Failures and deaths are always told. That a run starts and ends is told where the level is DEBUG.
+
+Enters: events.  Leaves: records of the logger "laneway.runs".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from laneway.core.instant import SECOND
+from laneway.core.outcome import Retrying
+from laneway.events import Death, Events, RunCrashed, RunEnded, RunFailed, RunStarted
+from laneway.logs import log, runs_log
+
+if TYPE_CHECKING:
+    from laneway.desk.context import JobContext
+
+__all__ = ["log_failures", "log_runs", "some"]
+
+
+def log_failures(events: Events) -> None:
+    """Log runs that fail or crash, and deaths."""
+    events.listen(RunFailed, _failed)
+    events.listen(RunCrashed, _crashed)
+    events.listen(Death, _died)
+
+
+def log_runs(events: Events) -> None:
+    """Log each run as well, where somebody wants to know that."""
+    if runs_log.isEnabledFor(logging.DEBUG):
+        events.listen(RunStarted, _started)
+        events.listen(RunEnded, _ended)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return some names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _what(job: JobContext) -> str:
+    return f"({some(job.lanes)})" if job.claim.collects else job.id
+
+
+def _started(event: RunStarted) -> None:
+    runs_log.debug("%s %s starts", event.job.task, _what(event.job))
+
+
+def _ended(event: RunEnded) -> None:
+    names = " and ".join(dict.fromkeys(outcome.name for outcome in event.outcomes))
+    seconds = (event.finished - event.started) / SECOND
+    runs_log.debug("%s %s %s in %.3f s", event.job.task, _what(event.job), names, seconds)
+
+
+def _failed(event: RunFailed) -> None:
+    job = event.job
+    failed = [(lane, one) for lane, one in zip(job.lanes or ("",), event.outcomes, strict=True) if isinstance(one, Retrying)]
+    first = failed[0][1]
+    error = first.error
+    if job.claim.collects:
+        runs_log.warning(
+            "%s failed in %d of %d lanes (%s), the first: %s: %s",
+            job.task, len(failed), len(event.outcomes), some([lane for lane, _ in failed]), error.kind, error.message,
+        )  # fmt: skip
+    else:
+        runs_log.warning(
+            "%s %s failed in attempt %d, again in %.3g s: %s: %s",
+            job.task, job.id, job.attempt, first.after / SECOND, error.kind, error.message,
+        )  # fmt: skip
+
+
+def _crashed(event: RunCrashed) -> None:
+    # Not among what a run's own line tells: the run goes on in another process.
+    log.warning("%s %s: %s", event.job.task, _what(event.job), event.said)
+
+
+def _died(event: Death) -> None:
+    """Log a death. The exception goes with it, for trackers of errors; below the line stands what is stored of it."""
+    job, error, raised = event.job, event.outcome.error, event.error
+    exc_info, extra = (type(raised), raised, raised.__traceback__), {"laneway_error": error}
+    who, why = (job.task, job.id, job.attempt), (error.kind, error.message)
+    if event.ran:
+        runs_log.error("%s %s is dead after attempt %d: %s: %s", *who, *why, exc_info=exc_info, extra=extra)
+    else:
+        log.error(
+            '%s %s is dead in attempt %d, before it could run: %s: %s. It is kept in queue "%s": laneway jobs show %s',
+            *who, *why, job.queue, job.id, exc_info=exc_info, extra=extra,
+        )  # fmt: skip

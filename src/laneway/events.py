@@ -1,0 +1,127 @@
+"""Events: what happened to runs and workers, as values.
+
+Whoever tells one does not know who listens: the log, a terminal, statistics, an app's own functions, and what measures or traces.
+A listener hears one kind of event, in the thread where it happened. One that raises is logged, and harms nobody.
+
+Enters: events.  Leaves: calls of listeners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from laneway.core.outcome import Dead, Outcome, Settled
+from laneway.logs import log
+
+if TYPE_CHECKING:
+    from laneway.desk.context import JobContext
+
+__all__ = [
+    "Death", "Event", "Events", "RunCrashed", "RunEnded", "RunFailed", "RunStarted", "RunsSettled", "WorkerCrashed",
+    "WorkerStarted", "WorkerStopped",
+]  # fmt: skip
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something happened."""
+
+
+class RunStarted(Event, frozen=True):
+    """A job's code, or a collector's, is about to be called."""
+
+    job: JobContext
+
+
+class RunEnded(Event, frozen=True):
+    """A run is over."""
+
+    job: JobContext
+    outcomes: Sequence[Outcome]  #: one for each unit
+    started: int  #: microseconds, by this machine's clock
+    finished: int
+
+
+class RunFailed(Event, frozen=True):
+    """A run raised, and will be tried again: the job, or some lanes of a collector."""
+
+    job: JobContext
+    outcomes: Sequence[Outcome]
+
+
+class RunCrashed(Event, frozen=True):
+    """The process that ran a job alone ended without a word of it."""
+
+    job: JobContext
+    said: str  #: what it ended with, and what comes next
+
+
+class Death(Event, frozen=True):
+    """A job gives up, or a payload of a collector."""
+
+    job: JobContext
+    outcome: Dead
+    error: BaseException
+    ran: bool  #: False: it died before it could run
+
+
+class RunsSettled(Event, frozen=True):
+    """A store has taken the outcomes of runs, but for units that are not this worker's any more."""
+
+    settled: Sequence[Settled]
+    refused: Sequence[str]  #: ids of units
+
+
+class WorkerStarted(Event, frozen=True):
+    """A worker is about to claim its first job."""
+
+    worker: object
+
+
+class WorkerStopped(Event, frozen=True):
+    """A worker has ended what it ran."""
+
+    worker: object
+
+
+class WorkerCrashed(Event, frozen=True):
+    """A worker ends because of a mistake of its own."""
+
+    error: BaseException
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Events:
+    """Who listens to what: an app's listeners, or those of one worker of it."""
+
+    def __init__(self, app: Events | None = None) -> None:
+        self._app = app
+        self._listeners: dict[type[Event], tuple[Callable[[Any], object], ...]] = {}
+
+    def listen(self, kind: type[E], listener: Callable[[E], object]) -> None:
+        """Call a function at each event of a kind, from now on; once, if it listens already."""
+        others = self._listeners.get(kind, ())
+        if listener not in others:
+            self._listeners[kind] = (*others, listener)
+
+    def silence(self, kind: type[Event]) -> None:
+        """Let nobody hear of a kind of event any more."""
+        self._listeners.pop(kind, None)
+
+    def hears(self, kind: type[Event]) -> bool:
+        """Say whether somebody listens: an event of each run need not be made for nobody."""
+        return kind in self._listeners or (self._app is not None and kind in self._app._listeners)
+
+    def tell(self, event: Event) -> None:
+        """Call all who listen to such an event, a worker's before its app's."""
+        for listener in self._listeners.get(type(event), ()):
+            try:
+                listener(event)
+            except BaseException:  # noqa: BLE001 - SystemExit of a user's function harms nobody either
+                log.exception("%s raised", getattr(listener, "__qualname__", listener))
+        if self._app is not None:
+            self._app.tell(event)

@@ -22,7 +22,7 @@ from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retr
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownQueue
 from laneway.ids import new_id
 from laneway.store import liveness
-from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Schedules, Store, WorkerInfo
+from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Schedules, Store, WorkerInfo, begin_exchange
 from laneway.store.inspection import Filter, Inspect, JobInfo, Page
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
@@ -680,7 +680,7 @@ class TestBegun:
         store.push([job("a"), job("b"), job("c")])
         held = claim(store, 2)
 
-        answer = store.begin("w", [Settled.alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 5)], 5)()
+        answer = begin_exchange(store, "w", [Settled.alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 5)], 5)()
 
         assert (answer.refused, ids(answer.claims), answer.more) == ([], ["c"], False)
         assert states(inspect) == {"running": 1}
@@ -689,8 +689,8 @@ class TestBegun:
         store.push([job("a", lane="l"), job("b", lane="l"), job("c")])
         [head, plain] = claim(store)
 
-        first = store.begin("w", [Settled.alike(head, Done(), 1, 2)], [], 0)
-        second = store.begin("w", [Settled.alike(plain, Done(), 1, 2)], [ClaimRequest("default", 5)], 5)
+        first = begin_exchange(store, "w", [Settled.alike(head, Done(), 1, 2)], [], 0)
+        second = begin_exchange(store, "w", [Settled.alike(plain, Done(), 1, 2)], [ClaimRequest("default", 5)], 5)
         answers = [first(), second()]
 
         assert [ids(answer.claims) for answer in answers] == [[], ["b"]]
@@ -701,7 +701,7 @@ class TestBegun:
         store.push([job("a"), job("b")])
         held = [Settled.alike(one, Done(), 1, 2) for one in claim(store)]
 
-        answers = [hear() for hear in (store.begin("w", held, [], 0), store.begin("w", held[1:], [], 0))]
+        answers = [hear() for hear in (begin_exchange(store, "w", held, [], 0), begin_exchange(store, "w", held[1:], [], 0))]
 
         assert [answer.refused for answer in answers] == [[], ["b"]]
 

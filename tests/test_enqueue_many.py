@@ -23,7 +23,7 @@ from laneway.core.outcome import Done, Settled
 from laneway.desk.signature import Call, Signature
 from laneway.errors import BadArguments, BadOption, BulkError, LanewayError, PayloadTooLarge, WrongQueue
 from laneway.ids import new_id, new_ids
-from laneway.store.contract import ClaimRequest, Store
+from laneway.store.contract import ClaimRequest, Store, begin_push
 from laneway.store.inspection import Inspect, JobInfo
 
 BODY = b"[[1],{}]"
@@ -302,11 +302,11 @@ def test_a_push_in_two_steps_says_what_a_push_says(used: Store, inspect: Inspect
     ids = new_ids(2)
     others = Alike(Job(ids[0], "app.task", "new", BODY), ids, [BODY, BODY])
 
-    assert used.begin_push(first)() == [None] * 3
-    assert used.begin_push(first)() == list(first.ids)
-    assert used.begin_push(others)() == [None] * 2  # a queue that nobody has seen
-    assert used.begin_push(mixed)() == [None] * 3
-    assert used.begin_push([])() == []
+    assert begin_push(used, first)() == [None] * 3
+    assert begin_push(used, first)() == list(first.ids)
+    assert begin_push(used, others)() == [None] * 2  # a queue that nobody has seen
+    assert begin_push(used, mixed)() == [None] * 3
+    assert begin_push(used, [])() == []
 
     assert len(stands(inspect, [*first.ids, *others.ids, *(job.id for job in mixed)])) == 8
 

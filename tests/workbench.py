@@ -15,7 +15,7 @@ import msgspec
 
 from laneway import App, JobHandle, Worker
 from laneway.core.outcome import Settled
-from laneway.store.contract import BeatReply, ClaimRequest, Exchange, Store, WorkerInfo
+from laneway.store.contract import BeatReply, ClaimRequest, Exchange, Store, WorkerInfo, begin_exchange
 
 #: Seconds after which something hangs. No test waits so long if all is well.
 DEADLINE = 60.0
@@ -114,7 +114,7 @@ class Faulty:
         self.before()
         later = frozenset(item.claim.token for item in settled if self.holds(item))
         settled = [item for item in settled if item.claim.token not in later]
-        hear = self._real.begin(worker, settled, wants, limit)
+        hear = begin_exchange(self._real, worker, settled, wants, limit)
 
         def heard() -> Exchange:
             answer = msgspec.structs.replace(hear(), later=later)

@@ -26,7 +26,7 @@ from laneway.desk.options import check_job_options
 from laneway.desk.signature import Call, Signature
 from laneway.errors import BadOption, BulkError, LanewayError, StoreError, StoreUnavailable, WrongQueue
 from laneway.ids import new_id
-from laneway.store.contract import Occurrence, Store
+from laneway.store.contract import Occurrence, Store, begin_push
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -298,7 +298,7 @@ class Desk:
                     with around(middlewares, portion if middlewares else ()):
                         sealed = seal(portion)
                         hear()
-                        heard = store.begin_push(sealed)
+                        heard = begin_push(store, sealed)
                         if middlewares:
                             hear()  # before they are left
             finally:

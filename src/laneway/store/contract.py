@@ -48,8 +48,9 @@ Workers import this module, never the inspection side.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from msgspec import Struct
 
@@ -57,7 +58,10 @@ from laneway.core.buckets import Report, Seen
 from laneway.core.job import Claim, Job
 from laneway.core.outcome import Settled
 
-__all__ = ["Capabilities", "Exchange", "BeatReply", "Schedules", "Occurrence", "Store", "ClaimRequest", "WorkerInfo"]
+__all__ = [
+    "BeatReply", "Capabilities", "ClaimRequest", "Exchange", "Occurrence", "PipelinedStore", "Schedules", "Store", "WorkerInfo",
+    "begin_exchange", "begin_push", "is_pipelined",
+]  # fmt: skip
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -131,7 +135,7 @@ class BeatReply(Struct, frozen=True):
 class Capabilities(Struct, frozen=True):
     """What a store can do that others cannot."""
 
-    pipelined: bool  #: it works beside us: what `begin` and `begin_push` send is done while we go on
+    pipelined: bool  #: it is a `PipelinedStore`
     one_step: bool  #: a verb is one atomic step over all queues, and not one over each of them
 
 
@@ -161,13 +165,6 @@ class Store(Protocol):
         """
         ...
 
-    def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
-        """Push in two steps; calling what is returned, once, says what `push` says.
-
-        A pipelined store takes the jobs meanwhile: the caller can prepare the next ones.
-        """
-        ...
-
     def schedules(self) -> Schedules:
         """Say how the schedules stand. Only reads: needs no lock."""
         ...
@@ -194,14 +191,6 @@ class Store(Protocol):
         deleted. It is not forgotten with other dead ones.
 
         A job has started when a run of it was settled, or lost with its worker; what was given back has not.
-        """
-        ...
-
-    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
-        """Begin an exchange; calling what is returned, once, brings its answer.
-
-        A pipelined store works meanwhile: a worker that has something to run need not wait for it. One more exchange may
-        be begun before its answer was heard, and they are done in this order; any other verb of the worker comes after that.
         """
         ...
 
@@ -275,3 +264,44 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of files and connections. Using the store again opens them again."""
         ...
+
+
+class PipelinedStore(Store, Protocol):
+    """A store on a server, which works while its caller goes on: two verbs of it have two steps.
+
+    What was begun is done, be its answer heard or not.
+    """
+
+    def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
+        """Push; calling what is returned, once, brings the answer."""
+        ...
+
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
+        """Exchange; calling what is returned, once, brings the answer.
+
+        One more exchange may be begun before the answer was heard, and they are done in this order; any other verb of the worker
+        comes after that.
+        """
+        ...
+
+
+def is_pipelined(store: Store) -> TypeGuard[PipelinedStore]:
+    """Say whether a store works while its caller goes on."""
+    return store.capabilities.pipelined
+
+
+def begin_push(store: Store, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
+    """Push in two steps where the store can, else at once."""
+    if is_pipelined(store):
+        return store.begin_push(jobs)
+    answers = store.push(jobs)
+    return lambda: answers
+
+
+def begin_exchange(
+    store: Store, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int
+) -> Callable[[], Exchange]:
+    """Exchange in two steps where the store can, else when the answer is called for."""
+    if is_pipelined(store):
+        return store.begin(worker, settled, wants, limit)
+    return partial(store.exchange, worker, settled, wants, limit)

@@ -22,7 +22,7 @@ from laneway.core.outcome import Settled
 from laneway.desk.run_log import some
 from laneway.errors import ConfigError, StoreUnavailable
 from laneway.logs import log
-from laneway.store.contract import ClaimRequest, Exchange, Store, WorkerInfo
+from laneway.store.contract import ClaimRequest, Exchange, Store, WorkerInfo, begin_exchange, is_pipelined
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.inventory import Inventory
 from laneway.worker.outbox import Outbox
@@ -300,7 +300,7 @@ class Exchanger:
             if unsure:
                 # The last answer got lost: what was claimed in it goes back, since nobody here has heard of it.
                 self._store.give_back(self._worker.id, keep=self._inventory.known.keys())
-            hear = self._store.begin(self._worker.id, settled, requests, limit)
+            hear = begin_exchange(self._store, self._worker.id, settled, requests, limit)
         except StoreUnavailable as error:
             self._outbox.put_back(settled)
             self._away(error)
@@ -309,7 +309,7 @@ class Exchanger:
         self._inventory.sent(settled, requests, limit)
         if before is not None:
             self._take_answer(before)
-        if not (self._store.capabilities.pipelined and self._inventory.short and not unsure and self._hand_over()):
+        if not (is_pipelined(self._store) and self._inventory.short and not unsure and self._hand_over()):
             self._hear()
 
     def _requests(self, settled: list[Settled], limit: int) -> list[ClaimRequest]:

@@ -10,11 +10,9 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from laneway.clock import now_micros
-from laneway.core.job import Job
 from laneway.core.outcome import Settled
 from laneway.errors import ConfigError
 from laneway.store.contract import Capabilities, ClaimRequest, Exchange
@@ -116,15 +114,6 @@ class SQLiteStore(SQLStore):
         if turn.has_rows and lately and wants:
             return self._look(turn, wants, lately=False)
         return loads, False
-
-    def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
-        """Push at once: nobody else would do it meanwhile. See the contract."""
-        answers = self.push(jobs)
-        return lambda: answers
-
-    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
-        """Exchange when the answer is heard: nobody else would do it meanwhile. See the contract."""
-        return partial(self.exchange, worker, settled, wants, limit)
 
     # -- the rest --------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The database file: connections, transactions, and errors in plain words.
+"""The database: connections and transactions on its file.
 
 One connection writes, behind one fair lock; one reads, with a snapshot of its own. Both open on first use. In memory there is one
 connection for both.
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import sqlite3
 import time
@@ -29,15 +28,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from laneway import shield
-from laneway.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
-from laneway.kernel import was_forked
+from laneway.errors import StoreBusy, StoreUnavailable
 from laneway.locks import FairLock, Waiter, around_forks, this_frame
 from laneway.store.sqlite.books import Books
-from laneway.store.sqlite.lock import FileLock, has_locks
+from laneway.store.sqlite.file import DatabaseFile, Identity, is_busy
 
 __all__ = ["SQLiteDatabase"]
-
-log = logging.getLogger("laneway.store")
 
 _open_databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
 _numbers = itertools.count()
@@ -51,20 +47,15 @@ class SQLiteDatabase:
     """An SQLite file, or memory if there is no path."""
 
     def __init__(self, path: Path | None, *, synchronous: str = "normal", timeout: float = 5.0) -> None:
-        self.path = path
-        self._name = ":memory:" if path is None else os.fspath(path)
-        self.folder = None if path is None else path.with_name(path.name + "-sync")
-        self.timeout = timeout
+        self.file = DatabaseFile(path, synchronous, timeout)
+        self.path, self.timeout = path, timeout
         self.is_there: Callable[[sqlite3.Connection], bool] = lambda _: True
         self.on_open: Callable[[sqlite3.Connection], None] = lambda _: None
         self.on_fork: Callable[[], None] = lambda: None
         self.number = next(_numbers)
-        self._synchronous = synchronous
-        self._file_lock = None if self.folder is None else FileLock(self.folder)
         #: The books as the last turn left them, as bytes and read: most often the next one finds the same bytes.
         self.last_books: tuple[bytes, Books] | None = None
         self._lost_in_fork = False
-        self._told_of: _Identity = None
         self._start()
         self.writing = _Writing(self)
         _open_databases.add(self)
@@ -74,8 +65,8 @@ class SQLiteDatabase:
         self._pid = os.getpid()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
-        self._writer_file: _Identity = None
-        self._reader_file: _Identity = None
+        self._writer_file: Identity = None
+        self._reader_file: Identity = None
         self._writer_closes = self._reader_closes = False  # closing has begun, and may have been interrupted
         self._version = -1
         self._line = FairLock()
@@ -100,10 +91,9 @@ class SQLiteDatabase:
             if self._place is not None:
                 self._clean_up()  # of one that was never left
             self._place = place
-            if self._writer_closes or (self._writer is not None and self._has_moved(self._writer_file)):
+            if self._writer_closes or (self._writer is not None and self.file.has_moved(self._writer_file)):
                 self._close_writer()
-            if self._file_lock is not None:
-                self._lock_file(self._file_lock, end, timeout)
+            self.file.take_lock(end, timeout, first=self._writer is None)
             return self._begin(end)
         except BaseException as error:
             try:
@@ -111,7 +101,7 @@ class SQLiteDatabase:
             finally:
                 shield.down()
             if isinstance(error, sqlite3.Error):
-                raise self.translate(error, timeout) from error
+                raise self.file.translate(error, timeout) from error
             raise
 
     def _begin(self, end: float) -> sqlite3.Connection:
@@ -121,7 +111,7 @@ class SQLiteDatabase:
                 connection = self._writer or self._open_writer()
                 connection.execute("begin immediate")
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() >= end:
+                if not is_busy(error) or time.monotonic() >= end:
                     raise
             else:
                 return connection
@@ -139,12 +129,12 @@ class SQLiteDatabase:
         except BaseException as trouble:
             self._let_go(place)  # once more, if it was interrupted
             if isinstance(trouble, sqlite3.Error):
-                raise self.translate(trouble) from trouble
+                raise self.file.translate(trouble) from trouble
             raise
         finally:
             shield.down()
         if isinstance(error, sqlite3.Error):
-            raise self.translate(error) from error
+            raise self.file.translate(error) from error
 
     def _let_go(self, place: Waiter | None) -> None:
         """Take back what was begun and hand the lock on. Doing it twice does no harm."""
@@ -159,8 +149,8 @@ class SQLiteDatabase:
         if self._writer is not None and not self._writer_closes and self._writer.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.execute("rollback")
-        if self._file_lock is not None:
-            self._file_lock.release()
+        if self.file.lock is not None:
+            self.file.lock.release()
         self._place = None
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -178,12 +168,12 @@ class SQLiteDatabase:
             raise self._crowded(self.timeout, self._readers)
         try:
             reader = self._reader
-            if self._reader_closes or (reader is not None and (reader.in_transaction or self._has_moved(self._reader_file))):
+            if self._reader_closes or (reader is not None and (reader.in_transaction or self.file.has_moved(self._reader_file))):
                 self._close_reader()  # a view that was never left is as old as that
             return place, self._reader or self._open_reader()
         except sqlite3.Error as error:
             self._readers.release(place)
-            raise self.translate(error) from error
+            raise self.file.translate(error) from error
         except BaseException:
             self._readers.release(place)
             raise
@@ -195,7 +185,7 @@ class SQLiteDatabase:
             if reader is not None and reader.in_transaction:
                 reader.execute("commit")
         except sqlite3.Error as error:
-            raise self.translate(error) from error
+            raise self.file.translate(error) from error
         finally:
             self._readers.release(place)
 
@@ -207,13 +197,21 @@ class SQLiteDatabase:
         try:
             version = connection.execute("pragma data_version").fetchone()[0]
         except sqlite3.Error as error:
-            raise self.translate(error) from error
+            raise self.file.translate(error) from error
         finally:
             self._readers.release(place)
         before, self._version = self._version, version
         return bool(version != before)
 
-    # -- the file --------------------------------------------------------------------------------------------
+    def _crowded(self, timeout: float, line: FairLock) -> StoreBusy:
+        if line.is_in_line():
+            return StoreBusy(
+                f"{self.file} is in use by this very thread: a signal handler or a __del__ has interrupted it there. "
+                "Nothing was written: hand the work to another thread, or set a flag and do it later."
+            )
+        return StoreBusy(f"{self.file}: other threads of this process kept it busy for {timeout:g} s. Nothing was written.")
+
+    # -- opening and closing --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close what is open."""
@@ -222,7 +220,9 @@ class SQLiteDatabase:
         line = None if readers is None else self._line.acquire(self.timeout, frame)
         try:
             if line is None:
-                raise StoreBusy(f"{self} cannot be closed: other threads of this process kept using it for {self.timeout:g} s.")
+                raise StoreBusy(
+                    f"{self.file} cannot be closed: other threads of this process kept using it for {self.timeout:g} s."
+                )
             self._close_all()
         finally:
             if line is not None:
@@ -244,8 +244,8 @@ class SQLiteDatabase:
 
     def _close_writer(self) -> None:
         self._writer_closes = True
-        if self._file_lock is not None:
-            self._file_lock.close()
+        if self.file.lock is not None:
+            self.file.lock.close()
         if self._writer is not None:
             self._writer.close()
         self._writer = None
@@ -280,93 +280,10 @@ class SQLiteDatabase:
         """Forget what belongs to the parent."""
         self._lost_in_fork = self._lost_in_fork or (self.path is None and self._writer is not None)
         _inherited.extend(c for c in (self._writer, self._reader) if c is not None)
-        if self._file_lock is not None:
-            self._file_lock.close()
+        if self.file.lock is not None:
+            self.file.lock.close()
         self._start()
         self.on_fork()
-
-    def __str__(self) -> str:
-        return "the store in memory" if self.path is None else f"the store {self.path}"
-
-    def translate(self, error: sqlite3.Error, timeout: float | None = None) -> StoreError:
-        """Say in one line what happened, why, and what to do."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL:
-            return StoreFull(f"{self} is full ({error}). Nothing was written: make room on the disk, then try again.")
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-            return self._read_only(error)
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return StoreCorrupt(
-                f"{self} is damaged or no SQLite database ({error}). Nothing was written: restore a backup, "
-                "or move the file away to start with an empty store."
-            )
-        if _is_busy(error):
-            return self._busy(self.timeout if timeout is None else timeout)
-        if code == sqlite3.SQLITE_CANTOPEN:
-            return StoreUnavailable(
-                f"{self} cannot be opened ({error}): its folder must exist, and this user may write there.", written=False
-            )
-        return StoreUnavailable(f"{self} failed: {error}. Nothing was written.", written=False)
-
-    def _read_only(self, error: Exception) -> StoreReadOnly:
-        return StoreReadOnly(
-            f"{self} cannot be written to ({error}). Nothing was written: give this user write access to the file and its folder."
-        )
-
-    def _busy(self, timeout: float) -> StoreBusy:
-        pid = None if self._file_lock is None else self._file_lock.holder()
-        who = "another process" if pid is None else f"process {pid}"
-        return StoreBusy(
-            f"{self} is held by {who} for more than {timeout:g} s: it is frozen or in a long transaction. "
-            "Nothing was written: try again, or end that process.",
-            pid=pid,
-        )
-
-    def _crowded(self, timeout: float, line: FairLock) -> StoreBusy:
-        if line.is_in_line():
-            return StoreBusy(
-                f"{self} is in use by this very thread: a signal handler or a __del__ has interrupted it there. "
-                "Nothing was written: hand the work to another thread, or set a flag and do it later."
-            )
-        return StoreBusy(f"{self}: other threads of this process kept it busy for {timeout:g} s. Nothing was written.")
-
-    def _lock_file(self, lock: FileLock, end: float, timeout: float) -> None:
-        try:
-            if self._writer is None:
-                lock.folder.mkdir(exist_ok=True)
-            locked = lock.acquire(end)
-        except FileNotFoundError as error:
-            raise StoreUnavailable(
-                f"{self} cannot be opened: its folder {lock.folder.parent} does not exist.", written=False
-            ) from error
-        except OSError as error:
-            raise self._read_only(error) from error
-        if not locked:
-            raise self._busy(timeout)
-
-    def _has_moved(self, opened: _Identity) -> bool:
-        """Say whether the file that we opened is no longer the one with its name, and log that once."""
-        there = self._identity()
-        if there == opened:
-            return False
-        if self._told_of != opened:
-            self._told_of = opened
-            what = "was deleted" if there is None else "was replaced by another file"
-            log.error(
-                "%s %s while this program had it open. Jobs that were only in the old file are gone; "
-                "this program goes on with %s. Stop all programs before you touch the file.",
-                self, what, "a new, empty one" if there is None else "the file that is there now",
-            )  # fmt: skip
-        return True
-
-    def _identity(self) -> _Identity:
-        if self.path is None:
-            return None
-        try:
-            found = os.stat(self._name)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._lost_in_fork:
@@ -375,15 +292,15 @@ class SQLiteDatabase:
                 'use a file, such as "sqlite:///jobs.db"',
                 written=False,
             )
-        connection = self._connect(0.0)
+        connection = self.file.connect(0.0)
         try:
             if self.path is not None:
                 # For a new file: jobs are small, and a commit writes whole pages.
                 connection.execute("pragma page_size = 2048")
                 connection.execute("pragma journal_mode = wal")
             self.on_open(connection)
-            self._writer_file = self._identity()
-            self._check_locks(self._writer_file)
+            self._writer_file = self.file.identity()
+            self.file.check_locks(self._writer_file)
         except BaseException:
             connection.close()
             raise
@@ -392,45 +309,17 @@ class SQLiteDatabase:
 
     def _open_reader(self) -> sqlite3.Connection:
         # Reading alone needs no lock, unless there is nothing to read yet.
-        connection = self._connect(self.timeout)
+        connection = self.file.connect(self.timeout)
         try:
             if self._writer is None and not self.is_there(connection):
                 with self.writing:
                     pass
-            self._reader_file = self._identity()
+            self._reader_file = self.file.identity()
         except BaseException:
             connection.close()
             raise
         self._reader = connection
         return connection
-
-    def _connect(self, timeout: float) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._name, timeout=timeout, isolation_level=None, check_same_thread=False)
-        try:
-            connection.text_factory = _text
-            connection.execute(f"pragma synchronous = {self._synchronous}")
-            connection.execute("pragma cache_size = -8000")
-            connection.execute("pragma wal_autocheckpoint = 4000")  # 16 MB: a checkpoint waits for the disk
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _check_locks(self, opened: _Identity) -> None:
-        """Raise StoreUnavailable if this is a forked process in which SQLite holds no lock on the file."""
-        if opened is None or self._file_lock is None or not was_forked() or not self._file_lock.shows_locks():
-            return
-        if not any(has_locks(fd) for fd in _descriptors(opened)):
-            raise StoreUnavailable(
-                f"{self} cannot be used in this process, which was forked while a connection to the file was open: SQLite holds "
-                "no lock here, and other programs would damage what is written. Nothing was written. Close every connection to "
-                "this file before the fork (your own ones too; app.close() closes Laneway's), or start the process anew (spawn).",
-                written=False,
-            )
-
-
-#: A file's device and inode.
-_Identity = tuple[int, int] | None
 
 
 class _Writing:
@@ -477,27 +366,7 @@ class _Reading:
         finally:
             shield.down()
         if isinstance(error, sqlite3.Error):
-            raise self._database.translate(error) from error
-
-
-def _text(raw: bytes) -> str:
-    """Text that somebody else wrote may be none: it must not keep the jobs around it from being read."""
-    return raw.decode(errors="replace")
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _descriptors(identity: tuple[int, int]) -> list[int]:
-    """Return the descriptors that this process has of a file."""
-    found: list[int] = []
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):
-            state = os.fstat(fd)
-            if (state.st_dev, state.st_ino) == identity:
-                found.append(fd)
-    return found
+            raise self._database.file.translate(error) from error
 
 
 def _all_databases() -> list[SQLiteDatabase]:

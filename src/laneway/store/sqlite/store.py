@@ -55,14 +55,14 @@ class SQLiteStore(SQLStore):
         self._loads: dict[str, int] = {}  # how all queues stood
         self._loads_until = 0.0  # and until when that is good enough
         self.database = SQLiteDatabase(path, synchronous=synchronous, timeout=timeout)
-        self.database.on_open = lambda connection: schema.ensure(connection, str(self.database))
-        self.database.is_there = lambda connection: schema.is_there(connection, str(self.database))
+        self.database.on_open = lambda connection: schema.ensure(connection, str(self.database.file))
+        self.database.is_there = lambda connection: schema.is_there(connection, str(self.database.file))
         self.database.on_fork = lambda: self.bell.close(forked=True)
-        self.bell = SQLiteBell(self.database.folder, self.database.changed)
+        self.bell = SQLiteBell(self.database.file.folder, self.database.changed)
 
     def __str__(self) -> str:
         """Return what a message may call it."""
-        return str(self.database)
+        return str(self.database.file)
 
     def clock(self) -> int:
         """Return the time, which never goes back: not for this process, and by what the database remembers not for others."""
@@ -139,13 +139,13 @@ class SQLiteStore(SQLStore):
         """Bring the tables to this version."""
         if self.database.path is None:
             return  # made by this version, a moment ago
-        self.database.on_open = lambda connection: schema.migrate(connection, str(self.database))
+        self.database.on_open = lambda connection: schema.migrate(connection, str(self.database.file))
         try:
             self.database.close()
             with self.database.writing:
                 pass
         finally:
-            self.database.on_open = lambda connection: schema.ensure(connection, str(self.database))
+            self.database.on_open = lambda connection: schema.ensure(connection, str(self.database.file))
 
     def close(self) -> None:
         """Let go of files and sockets."""

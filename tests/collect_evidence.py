@@ -85,7 +85,7 @@ class Record(NamedTuple):
     """One lane's record of one run. The mark's id is the lane's key."""
 
     mark: Mark
-    said: str = "-"  #: of an end: `done`, `failed`, `snoozed` or `cancelled`
+    said: str = "-"  #: of an end: `done`, `failed`, `snoozed` or `cancelled`; of a start `held`: it waits
     given: tuple[Given, ...] = ()  #: of a start
 
 

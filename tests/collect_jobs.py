@@ -15,10 +15,12 @@ from collect_evidence import Given, Rules, append, key
 from laneway import App, Cancel, LaneFailures, Retry, Snooze, current_job
 from laneway.desk.collector import Collector
 
-__all__ = ["POISON", "RULES", "Collectors", "app", "declare"]
+__all__ = ["HOT", "POISON", "RULES", "Collectors", "app", "declare"]
 
 #: A payload that never succeeds.
 POISON = 9
+#: A third of all payloads comes into these lanes: there, runs and enqueues meet.
+HOT = frozenset(f"l{n}" for n in range(8))
 #: What the model knows of both: `many` has given scores with ties, `some` the store's own.
 RULES = {
     "many": Rules(max_lanes=8, max_payloads=0, retries=2, backoff=20_000_000, snooze=10_000_000),
@@ -41,9 +43,13 @@ def _collect(name: str, lanes: dict[str, list[int]]) -> None:
     chance = random.Random(f"{os.environ.get('COLLECT_SEED')} {name} {job.token}")  # noqa: S311 - chance that can be had again
     claimed = [(str(unit.lane), unit) for unit in job.claim.units]
     given = {lane: [Given(p.body.decode() or "-", p.score) for p in unit.payloads] for lane, unit in claimed}
-    append(path, "start", job.token, [(key(name, lane), unit.attempt, "-", given[lane]) for lane, unit in claimed])
+    # Something is to come during a run of hot lanes. Others go on: they must not take all slots; and so do isolated runs, whose
+    # end would not be their worker's.
+    held = name == "many" and not HOT.isdisjoint(lanes) and not job.claim.lost and os.path.exists(f"{path}.hold")
+    said_first = "held" if held else "-"
+    append(path, "start", job.token, [(key(name, lane), unit.attempt, said_first, given[lane]) for lane, unit in claimed])
     assert lanes == {lane: [int(one.body) for one in found if one.body != "-"] for lane, found in given.items()}
-    while os.path.exists(f"{path}.hold"):  # there is something to come during this run
+    while held and os.path.exists(f"{path}.hold"):
         time.sleep(0.002)
     time.sleep(chance.uniform(0.002, 0.02))
     said = _say(lanes, chance)

@@ -866,7 +866,7 @@ def test_a_store_that_does_not_answer_holds_up_each_call_for_its_own_time() -> N
 def test_what_takes_longer_than_a_call_may_is_worked_off_as_long_as_the_store_answers(
     app: App, send: Send, pushes: Pushes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laneway.desk.enqueue.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("laneway.desk.gatherer.MOST_AT_ONCE", 2)
     monkeypatch.setattr(app.store, "enqueue_timeout", 0.3)
     pushes.before = lambda: time.sleep(0.1)
 

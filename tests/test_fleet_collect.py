@@ -22,6 +22,7 @@ import pytest
 
 import collect_jobs
 from collect_evidence import RECORD, Findings, Sent, check, key, read
+from collect_jobs import HOT
 from conftest import SOAK
 from fleet_evidence import Fault, Mark
 from fleetbench import Fleet, Trial, figures, open_trial, tell
@@ -30,8 +31,6 @@ from workbench import DEADLINE, until
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and adopts orphans")
 
 LANES = 1_000
-#: A third of all payloads comes into these: there, runs and enqueues meet.
-HOT = 8
 #: In every so manieth lane there are payloads that always fail.
 ILL = 20
 FLEETS = 3
@@ -135,7 +134,7 @@ class Producer:
     def _lane(self) -> str:
         """Return a hot lane, or the next of all in a random order."""
         if self._chance.random() < 1 / 3:
-            return f"l{self._chance.randrange(HOT)}"
+            return self._chance.choice(sorted(HOT))
         if not self._line:
             self._line = [f"l{n}" for n in range(LANES)]
             self._chance.shuffle(self._line)
@@ -178,14 +177,12 @@ def meet(trial: Trial, fleets: list[Fleet], producer: Producer) -> None:
 
     How often that happens by chance depends on what else the machine does.
     """
-    hot = {key("many", f"l{n}"): f"l{n}" for n in range(HOT)}
+    hot = {key("many", lane): lane for lane in HOT}
     hold = Path(f"{trial.tail.path}.hold")
     hold.touch()
-    before = len(read(trial.tail.path))  # what begins from now on waits
 
     def held() -> list[Mark]:
-        starts = [one.mark for one in read(trial.tail.path)[before:] if one.mark.what == "start" and one.mark.id in hot]
-        return [mark for mark in starts if mark.pid == mark.worker]
+        return [one.mark for one in read(trial.tail.path) if one.said == "held" and one.mark.id in hot]
 
     try:
         producer.send_equal(hot.values()).result(DEADLINE)

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -21,24 +19,20 @@ from laneway.clock import now_micros
 from laneway.core.instant import SECOND, micros
 from laneway.core.job import Alike, Gather, Job, check_lane, check_score, lane_id
 from laneway.core.retry import Retry
+from laneway.desk.gatherer import Gatherer
 from laneway.desk.middleware import Middleware, around
 from laneway.desk.options import check_job_options
 from laneway.desk.signature import Call, Signature
-from laneway.errors import BadOption, BulkError, LanewayError, StoreError, StoreUnavailable, WrongQueue
+from laneway.errors import BadOption, BulkError, LanewayError, StoreUnavailable
 from laneway.ids import new_id
 from laneway.store.contract import Occurrence, Store, begin_push
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
+    from asyncio import AbstractEventLoop
 
 __all__ = ["AnyDraft", "Desk", "Draft", "LaneDraft", "LaneKey", "computed"]
 
 T = TypeVar("T")
-
-#: What an event loop enqueues in one turn goes to the store in chunks of so many jobs, and so many bytes of arguments: no chunk
-#: keeps a store for long, and none is near to what a server takes at once.
-MOST_AT_ONCE = 1000
-BYTES_AT_ONCE = 4_000_000
 
 #: What names a job's lane: a parameter, or a function of the arguments.
 LaneKey = str | Callable[..., object] | None
@@ -226,7 +220,7 @@ class Desk:
     def __init__(self) -> None:
         self.middlewares: list[Middleware] = []
         self.pushed: Callable[[], None] | None = None  #: called after every push; for tests
-        self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, _Gatherer] = weakref.WeakKeyDictionary()
+        self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, Gatherer] = weakref.WeakKeyDictionary()
 
     def enqueue(self, store: Store, draft: AnyDraft, occurrence: Occurrence | None = None) -> str | None:
         """Push one; return None if it is new, else the id of the job that is there in its stead."""
@@ -241,13 +235,13 @@ class Desk:
         return there
 
     async def aenqueue(self, store: Store, draft: AnyDraft) -> str | None:
-        """Push a draft from an event loop. What is enqueued in the same turn shares round trips, see `_Gatherer`."""
+        """Push a draft from an event loop. What is enqueued in the same turn shares round trips, see `Gatherer`."""
         import asyncio  # noqa: PLC0415 - programs without an event loop never load it
 
         loop = asyncio.get_running_loop()
         gatherer = self._gatherers.get(loop)
         if gatherer is None or gatherer.store is not store:
-            gatherer = self._gatherers[loop] = _Gatherer(store)
+            gatherer = self._gatherers[loop] = Gatherer(store)
         if not self.middlewares:
             there = await gatherer.push(loop, draft.seal())
         else:
@@ -310,123 +304,3 @@ class Desk:
             message = f"{why} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again{more})"
             raise BulkError(message, accepted=accepted) from error
         return accepted
-
-
-class _Call:
-    """An `aenqueue` that waits for the store."""
-
-    __slots__ = ("at", "future", "job")
-
-    def __init__(self, job: Job, future: Future[str | None]) -> None:
-        self.job = job
-        self.future = future
-        self.at = time.monotonic()
-
-
-class _Gatherer:
-    """Gathers what one event loop enqueues, and pushes it in order, a chunk at a time, in a thread of its own.
-
-    A chunk has jobs, or payloads of one collector. So after a chunk was refused nothing of it is there twice if the rest of it is
-    pushed again: jobs are known by their ids, and all payloads of a chunk are refused together.
-
-    A call fails if it got no answer in `enqueue_timeout` seconds. As long as the store keeps answering, a turn that enqueues more
-    than the store can take in that time is worked off all the same.
-    """
-
-    def __init__(self, store: Store) -> None:
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as asyncio
-
-        self.store = store
-        self._waiting: dict[str | None, deque[_Call]] = {}  # by their collector; jobs by None
-        self._pushing = False
-        self._lately = 0.0  # when the store last answered, or was first asked: nobody's time is over before it begins here
-        # The loop's own threads may all be busy with the program's work.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="laneway-aenqueue")
-
-    def push(self, loop: AbstractEventLoop, job: Job) -> Future[str | None]:
-        call = _Call(job, loop.create_future())
-        self._waiting.setdefault(None if job.gather is None else job.queue, deque()).append(call)
-        if not self._pushing:
-            self._pushing = True
-            loop.call_soon(self._begin, loop)
-        return call.future
-
-    def _begin(self, loop: AbstractEventLoop) -> None:
-        """The loop's turn is over: how long it was is not the store's fault."""
-        self._lately = time.monotonic()
-        self._start(loop)
-
-    def _start(self, loop: AbstractEventLoop) -> None:
-        chunk = self._cut()
-        until = max(chunk[0].at, self._lately) + self.store.enqueue_timeout
-        try:
-            pushed = loop.run_in_executor(self._thread, self._push, [call.job for call in chunk], until)
-        except RuntimeError as error:  # the interpreter is being shut down
-            pushed = loop.create_future()
-            pushed.set_exception(error)
-        pushed.add_done_callback(lambda done: self._finish(loop, chunk, done))
-
-    def _cut(self) -> list[_Call]:
-        """Take the next chunk from what waits: of those who wait for longest."""
-        group, calls = min(self._waiting.items(), key=lambda item: item[1][0].at)
-        chunk: list[_Call] = []
-        size = 0
-        while calls and len(chunk) < MOST_AT_ONCE and (not chunk or size + len(calls[0].job.body) <= BYTES_AT_ONCE):
-            if chunk and calls[0].at - chunk[0].at > self.store.enqueue_timeout / 4:
-                break  # the first one's time is the chunk's
-            chunk.append(calls.popleft())
-            size += len(chunk[-1].job.body)
-        if not calls:
-            del self._waiting[group]
-        return chunk
-
-    def _push(self, jobs: Sequence[Job], until: float) -> list[str | Exception | None]:
-        """Push jobs together, and return an answer or an error for each. Those that the store refuses fail alone."""
-        answers: list[str | Exception | None] = [None] * len(jobs)
-        left = list(range(len(jobs)))
-        while left:
-            try:
-                found: Sequence[str | Exception | None] = self._ask([jobs[n] for n in left], until)
-                served = left
-            except WrongQueue as error:  # nothing was written: the others go again
-                served = [n for n in left if jobs[n].queue == error.queue] or left
-                found = [error] * len(served)
-            except Exception as error:  # noqa: BLE001 - each caller gets its own
-                if len(left) > 1 and not isinstance(error, StoreError):
-                    # One of them cannot be sent. Which one is not said, and nothing was written.
-                    found = [answer for n in left for answer in self._push([jobs[n]], until)]
-                else:
-                    found = [error] * len(left)
-                served = left
-            for n, answer in zip(served, found, strict=True):
-                answers[n] = answer
-            left = sorted(set(left) - set(served))
-        return answers
-
-    def _ask(self, jobs: Sequence[Job], until: float) -> list[str | None]:
-        seconds = until - time.monotonic()
-        if seconds <= 0:
-            raise StoreUnavailable(
-                "the store did not answer the calls before this one in time. Nothing was written: try again.", written=False
-            )
-        return self.store.push(jobs, timeout=seconds)
-
-    def _finish(self, loop: AbstractEventLoop, chunk: list[_Call], done: Future[list[str | Exception | None]]) -> None:
-        cancelled = done.cancelled()
-        error = None if cancelled else done.exception()
-        answers = [error] * len(chunk) if cancelled or error is not None else done.result()
-        if not any(isinstance(answer, StoreUnavailable) for answer in answers):
-            self._lately = time.monotonic()
-        if self._waiting:
-            self._start(loop)
-        else:
-            self._pushing = False
-        for call, answer in zip(chunk, answers, strict=True):
-            if call.future.done():
-                continue  # the caller was cancelled: its job is there all the same
-            if cancelled:
-                call.future.cancel()
-            elif isinstance(answer, BaseException):
-                call.future.set_exception(answer)
-            else:
-                call.future.set_result(answer)

@@ -11,27 +11,21 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from msgspec import Struct
-
-from laneway.core.instant import SECOND
 from laneway.core.outcome import Settled
 from laneway.desk.run_log import some
 from laneway.errors import ConfigError, StoreUnavailable
 from laneway.logs import log
-from laneway.store.contract import ClaimRequest, Exchange, Store, WorkerInfo, begin_exchange, is_pipelined
+from laneway.store.contract import ClaimRequest, Store, WorkerInfo, begin_exchange, is_pipelined
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.inventory import Inventory
 from laneway.worker.outbox import Outbox
+from laneway.worker.prospect import Asked, Later, Prospect
 
 __all__ = ["Exchanger", "Owner", "Phase"]
-
-#: What could not be settled is sent again so many seconds later.
-LATER = 0.05
-NEVER = float("inf")
 
 
 class Phase(Enum):
@@ -64,56 +58,6 @@ class Owner(Protocol):
         ...
 
 
-class _Asked(Struct, gc=False):
-    """An exchange that was begun, and whose answer is to be heard."""
-
-    hear: Callable[[], Exchange]
-    settled: list[Settled]
-    limit: int
-    loads: dict[str, int]  #: of the queues that were known then
-    unsure: bool  #: the answer before it got lost
-    at: float
-    rings: int  #: how often the store had rung when it was begun
-
-
-class _Prospect:
-    """Whether there may be something to claim."""
-
-    def __init__(self) -> None:
-        self.look = True  # now
-        self.due = NEVER  # or then, monotonic seconds
-        self.rings = 0  # how often the store has said so
-
-    def come(self) -> None:
-        if self.due <= time.monotonic():
-            self.look, self.due = True, NEVER
-
-    def answered(self, answer: Exchange, asked: _Asked, *, new_queues: bool) -> None:
-        # What rang since this was asked may have come after it.
-        self.look = answer.more or new_queues or self.rings != asked.rings
-        self.due = NEVER if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
-
-    @property
-    def is_something(self) -> bool:
-        return self.look or self.due != NEVER
-
-
-class _Later:
-    """Outcomes that somebody else's transaction kept from being written: they go with a later exchange."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[Settled] = []
-        self.at = NEVER
-
-    def keep(self, outcomes: Iterable[Settled]) -> None:
-        self.outcomes += outcomes
-        self.at = time.monotonic() + LATER
-
-    def take(self) -> list[Settled]:
-        taken, self.outcomes, self.at = self.outcomes, [], NEVER
-        return taken
-
-
 class Exchanger:
     """Exchanges outcomes for claims. Only what is called from a thread of its own takes the mutex."""
 
@@ -130,11 +74,11 @@ class Exchanger:
         self._freshness = freshness
         self._tasks = tasks  # of what runs now
         self._mutex = threading.Lock()
-        self._asked: _Asked | None = None
+        self._asked: Asked | None = None
         self._failures = 0  # exchanges that failed in a row
         self._loads: dict[str, int] = {}
-        self._prospect = _Prospect()
-        self._later = _Later()
+        self._prospect = Prospect()
+        self._later = Later()
         self.turns = 0  #: exchanges that were begun
 
     @property
@@ -305,7 +249,7 @@ class Exchanger:
             self._outbox.put_back(settled)
             self._away(error)
             return
-        before, self._asked = self._asked, _Asked(hear, settled, limit, self._loads, unsure, now, rings)
+        before, self._asked = self._asked, Asked(hear, settled, limit, self._loads, unsure, now, rings)
         self._inventory.sent(settled, requests, limit)
         if before is not None:
             self._take_answer(before)
@@ -333,7 +277,7 @@ class Exchanger:
             self._take_answer(asked)
             self._hand_over()
 
-    def _take_answer(self, asked: _Asked) -> None:
+    def _take_answer(self, asked: Asked) -> None:
         settled = asked.settled
         self._inventory.answered(settled)
         try:

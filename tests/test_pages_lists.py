@@ -19,7 +19,7 @@ from laneway.core.instant import as_datetime
 from laneway.core.job import STATES
 from laneway.core.outcome import ErrorInfo
 from laneway.errors import UnknownJob, UnknownLane
-from laneway.store.contract import WorkerInfo
+from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.store.inspection import JobInfo
 from laneway.web import dashboard
 from laneway.web.access import Caller
@@ -317,6 +317,16 @@ def test_a_job_that_somebody_killed_was_not_an_attempt(app: App) -> None:
     app.inspect.kill(shop.retrying)
     events = [event["word"] for event in job(ask(app, {"id": shop.retrying}))["timeline"]]
     assert events == ["enqueued", "attempt 1 failed", "killed by hand", "gave up"]
+
+
+@pytest.mark.every_store
+def test_a_lost_worker_is_no_failed_attempt(app: App) -> None:
+    handle = app.enqueue("send", check=False)
+    app.store.exchange("w", [], [ClaimRequest("default", 1)], 1)
+    app.store.recover("w", "its worker ended with signal SIGKILL")
+    events = job(ask(app, {"id": handle.id}))["timeline"]
+    assert [event["word"] for event in events] == ["enqueued", "its worker was lost", "due, waits for a slot"]
+    assert events[1]["detail"] == "its worker ended with signal SIGKILL; no attempt counts"
 
 
 def test_a_traceback_is_shown_whole_and_other_peoples_code_is_marked() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from laneway.core.outcome import ErrorInfo
     from laneway.events import Events
 
-__all__ = ["log", "runs_log", "start_logging", "visible"]
+__all__ = ["log", "runs_log", "some", "start_logging", "visible"]
 
 log = logging.getLogger("laneway")
 #: What becomes of single runs; on a terminal each has a line of its own instead.
@@ -32,6 +32,11 @@ def visible(text: str, keep: str = "") -> str:
     ('a\\nb\\x1b[2J', 'a\nb')
     """
     return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], text)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return some names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def tidy(record: logging.LogRecord) -> bool:

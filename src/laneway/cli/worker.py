@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from typing import Any
@@ -12,10 +11,9 @@ import click
 from laneway.cli import complete
 from laneway.cli.command import Command, app_argument, examples
 from laneway.cli.values import chosen_settings, setting_option
+from laneway.logs import log
 
 __all__ = ["worker"]
-
-log = logging.getLogger("laneway")
 
 
 @click.command(

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from laneway.core.instant import FAR
 
@@ -81,9 +82,8 @@ class Alike(Sequence[Job]):
 
     def _all(self) -> list[Job]:
         if self._jobs is None:
-            job = self.first
-            shared = (job.lane, job.priority, job.delay, job.at, None, job.expires)
-            self._jobs = [Job(id_, job.task, job.queue, body, *shared) for id_, body in zip(self.ids, self.bodies, strict=True)]
+            pairs = zip(self.ids, self.bodies, strict=True)
+            self._jobs = [replace(self.first, id=id_, body=body) for id_, body in pairs]
         return self._jobs
 
     def __len__(self) -> int:

@@ -25,8 +25,9 @@ __all__ = [
 ]
 
 
-#: What becomes of a schedule's slots that passed while no worker ran: the last one fires, all of them, or none.
+#: What a task's runs do: they compute, or they wait.
 KINDS = ("cpu", "io")
+#: What becomes of a schedule's occurrences that passed while no worker ran: the last one fires, all of them, or none.
 CATCH_UP = ("one", "all", "none")
 #: What a collector hands over of a lane's payloads.
 MERGE = ("all", "last")

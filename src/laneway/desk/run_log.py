@@ -8,18 +8,17 @@ Enters: events.  Leaves: records of the logger "laneway.runs".
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from laneway.core.instant import SECOND
 from laneway.core.outcome import Retrying
 from laneway.events import Death, Events, RunCrashed, RunEnded, RunFailed, RunStarted
-from laneway.logs import log, runs_log
+from laneway.logs import log, runs_log, some
 
 if TYPE_CHECKING:
     from laneway.desk.context import JobContext
 
-__all__ = ["log_failures", "log_runs", "some"]
+__all__ = ["log_failures", "log_runs"]
 
 
 def log_failures(events: Events) -> None:
@@ -34,11 +33,6 @@ def log_runs(events: Events) -> None:
     if runs_log.isEnabledFor(logging.DEBUG):
         events.listen(RunStarted, _started)
         events.listen(RunEnded, _ended)
-
-
-def some(names: Sequence[str]) -> str:
-    """Return some names, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _what(job: JobContext) -> str:

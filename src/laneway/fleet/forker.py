@@ -9,7 +9,6 @@ Enters: `Fork` of the supervisor, `Isolate` of workers.  Leaves: processes, `For
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
 import signal
@@ -23,10 +22,9 @@ from msgspec import Struct
 
 from laneway.fleet.messages import Child, Ended, Fork, Forked, Isolate, MessageSocket
 from laneway.kernel import die_with, open_pidfd, set_title
+from laneway.logs import log
 
 __all__ = ["Forker"]
-
-log = logging.getLogger("laneway")
 
 #: How often children are looked at where the kernel has no handles on them, milliseconds.
 LOOK_EVERY = 20

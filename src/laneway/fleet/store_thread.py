@@ -20,7 +20,7 @@ from laneway.core.buckets import Report
 from laneway.errors import StoreError, StoreUnavailable
 from laneway.fleet.member import Member
 from laneway.kernel import cause_of_death, memory
-from laneway.logs import log
+from laneway.logs import log, some
 from laneway.store.contract import BeatReply, Store, WorkerInfo
 from laneway.store.liveness import is_stopped, recover_dead_workers
 from laneway.worker.board import ISOLATED, with_runs
@@ -132,7 +132,7 @@ class StoreThread(Service):
             self._ends.popleft()
             self._ours.discard(end.id)
             if end.said:
-                held = f": what it held is ready again ({len(ids)})" if ids else ""
+                held = f": what it held is ready again ({len(ids)}: {some(ids)})" if ids else ""
                 suspects = sum(word == "crash" for word in end.lost.values())
                 alone = f"; what ran runs alone next ({suspects})" if suspects else ""
                 log.warning("%s%s%s", end.said, held, alone)

@@ -31,7 +31,7 @@ from laneway.fleet.forker import Forker
 from laneway.fleet.messages import AppReport, Failed, Fork, MessageSocket
 from laneway.fleet.settings import FleetSettings
 from laneway.kernel import die_with, set_title
-from laneway.logs import start_logging
+from laneway.logs import log, start_logging
 from laneway.store import StoreSettings, backend_of, check_url, open_store
 from laneway.worker.board import Board
 from laneway.worker.duties.link import FleetLink
@@ -39,8 +39,6 @@ from laneway.worker.isolate import run_isolated
 from laneway.worker.worker import Worker
 
 __all__ = ["main"]
-
-log = logging.getLogger("laneway")
 
 
 def main(fd: int) -> None:

@@ -14,7 +14,6 @@ Enters: jobs.  Leaves: their results, into their futures.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -25,13 +24,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from laneway.errors import ConfigError, PoolClosed, QueueFull
+from laneway.logs import log
 from laneway.pool.dispatch import Dispatch
 from laneway.pool.job import PoolJob
 from laneway.pool.thread_queue import ThreadQueue
 
 __all__ = ["Scheduler", "Admission", "WorkerQueue", "WorkerStats", "rest"]
-
-log = logging.getLogger("laneway")
 
 AnyJob = PoolJob[Any]
 
@@ -340,7 +338,7 @@ def _tell(settle: Callable[[Any], None], value: object) -> None:
     """Settle a future. What its callbacks raise must not end the thread."""
     try:
         settle(value)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - it is the caller's code
         log.exception("a callback of a future failed, or somebody else has settled it")
 
 

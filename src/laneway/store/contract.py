@@ -84,7 +84,7 @@ class Exchange(Struct, frozen=True):
     #: perhaps a second ago. `more` is exact.
     loads: dict[str, int]
     #: tokens of settled claims of which nothing could be written now, since a transaction that somebody else has not ended holds
-    #: them. They are still held: settle them again, a moment later
+    #: them. They are still held: settle them again, a moment later. Only a database with locks on rows has such
     later: frozenset[int] = frozenset()
 
 
@@ -145,7 +145,7 @@ class Store(Protocol):
     capabilities: Capabilities
     enqueue_timeout: float  #: a push takes at most so long, seconds
 
-    def push(self, jobs: Sequence[Job], slot: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. Says for each None if it is new, else the id of the job that is there in its stead.
 
         That is the one with the same id, as long as it is in the store; or an equal one (with the same `unique`) that has never
@@ -158,8 +158,8 @@ class Store(Protocol):
         to an earlier time than it had. Jobs and payloads do not share a queue: pushing one where others are is a `WrongQueue`,
         and nothing is pushed.
 
-        With a slot that has fired already, or whose schedule is paused, nothing is pushed, and "" said for each. A paused
-        schedule advances all the same: its slots are skipped. Without jobs a slot just advances its schedule.
+        With an occurrence that has fired already, or whose schedule is paused, nothing is pushed, and "" said for each. A paused
+        schedule advances all the same: its occurrences are skipped. Without jobs an occurrence just advances its schedule.
 
         It takes at most `timeout` seconds, all waiting included (`enqueue_timeout`, unless given), then raises StoreUnavailable.
         """
@@ -190,7 +190,8 @@ class Store(Protocol):
         A job that is dead with `halt` keeps its lane: the next ones stay parked, until it is replayed (it keeps its place) or
         deleted. It is not forgotten with other dead ones.
 
-        A job has started when a run of it was settled, or lost with its worker; what was given back has not.
+        A job counts as started when a run of it was settled, or a claim of it was lost with its worker, whatever its code had done.
+        What was given back has not started.
         """
         ...
 

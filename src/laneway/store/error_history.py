@@ -14,7 +14,7 @@ import msgspec
 
 from laneway.core.outcome import ErrorInfo
 
-__all__ = ["KILLED", "add_error", "read_errors"]
+__all__ = ["KILLED", "WORKER_LOST", "add_error", "read_errors", "worker_lost"]
 
 #: How many errors a job remembers.
 KEEP = 10
@@ -25,6 +25,13 @@ MOST = 1_000_000
 
 #: Why a job is dead that somebody killed.
 KILLED = ErrorInfo(kind="killed", message="killed by hand")
+#: The kind of error of a job whose worker ended before its claim was settled.
+WORKER_LOST = "worker lost"
+
+
+def worker_lost(cause: str) -> ErrorInfo:
+    """Say why a claim was lost. It is no failure of the job: no attempt counts."""
+    return ErrorInfo(kind=WORKER_LOST, message=cause)
 
 
 class _Stored(ErrorInfo, frozen=True, omit_defaults=True):

@@ -7,7 +7,6 @@ Elsewhere, and for stopped processes, an observer watches the beat counter by it
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
@@ -15,11 +14,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from laneway.ids import new_id
+from laneway.logs import log, some
 from laneway.store.contract import Store, WorkerInfo
 
 __all__ = ["FORGOTTEN", "Observer", "is_stopped", "recover_dead_workers", "this_worker"]
-
-log = logging.getLogger("laneway")
 
 #: What the log says of a worker that the store does not know any more. Which of the two it was nobody can tell.
 FORGOTTEN = (
@@ -111,4 +109,4 @@ def recover_dead_workers(store: Store, ours: Callable[[str], bool] = lambda _: F
         if not ours(dead):
             ids = store.recover(dead, "its process ended, or its beat stood still")
             if ids:
-                log.warning("worker %s is dead: its %d jobs are ready again", dead, len(ids))
+                log.warning("worker %s is dead: its %d jobs are ready again (%s)", dead, len(ids), some(ids))

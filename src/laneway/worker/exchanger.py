@@ -16,9 +16,8 @@ from enum import Enum
 from typing import Protocol
 
 from laneway.core.outcome import Settled
-from laneway.desk.run_log import some
 from laneway.errors import ConfigError, StoreUnavailable
-from laneway.logs import log
+from laneway.logs import log, some
 from laneway.store.contract import ClaimRequest, Store, WorkerInfo, begin_exchange, is_pipelined
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.inventory import Inventory

@@ -8,7 +8,6 @@ in between: handing over and ending a job costs a microsecond.
 from __future__ import annotations
 
 import contextvars
-import logging
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from laneway.core.job import Claim
 from laneway.core.outcome import Settled
+from laneway.logs import log
 from laneway.pool.thread_queue import ThreadQueue
 from laneway.worker.board import Board
 from laneway.worker.run import Runner
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = ["LoopSlots", "ThreadSlots"]
-
-log = logging.getLogger("laneway")
 
 #: How often the event loop says that it turns, seconds.
 TURNS = 0.25

@@ -13,7 +13,6 @@ Enters: `Settled`, `ClaimRequest`.  Leaves: `Exchange`.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ import msgspec
 from laneway.core.job import Claim
 from laneway.core.outcome import Settled
 from laneway.errors import StoreCorrupt, StoreError, StoreUnavailable
+from laneway.logs import log
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.redis.claims import claims_of_jobs, claims_of_lanes
 from laneway.store.redis.keys import queue_base
@@ -38,8 +38,6 @@ __all__ = ["Exchanges"]
 LATELY = 0.05
 #: A queue that nobody was asked about: it may have any number of jobs ready.
 UNKNOWN = (1 << 62, 0, -1)
-
-log = logging.getLogger("laneway")
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
 

@@ -36,7 +36,7 @@ QUEUE_KEYS = {
     "MARKS": "marks",  # hash: id → what is asked of its run, and of which worker
     "RECENT": "recent",  # list: finished runs, some per element
     "RESULT": "result:",  # string per id: until when it is kept, and the result; goes by itself
-    "SLOTS": "slots",  # hash: schedule → its last slot
+    "SLOTS": "slots",  # hash: schedule → its last occurrence
     "BELL": "bell",  # list: one entry if somebody is to look; fades by itself
     "ARRIVED": "arrived",  # hash: stretch of ten seconds and task → how many jobs or payloads came; see statistics.py
     "WAITS": "waits:",  # zset per lane of a collector: arrival and digest of a payload that waits or gathers → score

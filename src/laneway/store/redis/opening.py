@@ -6,18 +6,16 @@ forward by `migrate`, a newer one needs a newer Laneway.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
 from laneway.errors import SchemaError, StoreError
+from laneway.logs import log
 from laneway.store.redis.keys import SHARED_KEYS, STORE
 from laneway.store.redis.wire import Complaint, Connection
 
 __all__ = ["VERSION", "ensure", "suppress_startup_warnings", "migrate", "warn"]
-
-log = logging.getLogger("laneway")
 
 VERSION = 1
 OLDEST = (6, 2)

@@ -48,18 +48,18 @@ class Push:
         self._alike_digest = script("push_alike").digest
         self._gather_digest = script("gather").digest
 
-    def push(self, jobs: Sequence[Job], slot: Occurrence | None, until: float) -> Answers:
+    def push(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
         """Take jobs, in order; say for each None, or the id of the one that is there in its stead. All steps end at `until`."""
         if len(jobs) == 1 and jobs[0].unique is None and _made(jobs[0].id):
-            return self._push_one_queue(jobs, slot, until)
+            return self._push_one_queue(jobs, occurrence, until)
         if isinstance(jobs, Alike):
-            return self._push_one_queue(jobs, slot, until)
+            return self._push_one_queue(jobs, occurrence, until)
         payloads = [job for job in jobs if job.gather is not None]
         if len({job.queue for job in jobs}) > 1 or 0 < len(payloads) < len(jobs):
             self._check_kinds(jobs, payloads, until)
         if not payloads:
-            return self._push_jobs(jobs, slot, until)
-        if self._gather(payloads, slot, until):
+            return self._push_jobs(jobs, occurrence, until)
+        if self._gather(payloads, occurrence, until):
             return [""] * len(jobs)
         plain = iter(self._push_jobs([job for job in jobs if job.gather is None], None, until))
         return [next(plain) if job.gather is None else None for job in jobs]
@@ -99,24 +99,24 @@ class Push:
             if size and (kind == b"lanes") != (name in of_collectors):
                 raise WrongQueue.of(name, collects=name in of_collectors)
 
-    def _gather(self, payloads: Sequence[Job], slot: Occurrence | None, until: float) -> bool:
-        """Let payloads join their lanes; say whether the slot had fired, and nothing was done."""
+    def _gather(self, payloads: Sequence[Job], occurrence: Occurrence | None, until: float) -> bool:
+        """Let payloads join their lanes; say whether the occurrence had fired, and nothing was done."""
         groups: dict[str, list[Job]] = {}
         for job in payloads:
             groups.setdefault(job.queue, []).append(job)
         for queue, jobs in groups.items():
-            answer = self._wire.ask(self._gathering(queue, jobs, "", slot), until)
+            answer = self._wire.ask(self._gathering(queue, jobs, "", occurrence), until)
             if answer == UNREGISTERED:
-                answer = self._wire.ask(self._gathering(queue, jobs, self._number(queue, until), slot), until)
+                answer = self._wire.ask(self._gathering(queue, jobs, self._number(queue, until), occurrence), until)
             if answer == FIRED:
                 return True
             if answer == WRONG_KIND:
                 raise WrongQueue.of(queue, collects=True)
-            slot = None
+            occurrence = None
         return False
 
-    def _gathering(self, queue: str, jobs: Sequence[Job], number: str, slot: Occurrence | None) -> Command:
-        schedule, at = _named(slot)
+    def _gathering(self, queue: str, jobs: Sequence[Job], number: str, occurrence: Occurrence | None) -> Command:
+        schedule, at = _named(occurrence)
         arguments: list[str | bytes] = []
         for job in jobs:
             gather = job.gather or Gather()
@@ -126,28 +126,28 @@ class Push:
             arguments += (job.id, lane, job.task, _when(job), score, str(gather.quiet), str(gather.longest), digest, job.body)
         return ("EVALSHA", self._gather_digest, "1", queue_base(queue), self._clock(), number, schedule, at, *arguments)
 
-    def _push_jobs(self, jobs: Sequence[Job], slot: Occurrence | None, until: float) -> Answers:
+    def _push_jobs(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
         if not jobs:
             return []
         names = {job.queue for job in jobs}
         special = any(job.unique is not None or not _made(job.id) for job in jobs)
         if not special and len(names) > 1:
-            return self._push_many_queues(jobs, slot, until)
+            return self._push_many_queues(jobs, occurrence, until)
         if not special or (len(names | self._queues.numbers.keys()) == 1 and self._is_alone(until)):
-            return self._push_one_queue(jobs, slot, until)
+            return self._push_one_queue(jobs, occurrence, until)
         answers: Answers = []
         for _, group in groupby(jobs, key=lambda job: job.queue):
-            answers += self._push_special(list(group), len(answers), len(jobs), slot, until)
-            if slot is not None and answers[:1] == [""]:
+            answers += self._push_special(list(group), len(answers), len(jobs), occurrence, until)
+            if occurrence is not None and answers[:1] == [""]:
                 return [""] * len(jobs)
-            slot = None
+            occurrence = None
         return answers
 
     def _is_alone(self, until: float) -> bool:
         """Say whether the queues that we know are all there are."""
         return bool(self._wire.ask(self._queues.asks, until) <= len(self._queues.numbers))
 
-    def _push_special(self, jobs: list[Job], before: int, length: int, slot: Occurrence | None, until: float) -> Answers:
+    def _push_special(self, jobs: list[Job], before: int, length: int, occurrence: Occurrence | None, until: float) -> Answers:
         """Take jobs of one queue whose ids or keys may stand in others: a part of a push."""
         met_ids, met_keys = self._look(jobs, until)
         answers: Answers = []
@@ -162,7 +162,7 @@ class Push:
         new = [n for n, met in enumerate(answers) if met is None]
         if new:
             order = _encode([before + n for n in new])
-            found = self._push_one_queue([jobs[n] for n in new], slot, until, length, order)
+            found = self._push_one_queue([jobs[n] for n in new], occurrence, until, length, order)
             if found[0] == "":
                 return [""] * len(jobs)
             _fill(answers, new, found)
@@ -185,15 +185,15 @@ class Push:
         }
         return met_ids, met_keys
 
-    def _push_many_queues(self, jobs: Sequence[Job], slot: Occurrence | None, until: float) -> Answers:
-        """Take jobs of several queues in one round trip. A slot goes with the first, and must fire before the others come."""
+    def _push_many_queues(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
+        """Take jobs of several queues in one round trip. An occurrence goes with the first, and fires before the others come."""
         groups: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
             groups.setdefault(job.queue, []).append(number)
         answers: Answers = [None] * len(jobs)
-        if slot is not None:
+        if occurrence is not None:
             first = groups.pop(jobs[0].queue)
-            found = self._push_one_queue([jobs[n] for n in first], slot, until)
+            found = self._push_one_queue([jobs[n] for n in first], occurrence, until)
             if found and found[0] == "":
                 return [""] * len(jobs)
             _fill(answers, first, found)
@@ -211,24 +211,25 @@ class Push:
         return answers
 
     def _push_one_queue(
-        self, jobs: Sequence[Job], slot: Occurrence | None, until: float, length: int = 0, order: bytes = b""
+        self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float, length: int = 0, order: bytes = b""
     ) -> Answers:
-        alike = _alike(jobs) if len(jobs) > 1 and slot is None and not order else None
+        alike = _alike(jobs) if len(jobs) > 1 and occurrence is None and not order else None
         if alike is not None and self._wire.ask(self._alike_command(*alike), until) == 0:
             return [None] * len(jobs)
         queue, length = jobs[0].queue, length or len(jobs)
-        answer = self._wire.ask(self._command(queue, jobs, length, order, slot=slot), until)
+        answer = self._wire.ask(self._command(queue, jobs, length, order, occurrence=occurrence), until)
         if answer == UNREGISTERED:
-            answer = self._wire.ask(self._command(queue, jobs, length, order, self._number(queue, until), slot), until)
+            answer = self._wire.ask(self._command(queue, jobs, length, order, self._number(queue, until), occurrence), until)
         return _answers(queue, len(jobs), answer)
 
     def _number(self, queue: str, until: float) -> str:
         return str(self._queues.number(queue, until))
 
     def _command(
-        self, queue: str, jobs: Iterable[Job], length: int, order: bytes = b"", number: str = "", slot: Occurrence | None = None
-    ) -> Command:
-        schedule, at = _named(slot)
+        self, queue: str, jobs: Iterable[Job], length: int, order: bytes = b"", number: str = "",
+        occurrence: Occurrence | None = None,
+    ) -> Command:  # fmt: skip
+        schedule, at = _named(occurrence)
         head: Command = ("EVALSHA", self._digest, "1", queue_base(queue), self._clock(), number, str(length), order, schedule, at)
         arguments: list[str | bytes] = []
         for job in jobs:
@@ -259,8 +260,8 @@ def _alike_ones(jobs: Alike) -> tuple[str, Command]:
     return jobs.first.queue, (_when(jobs.first), before_body(jobs.first), *jobs.ids, *jobs.bodies)
 
 
-def _named(slot: Occurrence | None) -> tuple[str, str]:
-    return ("", "0") if slot is None else (slot.schedule, str(slot.at))
+def _named(occurrence: Occurrence | None) -> tuple[str, str]:
+    return ("", "0") if occurrence is None else (occurrence.schedule, str(occurrence.at))
 
 
 def _when(job: Job) -> str:

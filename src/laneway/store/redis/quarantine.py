@@ -8,16 +8,14 @@ lanes whose holder is gone go on.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
+from laneway.logs import log
 from laneway.store.redis.keys import QUEUE_KEYS, queue_base, queue_key
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Wire
 
 __all__ = ["mend"]
-
-log = logging.getLogger("laneway")
 
 PORTION = 500
 ASIDE = "garbage:"

@@ -20,8 +20,8 @@ byte 255, sequence number (7 bytes), id; one that was put off, and is before tho
 Parked ones stand by their place, and in the first way. All numbers are big-endian, and sort as bytes.
 
 A job is plain if it is fresh and no rule applies to it: it has neither lane nor key nor end. Whatever is plain, or has nothing
-but a lane, the scripts claim without a further look. So a new rule needs a bit of its own, in byte 0 or 2, and that is all it
-takes to be looked at.
+but a lane, the scripts claim without a further look. A new rule needs a flag: byte 0 is full, so it is a bit of byte 2, and
+claims then look at the job by themselves. `before_body`, `read` and `new_record` in `_record.lua` write and read that byte.
 
 Enters: `Job`.  Leaves: bytes, and what they say. The scripts read and write the same (`_record.lua`).
 """

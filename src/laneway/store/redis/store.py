@@ -17,9 +17,10 @@ import msgspec
 
 from laneway.core.buckets import Report, Seen
 from laneway.core.job import Job
-from laneway.core.outcome import ErrorInfo, Settled
+from laneway.core.outcome import Settled
 from laneway.errors import StoreCorrupt, StoreError
 from laneway.store.contract import BeatReply, Capabilities, ClaimRequest, Exchange, Occurrence, Schedules, WorkerInfo
+from laneway.store.error_history import worker_lost
 from laneway.store.liveness import Observer
 from laneway.store.redis import opening
 from laneway.store.redis.bell import RedisBell
@@ -106,14 +107,14 @@ class RedisStore:
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def push(self, jobs: Sequence[Job], slot: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. See the contract."""
         until = time.monotonic() + (self.enqueue_timeout if timeout is None else timeout)
         try:
-            if slot is not None and not self._fires(slot, bool(jobs), until):
+            if occurrence is not None and not self._fires(occurrence, bool(jobs), until):
                 return [""] * len(jobs)
             self._exchanges.memory.forget(queues_of(jobs))
-            return self._push.push(jobs, slot, until) if jobs else []
+            return self._push.push(jobs, occurrence, until) if jobs else []
         except StoreCorrupt:
             # What was half done is made whole. Who pushes again finds what is there by its ids.
             mended = [self._exchanges.mend(queue) for queue in queues_of(jobs)]
@@ -152,7 +153,7 @@ class RedisStore:
 
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
         """Give a dead worker's claims back and forget the worker. See the contract."""
-        error = error_text(ErrorInfo(kind="worker lost", message=cause), 0)
+        error = error_text(worker_lost(cause), 0)
         ids = self._take_back(worker, (), error, lost)
         self.wire.ask_all([("HDEL", WORKERS + WORKER_KEYS[name], worker) for name in ("INFO", "BEATS", "AT", "COMMANDS")])
         return ids
@@ -186,23 +187,23 @@ class RedisStore:
         time, paused, *slots = self.wire.ask_all(commands)
         last: dict[str, int] = {}
         for answer in slots:
-            for schedule, slot in _pairs(answer).items():
-                last[schedule] = max(number(slot), last.get(schedule, 0))
+            for schedule, at in _pairs(answer).items():
+                last[schedule] = max(number(at), last.get(schedule, 0))
         return Schedules(self.time_of(time), last, {name: by.decode(errors="replace") for name, by in _pairs(paused).items()})
 
-    def _fires(self, slot: Occurrence, pushes: bool, until: float) -> bool:
-        """Say whether a slot is to fire, as far as can be seen from here. One that does not advances its schedule all the same.
+    def _fires(self, occurrence: Occurrence, pushes: bool, until: float) -> bool:
+        """Say whether an occurrence is to fire, as far as can be seen from here. If not, its schedule advances all the same.
 
         Whether it really fires is decided where its jobs are pushed, in the same step.
         """
-        commands: list[Command] = [("HGET", STORE + SHARED_KEYS[name], slot.schedule) for name in ("PAUSED", "SKIPPED")]
-        commands += [("HGET", queue_key(name, "SLOTS"), slot.schedule) for name in self.queues.read(until)]
+        commands: list[Command] = [("HGET", STORE + SHARED_KEYS[name], occurrence.schedule) for name in ("PAUSED", "SKIPPED")]
+        commands += [("HGET", queue_key(name, "SLOTS"), occurrence.schedule) for name in self.queues.read(until)]
         paused, *slots = self.wire.ask_all(commands, until=until)
-        if any(number(last) >= slot.at for last in slots if last is not None):
+        if any(number(last) >= occurrence.at for last in slots if last is not None):
             return False
         if paused is None and pushes:
             return True
-        self.wire.ask(("EVALSHA", script("skip").digest, "1", STORE, slot.schedule, str(slot.at)), until)
+        self.wire.ask(("EVALSHA", script("skip").digest, "1", STORE, occurrence.schedule, str(occurrence.at)), until)
         return False
 
     # -- workers ---------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import msgspec
 
 from laneway.core.buckets import Report, Seen
 from laneway.core.job import Job
-from laneway.core.outcome import ErrorInfo
 from laneway.store.contract import BeatReply, Occurrence, Schedules, WorkerInfo
+from laneway.store.error_history import worker_lost
 from laneway.store.liveness import Observer
 from laneway.store.sql import statistics, transitions
 from laneway.store.sql.port import Reading, Turn
@@ -52,10 +52,10 @@ class SQLStore(ABC):
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def push(self, jobs: Sequence[Job], slot: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
+    def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Take jobs, in order. See the contract."""
         with self.turn(self.enqueue_timeout if timeout is None else timeout) as turn:
-            if slot is not None and not _fires(turn, slot):
+            if occurrence is not None and not _fires(turn, occurrence):
                 return [""] * len(jobs)
             return push(turn, jobs)
 
@@ -72,7 +72,7 @@ class SQLStore(ABC):
         """Say how the schedules stand. See the contract."""
         with self.reading() as reading:
             rows = reading.rows("schedules")
-        last = {name: slot for name, slot, _ in rows if slot is not None}
+        last = {name: at for name, at, _ in rows if at is not None}
         return Schedules(reading.now, last, {name: by for name, _, by in rows if by is not None})
 
     # -- workers ---------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class SQLStore(ABC):
         """Give a dead worker's claims back and forget the worker. See the contract."""
         with self.turn() as turn:
             rows = _running(turn, worker)
-            error = ErrorInfo(kind="worker lost", message=cause)
+            error = worker_lost(cause)
             for row in rows:
                 transitions.recover(turn, row, error, lost.get(row.token or 0))
             turn.total("recovered", len(rows))
@@ -143,6 +143,6 @@ def _running(turn: Turn, worker: str) -> list[Row]:
     return [Row(*row) for row in turn.rows("running", worker=worker)]
 
 
-def _fires(turn: Turn, slot: Occurrence) -> bool:
-    """Advance a schedule to a slot; say whether it is to fire, which it is not if it did before or is paused."""
-    return turn.rows("slot_advance", name=slot.schedule, slot=slot.at) == [(None,)]
+def _fires(turn: Turn, occurrence: Occurrence) -> bool:
+    """Advance a schedule to an occurrence; say whether it is to fire, which it is not if it did before or is paused."""
+    return turn.rows("occurrence_fires", name=occurrence.schedule, at=occurrence.at) == [(None,)]

@@ -19,7 +19,7 @@ from laneway.desk.locate import load_tasks
 from laneway.errors import ConfigError, UnknownJob
 from laneway.present.actions import applicable
 from laneway.present.words import kind
-from laneway.store.error_history import KILLED
+from laneway.store.error_history import KILLED, WORKER_LOST
 from laneway.store.inspection import JobInfo, Run
 from laneway.web.api import RUNS, job_id
 from laneway.web.pages.filters import json_text
@@ -130,6 +130,8 @@ def timeline(job: JobInfo, started: datetime | None) -> list[dict[str, Any]]:
         at = as_datetime(error.at) if error.at else None
         if error.kind == KILLED.kind:
             events.append(_event(error.message, at, "", "dead"))
+        elif error.kind == WORKER_LOST:
+            events.append(_event("its worker was lost", at, f"{error.message}; no attempt counts"))
         else:
             name = f"attempt {error.attempt} failed" if error.attempt else "failed"
             events.append(_event(name, at, _line(error), "bad"))

@@ -12,14 +12,13 @@ from collections.abc import Callable
 
 from laneway.errors import StoreUnavailable
 from laneway.kernel import memory
+from laneway.logs import log
 from laneway.store.contract import BeatReply, Store, WorkerInfo
 from laneway.store.liveness import FORGOTTEN, recover_dead_workers
 from laneway.worker.board import Board, with_runs
 from laneway.worker.duties.service import Service
 
 __all__ = ["Beat"]
-
-log = logging.getLogger("laneway")
 
 
 class Beat(Service):

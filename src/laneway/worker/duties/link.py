@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from laneway.errors import StoreUnavailable
+from laneway.logs import log
 from laneway.store.contract import BeatReply, Store, WorkerInfo
 from laneway.worker.board import Board
 from laneway.worker.duties.service import Service
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from laneway.fleet.messages import MessageSocket
 
 __all__ = ["SupervisorListener", "FleetLink"]
-
-log = logging.getLogger("laneway")
 
 
 class FleetLink(Struct, frozen=True):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 
 import msgspec
 
 from laneway.desk.context import JobContext
 from laneway.errors import StoreUnavailable
+from laneway.logs import log
 from laneway.store.contract import Store
 from laneway.worker.duties.service import Service
 
 __all__ = ["NoteTaker"]
-
-log = logging.getLogger("laneway")
 
 
 class NoteTaker(Service):

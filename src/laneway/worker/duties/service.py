@@ -5,12 +5,11 @@ Stopping twice is fine, and so is stopping what never started.
 
 from __future__ import annotations
 
-import logging
 import threading
 
-__all__ = ["Service"]
+from laneway.logs import log
 
-log = logging.getLogger("laneway")
+__all__ = ["Service"]
 
 
 class Service:
@@ -32,7 +31,7 @@ class Service:
         while not self._stopping.wait(self.every):
             try:
                 self.tick()
-            except Exception:
+            except Exception:  # noqa: BLE001 - a duty that fails once is done again
                 log.exception("%s failed; it goes on", self.name)
 
     def start(self) -> None:

@@ -9,7 +9,6 @@ Enters: settled runs.  Leaves: a `Report`.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -23,12 +22,11 @@ from laneway.core.error_groups import Fault, fault_of
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled
 from laneway.errors import StoreError
 from laneway.events import RunsSettled
+from laneway.logs import log
 from laneway.store.contract import Store
 from laneway.worker.duties.service import Service
 
 __all__ = ["StatsReporter"]
-
-log = logging.getLogger("laneway")
 
 #: A worker that has nothing to tell says so often how it is: once in each stretch of ten seconds.
 IDLE = 9.0

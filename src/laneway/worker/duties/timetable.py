@@ -9,7 +9,6 @@ Enters: the tasks' schedules.  Leaves: jobs.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -19,12 +18,11 @@ from laneway.core.cron import Schedule, missed
 from laneway.core.instant import SECOND
 from laneway.desk.task import Task
 from laneway.errors import LanewayError, StoreUnavailable
+from laneway.logs import log
 from laneway.store.contract import Occurrence, Store
 from laneway.worker.duties.service import Service
 
 __all__ = ["Timetable"]
-
-log = logging.getLogger("laneway")
 
 #: How often it asks the store for its time and for what others fired, seconds.
 LOOK_EVERY = 30.0

@@ -2,10 +2,10 @@
 -- uses   clock queue commands bell record arrived
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 how many sequence numbers the whole push takes
---       4 which of them these jobs have, a msgpack list, or '' if one after the other   5 schedule or ''   6 its slot
+--       4 which of them these jobs have, a msgpack list, or '' if one after the other   5 schedule or ''   6 its occurrence
 --       then three per job: id, when ('' at once, else delay@at), flags and rank and what comes after a record's numbers
 -- returns 0 if all are new, else a list: 1 for a new job, else the id of the one that is there in its stead;
---         -1 if the queue has no number, -2 if the slot has fired, -3 if it is a collector's queue
+--         -1 if the queue has no number, -2 if the occurrence has fired, -3 if it is a collector's queue
 
 if books[B_KIND] == 'lanes' then
     if call('HLEN', JOB) > 0 then

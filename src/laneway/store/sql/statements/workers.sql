@@ -25,16 +25,16 @@ delete from laneway_worker where id = :id
 -- returns name, last_slot or null, paused_by or null
 select name, last_slot, paused_by from laneway_schedule
 
--- schedule_pause: a schedule's slots are skipped from now on. One that is paused stays as it is.
+-- schedule_pause: a schedule's occurrences are skipped from now on. One that is paused stays as it is.
 insert into laneway_schedule as old (name, paused_by) values (:name, :by)
 on conflict (name) do update set paused_by = excluded.paused_by where old.paused_by is null
 
--- schedule_resume: a schedule goes on, with the slots after now.
+-- schedule_resume: a schedule goes on, with the occurrences after now.
 update laneway_schedule set paused_by = null, last_slot = case when last_slot > :now then last_slot else :now end
 where name = :name and paused_by is not null
 
--- slot_advance: a schedule's slot fires, if it has not.
--- returns paused_by or null, no row if the slot has fired
-insert into laneway_schedule as old (name, last_slot) values (:name, :slot)
+-- occurrence_fires: a schedule advances to an occurrence, if it has not.
+-- returns paused_by or null, no row if the occurrence has fired
+insert into laneway_schedule as old (name, last_slot) values (:name, :at)
 on conflict (name) do update set last_slot = excluded.last_slot where old.last_slot is null or excluded.last_slot > old.last_slot
 returning paused_by  -- not "is null": SQLite 3.40 takes every column for not null here

@@ -34,7 +34,7 @@ create table laneway_job (
     token      integer,                    -- with which claim
     mark       text,                       -- what is asked of the run: cancel, delete, kill
     lost       text,                       -- why the claim before was lost: crash, timeout; null once a run has come to an end
-    errors     blob,                       -- the last errors, as JSON, see failures.py
+    errors     blob,                       -- the last errors, as JSON, see error_history.py
     notes      blob,                       -- what the run told about itself, as JSON
     -- A collector's lane that waits or runs is a row too (its id is the lane's), and so is each of its dead payloads.
     side       integer,                    -- of a lane: where payloads gather now, 0 or 1; what runs is on the other side

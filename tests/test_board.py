@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from laneway.fleet.member import late
+from laneway.fleet.overdue import late
 from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board, Entry
 from workbench import DEADLINE
 

@@ -139,7 +139,8 @@ def test_a_process_that_does_not_even_end_when_killed_is_left_behind(yard: Yard)
 
 def test_a_worker_that_does_not_read_keeps_nobody_waiting_and_hears_every_command_when_it_reads() -> None:
     member = Member(FleetSettings(slots=1), 1, "w", "1.0")
-    theirs = MessageSocket(member._theirs)
+    assert member._theirs is not None
+    theirs = MessageSocket(member._theirs[1])
     for number in range(20_000):
         member.tell(BeatReply(known=True, marks={"j": "cancel"}, commands=("quiet",) if number == 10_000 else ()))
     member.tell(BeatReply(known=False, marks={}, commands=()))

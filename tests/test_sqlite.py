@@ -701,7 +701,7 @@ def in_child(work: Callable[[], object]) -> str:
 
 
 def push_impatiently(store: SQLiteStore) -> list[str | None]:
-    store.database.timeout = 0.1
+    store.database.file.timeout = 0.1
     return store.push([job()])
 
 

@@ -6,21 +6,24 @@ Enters: what the zygote and the board say.  Leaves: signals and words to the pro
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import signal
+import socket
 import time
 from collections.abc import Sequence
 
 from laneway.clock import now_micros
 from laneway.fleet.messages import Fork, MessageSocket
+from laneway.fleet.overdue import Overdue
 from laneway.fleet.settings import FleetSettings
 from laneway.store import liveness
 from laneway.store.contract import BeatReply, WorkerInfo
 from laneway.worker.balance import choose, name_of
-from laneway.worker.board import ASYNC, ISOLATED, Board, Entry
+from laneway.worker.board import Board
 
-__all__ = ["Late", "Member", "Process", "late"]
+__all__ = ["Member", "Process", "StackFile"]
 
 
 class Process:
@@ -57,22 +60,13 @@ class Process:
             self.handle = None
 
 
-class Late:
-    """Which runs of a worker have not ended in time, and whether anybody beside them still goes on."""
+class StackFile:
+    """Where a worker writes its stacks when asked."""
 
-    def __init__(self, tokens: frozenset[int], others: bool) -> None:
-        self.tokens = tokens
-        self.others = others
-
-
-def late(entries: Sequence[Entry], loop_stands: bool, now: int, grace: int) -> Late:
-    """Judge a board: times in microseconds.
-
-    An isolated run is its worker's business. Where the event loop stands still, nothing on it goes on.
-    """
-    found = {entry.token for entry in entries if entry.deadline and now > entry.deadline + grace and entry.place != ISOLATED}
-    stuck = {entry.token for entry in entries if entry.place == ASYNC} if loop_stands else set[int]()
-    return Late(frozenset(found), any(entry.token not in found | stuck for entry in entries))
+    def __init__(self) -> None:
+        self.fd = _file_in_memory()
+        self.told = 0  #: how much of it is in the log
+        self.seen = 0  #: its size at the last look
 
 
 class Member:
@@ -85,47 +79,42 @@ class Member:
         self.told = ""  #: stop, drain: what it was told, after which its end is no surprise
         self.kill_at = float("inf")  #: when it is ended if it has not ended itself, monotonic
         self.killed = False  #: we have
-        self.late: frozenset[int] = frozenset()  #: runs that do not end
-        self.late_since = 0.0  #: since when, monotonic
+        self.overdue = Overdue()
         self.process: Process | None = None  #: None until the zygote has forked it
         self.code: int | None = None  #: how it ended, from the zygote
         self.gone_at: float | None = None  #: since when we know that it has ended, monotonic
         self.isolated: dict[int, Process] = {}  #: its isolated runs, by pid
         self.rss = 0
-        self.loop_warned = 0  #: at which tick of its event loop it was last said that the loop stands
-        self._plan = plan
-        self._version = version
-        self._tasks = tuple(tasks)
-        self._board_fd = _file_in_memory()
-        os.ftruncate(self._board_fd, Board.size(plan.rows))
-        self.board = Board(plan.rows, self._board_fd)
-        self.stacks = _file_in_memory()  #: where it writes its stacks when asked
-        self.stacks_told = 0  #: how much of it is in the log
-        self.stacks_seen = 0  #: its size at the last look
-        self.wire, self._theirs = MessageSocket.pair()
-        self._asked = False  # the zygote, for the process
+        self._describe = functools.partial(
+            liveness.this_worker, id=id_, fleet=plan.fleet, queues=plan.queues, slots=plan.slots, version=version,
+            tasks=tuple(tasks), balance=name_of(choose(plan.balance, plan.queues, plan.weights)),
+        )  # fmt: skip
+        board_fd = _file_in_memory()
+        os.ftruncate(board_fd, Board.size(plan.rows))
+        self.board = Board(plan.rows, board_fd)
+        self.stacks = StackFile()
+        self.wire, theirs = MessageSocket.pair()
+        self._theirs: tuple[int, socket.socket] | None = (board_fd, theirs)  # its ends, until the zygote has them
         self._untold: BeatReply | None = None  # what its wire had no room for
         self._info: WorkerInfo | None = None
 
     def fork(self, zygote: MessageSocket) -> None:
         """Ask the zygote for the process, unless it was asked. Call again while there is none: its wire may be full."""
-        if not self._asked and zygote.post(Fork(self.id, self.number), [self._board_fd, self.stacks, self._theirs.fileno()]):
-            self._let_go_of_theirs()
+        if self._theirs is not None:
+            board_fd, theirs = self._theirs
+            if zygote.post(Fork(self.id, self.number), [board_fd, self.stacks.fd, theirs.fileno()]):
+                self._let_go_of_theirs()
 
     def _let_go_of_theirs(self) -> None:
-        if not self._asked:
-            self._asked = True
-            os.close(self._board_fd)
-            self._theirs.close()
+        if self._theirs is not None:
+            (board_fd, theirs), self._theirs = self._theirs, None
+            os.close(board_fd)
+            theirs.close()
 
     def forked(self, process: Process) -> None:
         """It is there."""
         self.process = process
-        plan = self._plan
-        self._info = liveness.this_worker(
-            process.pid, id=self.id, fleet=plan.fleet, queues=plan.queues, slots=plan.slots, version=self._version,
-            since=now_micros(), tasks=self._tasks, balance=name_of(choose(plan.balance, plan.queues, plan.weights)),
-        )  # fmt: skip
+        self._info = self._describe(process.pid, since=now_micros())
 
     @property
     def info(self) -> WorkerInfo | None:
@@ -167,7 +156,7 @@ class Member:
         """Let go of everything but the board: somebody may still read it."""
         self._let_go_of_theirs()
         self.wire.close()
-        os.close(self.stacks)
+        os.close(self.stacks.fd)
         for process in (self.process, *self.isolated.values()):
             if process is not None:
                 process.close()

@@ -20,18 +20,20 @@ def check_reload() -> None:
 
 
 class Reload(Service):
-    """Calls `changed` with the file that has changed, from its own thread."""
+    """Notes files that have changed, and rings, from its own thread."""
 
     name = "reload"
 
-    def __init__(self, files: Sequence[str], changed: Callable[[str], None]) -> None:
+    def __init__(self, files: Sequence[str], ring: Callable[[], None]) -> None:
         super().__init__()
         self._folders = sorted({os.path.dirname(file) for file in files})
-        self._changed = changed
+        self._ring = ring
+        self.changed: list[str] = []  #: files
 
     def run(self) -> None:
         """Look until told to end."""
         from watchfiles import PythonFilter, watch  # noqa: PLC0415
 
         for changes in watch(*self._folders, watch_filter=PythonFilter(), stop_event=self._stopping, raise_interrupt=False):
-            self._changed(min(path for _, path in changes))
+            self.changed.append(min(path for _, path in changes))
+            self._ring()

@@ -54,11 +54,12 @@ class Stacks:
 
     def look(self, member: Member, *, last: bool = False) -> None:
         """Tell of stacks that were written; at the `last` look also of what may not be whole."""
-        size = os.fstat(member.stacks).st_size
-        before, member.stacks_seen = member.stacks_seen, size
-        if size > member.stacks_told and (size == before or last):  # else it is being written just now
-            text = os.pread(member.stacks, size - member.stacks_told, member.stacks_told)
-            member.stacks_told = size
+        file = member.stacks
+        size = os.fstat(file.fd).st_size
+        before, file.seen = file.seen, size
+        if size > file.told and (size == before or last):  # else it is being written just now
+            text = os.pread(file.fd, size - file.told, file.told)
+            file.told = size
             self._tell(member, text)
         if size > before or last:
             self._asked.pop(member.id, None)

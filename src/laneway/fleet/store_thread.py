@@ -45,8 +45,8 @@ def diagnose(member: Member, *, zygote_lost: bool) -> End:
     """Say what a worker's end means for what it held. The next worker that claims it decides what comes of it."""
     running = member.board.entries()
     who = f"worker {member.number} (pid {member.process.pid if member.process else '-'})"
-    if member.late:
-        lost = {entry.token: "timeout" for entry in running if entry.token in member.late}
+    if member.overdue.tokens:
+        lost = {entry.token: "timeout" for entry in running if entry.token in member.overdue.tokens}
         return End(member.id, "its worker was ended: a run did not end in time", lost, f"{who} was ended: a run did not yield")
     stopped = bool(member.told) or member.board.phase == "stopping"  # a signal to it alone may have been quicker than our look
     if member.killed or (stopped and member.code == 0):

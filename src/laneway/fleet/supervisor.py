@@ -12,13 +12,10 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from types import FrameType
-from typing import Any
+from contextlib import contextmanager
 
 import msgspec
 
@@ -26,20 +23,23 @@ import laneway
 from laneway.config import safe_url
 from laneway.core.instant import SECOND
 from laneway.errors import ConfigError, LanewayError
-from laneway.fleet.member import Member, Process, late
+from laneway.fleet.alarm import Alarm
+from laneway.fleet.burst import Burst
+from laneway.fleet.member import Member, Process
 from laneway.fleet.messages import AppReport, Child, Ended, Failed, Forked, Message
-from laneway.fleet.position import Position, pause
+from laneway.fleet.position import Position
+from laneway.fleet.reload import Reload
 from laneway.fleet.settings import FleetSettings
 from laneway.fleet.stacks import Stacks
 from laneway.fleet.store_thread import StoreThread, diagnose
-from laneway.fleet.zygote_handle import UNKILLABLE, ZygoteHandle, reap
+from laneway.fleet.zygote_handle import UNKILLABLE, ZygoteHandle
+from laneway.fleet.zygotes import Zygotes
 from laneway.ids import new_id
 from laneway.kernel import cause_of_death, kill_group, set_title
 from laneway.logs import log
 from laneway.store import StoreSettings, open_store
 from laneway.store.contract import BeatReply
 from laneway.store.liveness import FORGOTTEN
-from laneway.worker.board import ASYNC
 
 __all__ = ["Stopped", "Supervisor"]
 
@@ -63,25 +63,15 @@ class Supervisor:
     def __init__(self, plan: FleetSettings) -> None:
         self.plan = msgspec.structs.replace(plan, parent=os.getpid(), fleet=new_id())
         self.outcomes: Counter[str] = Counter()  #: what runs came to
-        self._zygote = ZygoteHandle(self.plan)
-        self._next: ZygoteHandle | None = None  # a zygote that is to take over
-        self._old: list[ZygoteHandle] = []  # zygotes that live until their last worker has drained
-        self._zygote_at = 0.0  # when another try with a zygote may be made, monotonic
-        self._zygote_failures = 0
+        self._selector = selectors.DefaultSelector()
+        self._zygotes = Zygotes(self.plan, self._selector)
         self._positions = [Position(number) for number in range(1, plan.processes + 1)]
         self._members: dict[str, Member] = {}
-        self._homes: dict[str, ZygoteHandle] = {}  # which zygote a worker came from
-        self._signals: list[int] = []
-        self._before: dict[int, Any] = {}  # the handlers that were there
-        self._signalled = False  # a signal has told us to end
-        self._changed: list[str] = []  # files, for --reload
-        self._idle: dict[str, int] = {}  # in burst mode: the workers that were idle when the store was asked
+        self._alarm = Alarm()
+        self._reload: Reload | None = None
+        self._burst: Burst | None = None
         self._stopping = self._hurried = False
         self._leave_at = float("inf")  # when a stop ends, whoever is still there, monotonic
-        self._selector = selectors.DefaultSelector()
-        self._ear, self._bell = socket.socketpair()
-        self._ear.setblocking(False)
-        self._bell.setblocking(False)
         self._store_thread: StoreThread | None = None
         self._stacks = Stacks()
 
@@ -89,7 +79,7 @@ class Supervisor:
 
     def load(self) -> AppReport:
         """Wait until the zygote has loaded the app, and open its store; what is wrong with either is said in one line."""
-        self._take_signals()
+        self._alarm.take_signals()
         try:
             report = self._wait_for_report()
             self._store, inspect = open_store(report.url, StoreSettings(**report.settings))
@@ -102,28 +92,30 @@ class Supervisor:
 
     def _wait_for_report(self) -> AppReport:
         set_title("supervisor")
-        self._selector.register(self._ear, selectors.EVENT_READ)
-        self._watch(self._zygote)
-        while self._zygote.report is None:
+        self._selector.register(self._alarm.ear, selectors.EVENT_READ)
+        zygote = self._zygotes.current
+        while zygote.report is None:
             self._selector.select(TICK)
-            if any(number != signal.SIGTTIN for number in self._signals):
+            if any(number != signal.SIGTTIN for number in self._alarm.signals):
                 raise Stopped
-            for message in self._zygote.read():
+            for message in zygote.read():
                 if isinstance(message, Failed):
                     raise ConfigError(message.line)
                 if isinstance(message, AppReport):
-                    self._zygote.report = message
-            if self._zygote.wire.closed and self._zygote.report is None:
-                self._zygote.end()
-                raise ConfigError(f"the app cannot be loaded: its process ended with {cause_of_death(self._zygote.code or 0)}")
-        set_title(f"supervisor of {safe_url(self._zygote.report.url)}")
-        return self._zygote.report
+                    zygote.report = message
+            if zygote.wire.closed and zygote.report is None:
+                zygote.end()
+                raise ConfigError(f"the app cannot be loaded: its process ended with {cause_of_death(zygote.code or 0)}")
+        set_title(f"supervisor of {safe_url(zygote.report.url)}")
+        return zygote.report
 
     def run(self) -> None:
         """Be a fleet until told to stop. To be called after `load`."""
         try:
-            self._store_thread = StoreThread(self._store, lambda: list(self._members.values()), self.plan.beat, self._wake)
+            self._store_thread = StoreThread(self._store, lambda: list(self._members.values()), self.plan.beat, self._alarm.ring)
             self._store_thread.start()
+            if self.plan.burst:
+                self._burst = Burst(self._store_thread, self.plan.queues)
             with self._reloading():
                 while not self._is_over():
                     self._turn()
@@ -135,16 +127,16 @@ class Supervisor:
         """Do what there is to do, and wait."""
         self._fill_positions()
         self._selector.select(TICK)
-        while self._drained():
-            pass
+        self._alarm.drain()
         self._hear_signals()
         self._hear_zygotes()
         self._hear_store()
         self._hear_changes()
         for member in list(self._members.values()):
             self._look_at(member)
-        self._look_at_zygotes()
-        self._look_at_burst()
+        self._zygotes.look(stopping=self._stopping)
+        if self._burst is not None and not self._stopping and self._burst.is_done(self._positions, self._members.values()):
+            self.stop()
 
     def _is_over(self) -> bool:
         closing = self._stopping or not any(position.open or position.member for position in self._positions)
@@ -172,41 +164,15 @@ class Supervisor:
             self._store.close()  # else it is in use, and closing it would have to wait
 
     def _clean_up(self) -> None:
-        for zygote in (self._zygote, self._next, *self._old):
-            if zygote is not None:
-                zygote.end(at_once=self._hurried)
-        for number, handler in self._before.items():
-            # Who is told to end again and again is just ending: nothing may spoil that.
-            signal.signal(number, signal.SIG_IGN if self._signalled else handler)
+        self._zygotes.close(at_once=self._hurried)
         self._selector.close()
-        self._ear.close()
-        self._bell.close()
+        self._alarm.close()
 
     # -- signals ---------------------------------------------------------------------------------------------
 
-    def _take_signals(self) -> None:
-        def note(number: int, _: FrameType | None) -> None:
-            self._signals.append(number)
-            self._signalled = self._signalled or number != signal.SIGTTIN
-            self._wake()
-
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTTIN, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
-                self._before[number] = signal.signal(number, note)
-
-    def _wake(self) -> None:
-        with suppress(OSError):  # it has been rung, or nobody listens any more
-            self._bell.send(b".")
-
-    def _drained(self) -> bool:
-        try:
-            return bool(self._ear.recv(1024))
-        except BlockingIOError:
-            return False
-
     def _hear_signals(self) -> None:
-        while self._signals:
-            number = self._signals.pop(0)
+        while self._alarm.signals:
+            number = self._alarm.signals.pop(0)
             if number == signal.SIGTTIN:
                 for member in self._members.values():
                     self._stacks.ask(member)
@@ -230,26 +196,23 @@ class Supervisor:
     # -- workers come and go ---------------------------------------------------------------------------------
 
     def _fill_positions(self) -> None:
-        now = time.monotonic()
-        if self._stopping or self._zygote.report is None or self._zygote.wire.closed or self._store_thread is None:
+        now, zygote = time.monotonic(), self._zygotes.current
+        if self._stopping or zygote.report is None or zygote.wire.closed or self._store_thread is None:
             return
         for position in self._positions:
             if position.open and position.member is None and now >= position.free_at:
-                member = position.member = Member(
-                    self.plan, position.number, new_id(), laneway.__version__, self._zygote.report.tasks
-                )
-                self._members[member.id] = member
-                self._homes[member.id] = self._zygote
+                member = Member(self.plan, position.number, new_id(), laneway.__version__, zygote.report.tasks)
+                position.member = self._members[member.id] = member
+                self._zygotes.homes[member.id] = zygote
                 self._store_thread.claim(member.id)
-                member.fork(self._zygote.wire)
+                member.fork(zygote.wire)
 
     def _hear_zygotes(self) -> None:
-        for zygote in (self._zygote, self._next, *self._old):
-            if zygote is not None:
-                for message in zygote.read():
-                    self._hear(zygote, message)
-                if zygote.wire.closed:
-                    self._unwatch(zygote)
+        for zygote in self._zygotes.all():
+            for message in zygote.read():
+                self._hear(zygote, message)
+            if zygote.wire.closed:
+                self._zygotes.unwatch(zygote)
 
     def _hear(self, zygote: ZygoteHandle, message: Message) -> None:
         match message:
@@ -261,8 +224,10 @@ class Supervisor:
                 log.error("the app cannot be loaded any more: %s", message.line)
             case Forked():
                 member = self._members[message.id]
-                member.forked(Process(message.pid, zygote.wire.take_fds(message.fds)))
-                self._watch(member)
+                process = Process(message.pid, zygote.wire.take_fds(message.fds))
+                member.forked(process)
+                if process.handle is not None:
+                    self._selector.register(process.handle, selectors.EVENT_READ)
                 if self._stopping:
                     member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
             case Child():
@@ -288,7 +253,7 @@ class Supervisor:
     def _look_at(self, member: Member) -> None:
         """See whether a worker has ended, must be ended, or is to make place."""
         if member.process is None:
-            self._look_at_unborn(member, self._homes[member.id])
+            self._look_at_unborn(member, self._zygotes.homes[member.id])
             return
         if member.gone_at is None and member.process.is_gone():
             member.gone_at = time.monotonic()
@@ -317,7 +282,7 @@ class Supervisor:
     def _look_at_dead(self, member: Member, since: float) -> None:
         # What the zygote said of it was said before its end could be seen; how it ended comes a moment later.
         waited = self._hurried or time.monotonic() > since + 1.0
-        known = member.code is not None or self._homes[member.id].wire.closed or waited
+        known = member.code is not None or self._zygotes.homes[member.id].wire.closed or waited
         if known and member.is_gone():
             self._bury(member)
 
@@ -352,15 +317,8 @@ class Supervisor:
 
     def _look_for_late(self, member: Member) -> None:
         """See whether runs go on after their timeout: they do not yield, and only their process can be ended."""
-        entries = member.board.entries()
-        now = time.monotonic_ns() // 1000
-        grace = round(self.plan.timeout_grace * SECOND)
-        turned = member.board.loop
-        stands = turned > 0 and now - turned > grace and any(entry.place == ASYNC for entry in entries)
-        found = late(entries, stands, now, grace)
-        if found.tokens - member.late:
-            member.late |= found.tokens
-            member.late_since = time.monotonic()
+        overdue, found = member.overdue, member.overdue.look(member.board, round(self.plan.timeout_grace * SECOND))
+        if overdue.are_new(found.tokens):
             runs = "a run goes" if len(found.tokens) == 1 else f"{len(found.tokens)} runs go"
             log.error(
                 "worker %d: %s on %g s after the timeout and cannot be ended alone: the worker ends with its other jobs",
@@ -369,18 +327,17 @@ class Supervisor:
             self._stacks.ask(member, tell=True)
             member.stop("stop", self.plan.shutdown_timeout)
             self._left(member, surprise=False)
-        elif stands and turned != member.loop_warned:
-            member.loop_warned = turned
+        elif overdue.loop_stands_anew():
             log.warning("worker %d: its event loop stands still: an async task blocks it", member.number)
             self._stacks.ask(member, tell=True)
-        if found.tokens and not found.others and not member.killed and time.monotonic() > member.late_since + STACKS_WITHIN:
+        if found.tokens and not found.others and not member.killed and time.monotonic() > overdue.since + STACKS_WITHIN:
             member.kill()
 
     def _bury(self, member: Member) -> None:
         """A worker's code has ended: give back what it held."""
         del self._members[member.id]
         self._stacks.look(member, last=True)
-        home = self._homes.pop(member.id)
+        home = self._zygotes.homes[member.id]
         self.outcomes.update(member.board.counts)
         end = diagnose(member, zygote_lost=home.wire.closed)
         expected = bool(member.told) and not end.said
@@ -388,91 +345,36 @@ class Supervisor:
         member.close()
         if self._store_thread is not None:
             self._store_thread.recover(end)
-        if home in self._old and home not in self._homes.values():
-            self._old.remove(home)
-            self._unwatch(home)
-            home.end()
+        self._zygotes.left(member.id)
 
-    # -- zygotes ---------------------------------------------------------------------------------------------
-
-    def _watch(self, who: ZygoteHandle | Member) -> None:
-        if isinstance(who, ZygoteHandle):
-            self._selector.register(who.wire, selectors.EVENT_READ)
-        elif who.process is not None and who.process.handle is not None:
-            self._selector.register(who.process.handle, selectors.EVENT_READ)
-
-    def _unwatch(self, zygote: ZygoteHandle) -> None:
-        with suppress(KeyError, ValueError):  # it is not watched any more
-            self._selector.unregister(zygote.wire)
-
-    def _look_at_zygotes(self) -> None:
-        """Replace a zygote that is lost; its workers die with it."""
-        reaped = reap()
-        for zygote in (self._zygote, self._next, *self._old):
-            if zygote is not None and zygote.process.pid in reaped:
-                zygote.ended(reaped[zygote.process.pid])
-        now = time.monotonic()
-        if self._next is not None and self._next.wire.closed:
-            self._discard(self._next)
-            if not self._next.failed:
-                cause = cause_of_death(self._next.code or 0)
-                log.error("the app cannot be loaded any more: its process ended with %s", cause)
-            self._next = None
-            self._zygote_at = now + pause(self._zygote_failures)
-            self._zygote_failures += 1
-        if self._zygote.wire.closed and self._next is None and not self._stopping and now >= self._zygote_at:
-            log.warning("the zygote is lost: another one is started")
-            self._start_zygote()
-
-    def _start_zygote(self) -> None:
-        self._next = ZygoteHandle(self.plan)
-        self._watch(self._next)
-
-    def _discard(self, zygote: ZygoteHandle) -> None:
-        self._unwatch(zygote)
-        zygote.end()
+    # -- another app -----------------------------------------------------------------------------------------
 
     def _took_over(self, zygote: ZygoteHandle) -> None:
-        """A new zygote has loaded the app: new workers come from it, and those of the old one drain."""
-        if zygote is not self._next:
-            return
-        old, self._zygote, self._next = self._zygote, zygote, None
-        self._zygote_failures = 0
+        """A new zygote has loaded the app: workers of the old one drain."""
+        old = self._zygotes.take_over(zygote)
         for member in list(self._members.values()):
-            if not member.told and self._homes[member.id] is old and not old.wire.closed:
+            if old is not None and not member.told and self._zygotes.homes[member.id] is old and not old.wire.closed:
                 self._make_place(member, "")
-        if old in self._homes.values():
-            self._old.append(old)
-        else:
-            self._discard(old)
 
     @contextmanager
     def _reloading(self) -> Generator[None]:
         """With --reload: another zygote when a file of the app has changed."""
-        if not self.plan.reload or self._zygote.report is None:
+        report = self._zygotes.current.report
+        if not self.plan.reload or report is None:
             yield
             return
-        from laneway.fleet.reload import Reload  # noqa: PLC0415 - it needs watchfiles
-
-        watch = Reload(self._zygote.report.files, self._reload)
-        watch.start()
+        self._reload = Reload(report.files, self._alarm.ring)
+        self._reload.start()
         try:
             yield
         finally:
-            watch.stop(2.0)
-
-    def _reload(self, file: str) -> None:
-        """A file has changed. Called by the thread that looks."""
-        self._changed.append(file)
-        self._wake()
+            self._reload.stop(2.0)
 
     def _hear_changes(self) -> None:
-        if self._changed and not self._stopping:
-            log.info("%s has changed: loading the app again", os.path.relpath(self._changed[0]))
-            self._changed.clear()
-            if self._next is not None:
-                self._discard(self._next)
-            self._start_zygote()
+        if self._reload is not None and self._reload.changed and not self._stopping:
+            log.info("%s has changed: loading the app again", os.path.relpath(self._reload.changed[0]))
+            self._reload.changed.clear()
+            self._zygotes.start_next()
 
     # -- what the store said ---------------------------------------------------------------------------------
 
@@ -494,23 +396,3 @@ class Supervisor:
                 for position in self._positions:
                     position.open = position.open and position.member is not member
                 member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
-
-    def _look_at_burst(self) -> None:
-        """A fleet in burst mode ends when all its workers are idle at once."""
-        if not self.plan.burst or self._stopping:
-            return
-        members = [position.member for position in self._positions if position.open]
-        if any(member is None for member in members) or len(self._members) != len(members):
-            return
-        idle = {member.id: member.board.idle for member in self._members.values()}
-        if not all(number % 2 for number in idle.values()) or self._store_thread is None or self._store_thread.busy:
-            self._idle = {}
-        elif idle != self._idle:
-            # What a dead worker held may have come back after the others looked for the last time: the store knows.
-            self._idle = idle
-            self._store_thread.ask(idle)
-        elif self._store_thread.answer[0] is self._idle:
-            # Nothing changed since we asked: it was so for all of them at one moment, and there was nothing to do.
-            ready, self._idle = self._store_thread.answer[1], {}
-            if not any(ready.get(queue) for queue in self.plan.queues or ready):
-                self.stop()

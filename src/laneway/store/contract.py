@@ -190,7 +190,7 @@ class Store(Protocol):
         A job that is dead with `halt` keeps its lane: the next ones stay parked, until it is replayed (it keeps its place) or
         deleted. It is not forgotten with other dead ones.
 
-        A job counts as started when a run of it was settled, or a claim of it was lost with its worker, whatever its code had done.
+        A job counts as started when a run of it was settled, or a claim of it was lost with its worker, run or not.
         What was given back has not started.
         """
         ...

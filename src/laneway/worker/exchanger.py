@@ -22,7 +22,7 @@ from laneway.store.contract import ClaimRequest, Store, WorkerInfo, begin_exchan
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.inventory import Inventory
 from laneway.worker.outbox import Outbox
-from laneway.worker.prospect import Asked, Later, Prospect
+from laneway.worker.prospect import Later, OpenExchange, Prospect
 
 __all__ = ["Exchanger", "Owner", "Phase"]
 
@@ -38,7 +38,10 @@ class Phase(Enum):
 class Owner(Protocol):
     """What the exchanger asks of the worker's session, and tells it."""
 
-    stopping: bool  #: nothing is handed over any more
+    @property
+    def stopping(self) -> bool:
+        """Nothing is handed over any more."""
+        ...
 
     def claims_left(self) -> float:
         """Return how many jobs may still be claimed: 0 while none may."""
@@ -73,7 +76,7 @@ class Exchanger:
         self._freshness = freshness
         self._tasks = tasks  # of what runs now
         self._mutex = threading.Lock()
-        self._asked: Asked | None = None
+        self._asked: OpenExchange | None = None
         self._failures = 0  # exchanges that failed in a row
         self._loads: dict[str, int] = {}
         self._prospect = Prospect()
@@ -248,7 +251,7 @@ class Exchanger:
             self._outbox.put_back(settled)
             self._away(error)
             return
-        before, self._asked = self._asked, Asked(hear, settled, limit, self._loads, unsure, now, rings)
+        before, self._asked = self._asked, OpenExchange(hear, settled, limit, self._loads, unsure, now, rings)
         self._inventory.sent(settled, requests, limit)
         if before is not None:
             self._take_answer(before)
@@ -276,7 +279,7 @@ class Exchanger:
             self._take_answer(asked)
             self._hand_over()
 
-    def _take_answer(self, asked: Asked) -> None:
+    def _take_answer(self, asked: OpenExchange) -> None:
         settled = asked.settled
         self._inventory.answered(settled)
         try:

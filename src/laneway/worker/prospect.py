@@ -11,14 +11,14 @@ from laneway.core.instant import SECOND
 from laneway.core.outcome import Settled
 from laneway.store.contract import Exchange
 
-__all__ = ["Asked", "Later", "Prospect"]
+__all__ = ["OpenExchange", "Later", "Prospect"]
 
 #: What could not be settled is sent again after this time, seconds.
 LATER = 0.05
 NEVER = float("inf")
 
 
-class Asked(Struct, gc=False):
+class OpenExchange(Struct, gc=False):
     """An exchange that was begun, and whose answer is to be heard."""
 
     hear: Callable[[], Exchange]
@@ -43,7 +43,7 @@ class Prospect:
         if self.due <= time.monotonic():
             self.look, self.due = True, NEVER
 
-    def answered(self, answer: Exchange, asked: Asked, *, new_queues: bool) -> None:
+    def answered(self, answer: Exchange, asked: OpenExchange, *, new_queues: bool) -> None:
         """Learn from an answer; nothing was asked of queues that are new."""
         # What rang since this was asked may have come after it.
         self.look = answer.more or new_queues or self.rings != asked.rings

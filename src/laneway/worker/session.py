@@ -38,7 +38,7 @@ from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
-    from laneway.worker.duties.timetable import Timetable
+    from laneway.worker.duties.service import Service
 
 __all__ = ["Session"]
 
@@ -54,7 +54,9 @@ class Stop:
     """A stop that was asked for: why, and how long what runs may take to end."""
 
     def __init__(self, timeout: float) -> None:
+        self.asked = False
         self.why = "stop"
+        self.failure: BaseException | None = None  #: a slot broke down: the worker stops and raises it
         self.patient = False  #: who stops waits for what runs, however long
         self.deadline = float("inf")  #: monotonic seconds; not set before the stop has begun
         self.timeout = timeout
@@ -76,10 +78,8 @@ class Session:
         self, worker: object, app: App, slots: int, queues: tuple[str, ...] | None, shutdown_timeout: float, beat: float,
         link: FleetLink | None = None, policy: Policy = even,
     ) -> None:  # fmt: skip
-        self.stopping = False
         self.quiet = False  #: nothing more is claimed
         self._stop = Stop(shutdown_timeout)
-        self._failure: BaseException | None = None
         self._app, self._worker = app, worker  # the second is for the hooks
         app.need_connections(slots + 3)  # each slot may enqueue; beside them the session, the beat and who takes notes
         store = app.store
@@ -95,12 +95,11 @@ class Session:
         self._outbox = Outbox(store.wake)
         self._freshness = Freshness(app.dead_after / 2)
         self._isolation = Isolation(app, None if link is None else link.zygote)
-        self._notes = NoteTaker(store, lambda: list(self._runner.running.values()))
+        notes = NoteTaker(store, lambda: list(self._runner.running.values()))
+        self._duties: list[Service] = [notes]  # beside the beat and the statistics
         self._events = Events(app.hooks.events)
         log_runs(self._events)
-        self._runner = Runner(
-            app.declared, app.hooks, self._notes.flush, self._board, self._isolation, self._freshness, self._events
-        )
+        self._runner = Runner(app.declared, app.hooks, notes.flush, self._board, self._isolation, self._freshness, self._events)
         self._threads = ThreadSlots(slots, self._runner, self.ended, self._crash)
         self._event_loop = LoopSlots(slots, self._runner, self.ended, self._crash, self._board)
         self._inventory = Inventory(
@@ -115,10 +114,14 @@ class Session:
             self._beat = Beat(store, self._info, self._board, self._heard, beat)
         else:
             self._beat = SupervisorListener(link, store, self._info, self._heard)
-        self._timetable: Timetable | None = None
         self._exchanger = Exchanger(
             store, self._info, queues, self, self._inventory, self._outbox, self._freshness, self._tasks_that_run
         )
+
+    @property
+    def stopping(self) -> bool:
+        """It was told to stop, or has reason to."""
+        return self._stop.asked
 
     def run(self, burst: bool) -> None:
         """Work until there is a reason to stop."""
@@ -129,10 +132,10 @@ class Session:
             self._inventory.kinds.begin_with(self._app.store.learned())
         self._events.tell(WorkerStarted(self._worker))
         self._beat.start()
-        self._notes.start()
-        self._reporter.start()
         if not burst:
-            self._start_timetable()
+            self._add_timetable()
+        for duty in (self._reporter, *self._duties):
+            duty.start()
         self._board.set_phase("working")
         try:
             while not self._finished(burst):
@@ -143,17 +146,16 @@ class Session:
             raise
         finally:
             self._end()
-        if self._failure is not None:
-            self._events.tell(WorkerCrashed(self._failure))
-            raise self._failure
+        if self._stop.failure is not None:
+            self._events.tell(WorkerCrashed(self._stop.failure))
+            raise self._stop.failure
 
-    def _start_timetable(self) -> None:
+    def _add_timetable(self) -> None:
         scheduled = [task for task in self._app.tasks.values() if task.schedule is not None]
         if scheduled:
             from laneway.worker.duties.timetable import Timetable  # noqa: PLC0415 - most workers have none, and time zones take a while
 
-            self._timetable = Timetable(self._app.store, scheduled)
-            self._timetable.start()
+            self._duties.append(Timetable(self._app.store, scheduled))
 
     def stop(self, why: str, *, patient: bool = False) -> None:
         """Claim nothing more, and return from `run` when what runs has ended. From any thread, and from a signal's handler.
@@ -162,7 +164,7 @@ class Session:
         """
         self._stop.why = why
         self._stop.patient = patient
-        self.stopping = True
+        self._stop.asked = True
         self._outbox.wake()
 
     # -- one turn --------------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ class Session:
 
     def claims_left(self) -> float:
         """Return how many jobs may still be claimed: none by a worker that is not known, since nobody would recover them."""
-        if self.stopping or self.quiet or self._failure is not None or not self._beat.known:
+        if self.stopping or self.quiet or self._stop.failure is not None or not self._beat.known:
             return 0
         return self._left
 
@@ -248,7 +250,7 @@ class Session:
 
     def _crash(self, error: BaseException) -> None:
         """A slot broke down: an internal error. The worker stops and says so."""
-        self._failure = error
+        self._stop.failure = error
         self._outbox.wake()
 
     # -- what the store and the supervisor tell --------------------------------------------------------------
@@ -284,7 +286,7 @@ class Session:
     def _finished(self, burst: bool) -> bool:
         idle = self._exchanger.is_idle()
         looked = self._exchanger.has_looked
-        if self.stopping or self._failure is not None:
+        if self.stopping or self._stop.failure is not None:
             if not self._stop.has_begun:
                 self._begin_stop()
             return idle or time.monotonic() >= self._stop.deadline
@@ -301,10 +303,8 @@ class Session:
 
     def _end(self) -> None:
         """Leave everything in order: nothing claimed that does not run."""
-        if self._timetable is not None:
-            self._timetable.stop()
-        self._beat.stop()
-        self._notes.stop()
+        for duty in (*reversed(self._duties), self._beat):
+            duty.stop()
         self._exchanger.close()
         self._reporter.finish()
         left = list(self._runner.running.values())

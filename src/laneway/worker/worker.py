@@ -96,7 +96,8 @@ class Worker:
                 self._session = Session(
                     self, self.app, self.slots, self.queues, self.shutdown_timeout, self._beat_every, fleet, self._policy
                 )
-                self._session.stopping = self._stopping
+                if self._stopping and not self._session.stopping:
+                    self._session.stop("stop")  # as it was told before there was a session
                 self._session.run(burst)
         finally:
             sys.setswitchinterval(before)

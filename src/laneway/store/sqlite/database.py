@@ -48,7 +48,7 @@ class SQLiteDatabase:
 
     def __init__(self, path: Path | None, *, synchronous: str = "normal", timeout: float = 5.0) -> None:
         self.file = DatabaseFile(path, synchronous, timeout)
-        self.path, self.timeout = path, timeout
+        self.path = path
         self.is_there: Callable[[sqlite3.Connection], bool] = lambda _: True
         self.on_open: Callable[[sqlite3.Connection], None] = lambda _: None
         self.on_fork: Callable[[], None] = lambda: None
@@ -78,7 +78,7 @@ class SQLiteDatabase:
     def enter(self, frame: FrameType, timeout: float | None = None) -> sqlite3.Connection:
         """Take the write lock for a frame and begin; wait for it at most so long, or as long as this store waits."""
         if timeout is None:
-            timeout = self.timeout
+            timeout = self.file.timeout
         end = time.monotonic() + timeout
         place = None
         shield.up()
@@ -165,7 +165,7 @@ class SQLiteDatabase:
             self.after_fork()
         place = self._readers.acquire(float("inf"), frame)
         if place is None:
-            raise self._crowded(self.timeout, self._readers)
+            raise self._crowded(self.file.timeout, self._readers)
         try:
             reader = self._reader
             if self._reader_closes or (reader is not None and (reader.in_transaction or self.file.has_moved(self._reader_file))):
@@ -216,12 +216,12 @@ class SQLiteDatabase:
     def close(self) -> None:
         """Close what is open."""
         frame = this_frame()
-        readers = self._readers.acquire(self.timeout, frame)
-        line = None if readers is None else self._line.acquire(self.timeout, frame)
+        readers = self._readers.acquire(self.file.timeout, frame)
+        line = None if readers is None else self._line.acquire(self.file.timeout, frame)
         try:
             if line is None:
                 raise StoreBusy(
-                    f"{self.file} cannot be closed: other threads of this process kept using it for {self.timeout:g} s."
+                    f"{self.file} cannot be closed: other threads of this process kept using it for {self.file.timeout:g} s."
                 )
             self._close_all()
         finally:
@@ -264,7 +264,7 @@ class SQLiteDatabase:
         If a lock cannot be had in time, the child finds out when it opens the file.
         """
         for lock in (self._readers, self._line):
-            if not lock.enter_fork(min(end, time.monotonic() + self.timeout), frame):
+            if not lock.enter_fork(min(end, time.monotonic() + self.file.timeout), frame):
                 return
         if self.path is not None:
             if self._place is not None:
@@ -309,7 +309,7 @@ class SQLiteDatabase:
 
     def _open_reader(self) -> sqlite3.Connection:
         # Reading alone needs no lock, unless there is nothing to read yet.
-        connection = self.file.connect(self.timeout)
+        connection = self.file.connect(self.file.timeout)
         try:
             if self._writer is None and not self.is_there(connection):
                 with self.writing:

@@ -1,0 +1,61 @@
+"""Runs that go on after their timeout: they do not yield, and only their process can be ended.
+
+Enters: a worker's board.  Leaves: which runs are late.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from laneway.worker.board import ASYNC, ISOLATED, Board, Entry
+
+__all__ = ["Late", "Overdue", "late"]
+
+
+class Late:
+    """Which runs of a worker have not ended in time, and whether anybody beside them still goes on."""
+
+    def __init__(self, tokens: frozenset[int], others: bool) -> None:
+        self.tokens = tokens
+        self.others = others
+
+
+def late(entries: Sequence[Entry], loop_stands: bool, now: int, grace: int) -> Late:
+    """Judge a board: times in microseconds.
+
+    An isolated run is its worker's business. Where the event loop stands still, nothing on it goes on.
+    """
+    found = {entry.token for entry in entries if entry.deadline and now > entry.deadline + grace and entry.place != ISOLATED}
+    stuck = {entry.token for entry in entries if entry.place == ASYNC} if loop_stands else set[int]()
+    return Late(frozenset(found), any(entry.token not in found | stuck for entry in entries))
+
+
+class Overdue:
+    """What is known of one worker's late runs."""
+
+    def __init__(self) -> None:
+        self.tokens: frozenset[int] = frozenset()  #: runs that do not end
+        self.since = 0.0  #: since when, monotonic
+        self._loop_stands = 0  # at which turn the event loop stands still; 0: it turns
+        self._loop_told = 0  # at which turn that was last said
+
+    def look(self, board: Board, grace: int) -> Late:
+        """Look at a worker's board; a run may take `grace` microseconds to end after its timeout."""
+        entries, now, turned = board.entries(), time.monotonic_ns() // 1000, board.loop
+        stands = turned > 0 and now - turned > grace and any(entry.place == ASYNC for entry in entries)
+        self._loop_stands = turned if stands else 0
+        return late(entries, stands, now, grace)
+
+    def are_new(self, tokens: frozenset[int]) -> bool:
+        """Say whether there are late runs that were not late before."""
+        if tokens <= self.tokens:
+            return False
+        self.tokens |= tokens
+        self.since = time.monotonic()
+        return True
+
+    def loop_stands_anew(self) -> bool:
+        """Say, once, that the event loop stands still."""
+        told, self._loop_told = self._loop_told, self._loop_stands or self._loop_told
+        return self._loop_stands not in (0, told)

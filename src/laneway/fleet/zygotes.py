@@ -1,0 +1,96 @@
+"""The zygotes of a fleet: the one that forks workers, one that is to take over, and those whose last workers drain."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import time
+
+from laneway.fleet.position import pause
+from laneway.fleet.settings import FleetSettings
+from laneway.fleet.zygote_handle import ZygoteHandle, reap
+from laneway.kernel import cause_of_death
+from laneway.logs import log
+
+__all__ = ["Zygotes"]
+
+
+class Zygotes:
+    """Starts and ends zygotes, and knows which worker came from which."""
+
+    def __init__(self, plan: FleetSettings, selector: selectors.BaseSelector) -> None:
+        self.current = ZygoteHandle(plan)
+        self.homes: dict[str, ZygoteHandle] = {}  #: which zygote a worker came from, by its id
+        self._plan = plan
+        self._selector = selector
+        self._next: ZygoteHandle | None = None  # is to take over
+        self._old: list[ZygoteHandle] = []  # live until their last worker has drained
+        self._failures = 0  # of zygotes that were to take over, in a row
+        self._again_at = 0.0  # when another try may be made, monotonic
+        self._watch(self.current)
+
+    def all(self) -> list[ZygoteHandle]:
+        """Return all of them, the current one first."""
+        return [zygote for zygote in (self.current, self._next, *self._old) if zygote is not None]
+
+    def _watch(self, zygote: ZygoteHandle) -> None:
+        self._selector.register(zygote.wire, selectors.EVENT_READ)
+
+    def unwatch(self, zygote: ZygoteHandle) -> None:
+        """Wait no longer for its words."""
+        with contextlib.suppress(KeyError, ValueError):  # it is not watched any more
+            self._selector.unregister(zygote.wire)
+
+    def _end(self, zygote: ZygoteHandle) -> None:
+        self.unwatch(zygote)
+        zygote.end()
+
+    def start_next(self) -> None:
+        """Start one that takes over when it has loaded the app."""
+        if self._next is not None:
+            self._end(self._next)
+        self._next = ZygoteHandle(self._plan)
+        self._watch(self._next)
+
+    def take_over(self, zygote: ZygoteHandle) -> ZygoteHandle | None:
+        """One has loaded the app: new workers come from it. Return the one before it, if there is a change."""
+        if zygote is not self._next:
+            return None
+        old, self.current, self._next = self.current, zygote, None
+        self._failures = 0
+        if old in self.homes.values():
+            self._old.append(old)
+        else:
+            self._end(old)
+        return old
+
+    def left(self, worker: str) -> None:
+        """A worker has ended. The last one of an old zygote takes that along."""
+        home = self.homes.pop(worker)
+        if home in self._old and home not in self.homes.values():
+            self._old.remove(home)
+            self._end(home)
+
+    def look(self, *, stopping: bool) -> None:
+        """Replace a zygote that is lost; its workers die with it."""
+        reaped = reap()
+        for zygote in self.all():
+            if zygote.process.pid in reaped:
+                zygote.ended(reaped[zygote.process.pid])
+        now = time.monotonic()
+        if self._next is not None and self._next.wire.closed:
+            self._end(self._next)
+            if not self._next.failed:
+                cause = cause_of_death(self._next.code or 0)
+                log.error("the app cannot be loaded any more: its process ended with %s", cause)
+            self._next = None
+            self._again_at = now + pause(self._failures)
+            self._failures += 1
+        if self.current.wire.closed and self._next is None and not stopping and now >= self._again_at:
+            log.warning("the zygote is lost: another one is started")
+            self.start_next()
+
+    def close(self, *, at_once: bool) -> None:
+        """End all of them."""
+        for zygote in self.all():
+            zygote.end(at_once=at_once)

@@ -15,7 +15,7 @@ from laneway.capacity import Crew, Load, Machine, plan
 from laneway.capacity.observe import FEW, arrivals, job_seconds
 from laneway.cli.plan_views import lines
 from laneway.core.instant import SECOND
-from laneway.store.inspection import Run
+from laneway.store.runs import Run
 from laneway.worker import Worker
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "capacity.md"

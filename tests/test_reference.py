@@ -28,7 +28,8 @@ from laneway.desk.task import Task
 from laneway.pool import Dispatch, WorkerPool, WorkerStats
 from laneway.settings import SETTINGS
 from laneway.store.error_groups import ErrorGroup
-from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, Run, RunningJob, WorkerStatus
+from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, RunningJob, WorkerStatus
+from laneway.store.runs import Run
 from laneway.testing import Testing
 
 TEXT = (Path(__file__).parent.parent / "docs" / "reference.md").read_text(encoding="utf-8")

@@ -17,7 +17,8 @@ from laneway.core.instant import SECOND
 from laneway.desk.app import App
 from laneway.errors import NotFound
 from laneway.present.words import plural
-from laneway.store.inspection import QueueInfo, Run
+from laneway.store.inspection import QueueInfo
+from laneway.store.runs import Run
 from laneway.worker.shares.learn import Learner
 
 __all__ = ["ENOUGH", "FEW", "LONG", "Observed", "arrivals", "job_seconds", "observed"]

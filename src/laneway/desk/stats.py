@@ -21,7 +21,8 @@ from laneway.core.instant import SECOND, as_datetime
 from laneway.errors import ConfigError
 from laneway.store.contract import Store
 from laneway.store.error_groups import ErrorGroup
-from laneway.store.inspection import Inspect, Run
+from laneway.store.inspection import Inspect
+from laneway.store.runs import Run
 from laneway.store.statistics import DAY, MINUTE, TEN, Kept, Level, begin_of
 
 __all__ = ["Day", "Point", "Stats", "Summary", "Times"]

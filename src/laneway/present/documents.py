@@ -13,7 +13,8 @@ from laneway.present.words import summary
 if TYPE_CHECKING:
     from laneway.capacity import Load, Plan
     from laneway.capacity.observe import Observed
-    from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, Run, WorkerStatus
+    from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, WorkerStatus
+from laneway.store.runs import Run
 
 __all__ = [
     "call_text", "job_document", "job_entry", "lane_entry", "payload_entry", "plan_document", "result_of", "run_document",

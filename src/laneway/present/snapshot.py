@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from laneway.config import safe_url
 from laneway.desk.app import App
-from laneway.store.inspection import Counts, JobInfo, QueueInfo, Run, WorkerStatus
+from laneway.store.inspection import Counts, JobInfo, QueueInfo, WorkerStatus
+from laneway.store.runs import Run
 from laneway.worker.shares.learn import Kind, Learner
 
 __all__ = ["Details", "Snapshot"]

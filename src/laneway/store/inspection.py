@@ -15,11 +15,11 @@ from msgspec import Struct
 
 from laneway.core.buckets import Depth
 from laneway.core.codec import open_body
-from laneway.core.instant import as_datetime
 from laneway.core.job import State
 from laneway.core.outcome import ErrorInfo
 from laneway.errors import GarbageError
 from laneway.store.error_groups import ErrorGroup
+from laneway.store.runs import Run
 from laneway.store.statistics import Kept, Level
 
 __all__ = [
@@ -34,12 +34,10 @@ __all__ = [
     "PayloadInfo",
     "PayloadPage",
     "QueueInfo",
-    "Run",
     "RunningJob",
     "StoreInfo",
     "StoredResult",
     "WorkerStatus",
-    "read_runs",
 ]
 
 #: Jobs by state: scheduled, ready, retrying, blocked, running, dead.
@@ -89,45 +87,6 @@ class JobInfo(Struct, frozen=True, kw_only=True):
             return [read(value) for value in envelope.args], {name: read(value) for name, value in envelope.kwargs.items()}
         except (GarbageError, msgspec.MsgspecError, RecursionError):
             return None
-
-
-class Run(Struct, frozen=True, array_like=True, gc=False):
-    """A finished run, or a job that was cancelled before it ran."""
-
-    id: str
-    task: str
-    queue: str
-    lane: str | None
-    enqueued: int  #: microseconds, as the other two
-    started: int  #: 0: it never ran
-    finished: int
-    outcome: str  #: done, retrying, dead, cancelled; unreadable: somebody else wrote into the store
-
-    @property
-    def enqueued_at(self) -> datetime:
-        """When the store took it."""
-        return as_datetime(self.enqueued)
-
-    @property
-    def started_at(self) -> datetime | None:
-        """When the run began."""
-        return as_datetime(self.started) if self.started else None
-
-    @property
-    def finished_at(self) -> datetime:
-        """When it ended."""
-        return as_datetime(self.finished)
-
-
-_runs = msgspec.json.Decoder(list[Run])
-
-
-def read_runs(listed: bytes) -> list[Run]:
-    """Return finished runs, the oldest first. They are kept in portions: one that cannot be read is shown as a single run."""
-    try:
-        return _runs.decode(b"[" + listed + b"]")
-    except (ValueError, RecursionError):
-        return [Run("(unreadable)", "(unreadable)", "", None, 0, 0, 0, "unreadable")]
 
 
 class LaneInfo(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ from laneway.desk.locate import load_tasks
 from laneway.errors import ConfigError
 from laneway.present import documents
 from laneway.present.documents import worker_document
-from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, Run, WorkerStatus
+from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, WorkerStatus
+from laneway.store.runs import Run
 from laneway.web.health import Health
 from laneway.web.look import WAITING, Seen, total
 from laneway.web.redact import HIDDEN, Redactor

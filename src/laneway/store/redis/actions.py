@@ -10,11 +10,12 @@ import msgspec
 from laneway.core.job import lane_id
 from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
 from laneway.store.inspection import Filter, PayloadInfo
+from laneway.store.redis.candidates import Candidate
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKERS
-from laneway.store.redis.queries import FoundRecords, Looking
+from laneway.store.redis.queries import RedisQueries
 from laneway.store.redis.scripts import script
 
-__all__ = ["Acting"]
+__all__ = ["RedisActions"]
 
 #: So many jobs at most are changed in one step, so that none is long: others want their turn too.
 AT_ONCE = 500
@@ -23,7 +24,7 @@ ACTIONS = ("retry", "cancel", "delete", "kill", "reschedule")
 _anything = msgspec.msgpack.encode({})
 
 
-class Acting(Looking):
+class RedisActions(RedisQueries):
     """The half of the inspection side that changes jobs, queues and schedules."""
 
     def retry(self, id: str) -> bool:  # noqa: A002
@@ -72,7 +73,7 @@ class Acting(Looking):
         return self._act_all("delete", Filter(state="waiting", queue=queue), 0, 0)
 
     def _act_all(self, action: str, which: Filter, delay: int, at: int) -> int:
-        matching: dict[str, list[FoundRecords]] = {}
+        matching: dict[str, list[Candidate]] = {}
         for one, _ in self.matching(which):
             matching.setdefault(one.queue, []).append(one)
         asked: dict[str, Any] = {name: getattr(which, name) for name in ("state", "task", "lane", "error")}

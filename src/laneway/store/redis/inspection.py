@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from laneway.errors import StoreError
 from laneway.store.inspection import StoreInfo
-from laneway.store.redis.actions import Acting
+from laneway.store.redis.actions import RedisActions
 from laneway.store.redis.opening import VERSION
 
 __all__ = ["RedisInspect", "read_info"]
 
 
-class RedisInspect(Acting):
+class RedisInspect(RedisActions):
     """Looks at the store and acts on it, in steps of its own."""
 
     def about(self) -> StoreInfo:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from laneway.core.job import Unit, payload_id
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.error_history import add_error
-from laneway.store.inspection import Run
+from laneway.store.runs import Run
 
 __all__ = ["NONE", "Grouped", "QueueOutcomes", "error_text", "group_by_queue"]
 

@@ -11,55 +11,35 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from laneway.core.buckets import Depth
 from laneway.core.job import STATES, lane_id
 from laneway.core.outcome import ErrorInfo
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
-from laneway.store.inspection import (
-    Counts,
-    Filter,
-    JobInfo,
-    LanePage,
-    Page,
-    PayloadPage,
-    QueueInfo,
-    Run,
-    StoredResult,
-    WorkerStatus,
-)
+from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
 from laneway.store.paging import read_place, write_place
+from laneway.store.redis.candidates import PORTION, Candidate, candidate_of, find_candidates
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
 from laneway.store.redis.lane_queries import Stand, list_lanes, list_payloads, stand_of, stands_in
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
-from laneway.store.redis.record import Record, id_of_entry, parked_entry
+from laneway.store.redis.record import Record, parked_entry
 from laneway.store.redis.scan import Cursor, Walk, place_of
 from laneway.store.redis.scripts import KEEP_RUNS
 from laneway.store.redis.store import RedisStore
 from laneway.store.redis.wire import Command
+from laneway.store.runs import Run
 from laneway.store.statistics import Kept, Level
 from laneway.store.workers import Held, read_worker, status
 
-__all__ = ["FoundRecords", "Looking"]
+__all__ = ["RedisQueries"]
 
-#: How many jobs are read at once.
-PORTION = 500
 #: In a queue with more than this, nobody looks at all for a lane that is found sooner.
 MANY = 100_000
 TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 
-class FoundRecords(Struct, frozen=True, order=True):
-    """A job that may be meant, by arrival."""
-
-    seq: int
-    queue: str
-    id: bytes
-
-
-class Looking:
+class RedisQueries:
     """The half of the inspection side that changes nothing."""
 
     def __init__(self, store: RedisStore) -> None:
@@ -146,15 +126,13 @@ class Looking:
 
     def _sift(self, which: Filter, places: Sequence[Cursor]) -> list[Cursor]:
         """Return those whose records may be meant."""
-        return [
-            place
-            for place, raw in zip(places, self._raw(places), strict=True)
-            if raw is not None and _candidate(place.queue, place.id, raw, which) is not None and _is_among(which.ids, place.id)
-        ]
+        ids = None if which.ids is None else {id_.encode(errors="replace") for id_ in which.ids}
+        pairs = [(place, raw) for place, raw in zip(places, self._raw(places), strict=True) if ids is None or place.id in ids]
+        return [p for p, raw in pairs if raw is not None and candidate_of(p.queue, p.id, raw, which) is not None]
 
-    def matching(self, which: Filter) -> Iterator[tuple[FoundRecords, JobInfo]]:
+    def matching(self, which: Filter) -> Iterator[tuple[Candidate, JobInfo]]:
         """Go through all jobs that a filter means, by arrival."""
-        found = sorted(self.candidates(which))
+        found = sorted(find_candidates(self._store, which))
         for start in range(0, len(found), PORTION):
             portion = found[start : start + PORTION]
             infos = self._look([(one.queue, one.id) for one in portion])
@@ -298,70 +276,6 @@ class Looking:
                 held.setdefault(worker, []).extend(held_job(queue, id_, token, raw) for id_, token, raw in rows)
         return {worker: sorted(jobs, key=lambda job: job[-1]) for worker, jobs in held.items()}
 
-    # -- finding ---------------------------------------------------------------------------------------------
-
-    def candidates(self, which: Filter) -> list[FoundRecords]:
-        """Return the jobs that may be meant: those in the right index, and with the right task and lane."""
-        names = [name for name in self._store.queues.read() if which.queue in (None, name)]
-        found: dict[tuple[str, bytes], FoundRecords] = {}
-        for queue in names:
-            for id_, raw in self._records(queue, which):
-                if raw is not None and (one := _candidate(queue, id_, raw, which)) is not None:
-                    found[queue, id_] = one
-        return list(found.values())
-
-    def _records(self, queue: str, which: Filter) -> Iterator[tuple[bytes, bytes | None]]:
-        if which.ids is None and which.state is None:
-            yield from self._scan(queue_key(queue, "JOB"))
-            return
-        ids = list(self._index(queue, which.state)) if which.ids is None else [id_.encode() for id_ in which.ids]
-        for start in range(0, len(ids), PORTION):
-            portion = ids[start : start + PORTION]
-            yield from zip(portion, self._store.wire.ask(("HMGET", queue_key(queue, "JOB"), *portion)), strict=True)
-
-    def _scan(self, key: str) -> Iterator[tuple[bytes, bytes]]:
-        """Walk a hash in portions."""
-        cursor: bytes = b"0"
-        while True:
-            cursor, answer = self._store.wire.ask(("HSCAN", key, cursor, "COUNT", str(4 * PORTION)))
-            yield from zip(answer[::2], answer[1::2], strict=True)
-            if int(cursor) == 0:
-                return
-
-    def _index(self, queue: str, state: str | None) -> Iterable[bytes]:
-        """Return the ids of a queue's jobs in a state, or at least of those that may be."""
-        ask = self._store.wire.ask
-        match state:
-            case "dead":
-                return [
-                    *ask(("ZRANGE", queue_key(queue, "DEAD"), "0", "-1")),
-                    *ask(("ZRANGE", queue_key(queue, "HALTED"), "0", "-1")),
-                ]
-            case "running":
-                workers = ask(("SMEMBERS", queue_key(queue, "HOLDERS")))
-                held = [ask(("HKEYS", queue_base(queue).encode() + b"running:" + worker)) for worker in workers]
-                return [id_ for ids in held for id_ in ids]
-            case "retrying":
-                found: list[bytes] = ask(("ZRANGE", queue_key(queue, "RETRY"), "0", "-1"))
-                return found
-            case "blocked":
-                return self._parked(queue)
-            case "waiting":
-                return [*self._waiting(queue), *self._parked(queue)]
-            case _:
-                return self._waiting(queue)
-
-    def _waiting(self, queue: str) -> list[bytes]:
-        ranks = [0, *(rank - 100 for rank in self._store.wire.ask(("HGET", queue_key(queue, "META"), "ranks")) or b"")]
-        answers = self._store.wire.ask_all([("ZRANGE", queue_key(queue, "DUE", str(rank)), "0", "-1") for rank in ranks])
-        return [id_of_entry(entry) for answer in answers for entry in answer]
-
-    def _parked(self, queue: str) -> list[bytes]:
-        lanes = self._store.wire.ask(("HKEYS", queue_key(queue, "LANES")))
-        base = queue_key(queue, "PARKED").encode()
-        answers = self._store.wire.ask_all([("ZRANGE", base + lane, "0", "-1") for lane in lanes])
-        return [id_of_entry(entry) for answer in answers for entry in answer]
-
     def _find(self, id_: str) -> tuple[Record, JobInfo] | None:
         """Look for a job in all queues."""
         names = self._store.queues.read()
@@ -396,19 +310,6 @@ class Looking:
 
 #: Where a page of jobs ended: group, time, queue, entry in its index.
 _places: msgspec.json.Decoder[tuple[int, int, str, str]] = msgspec.json.Decoder(tuple[int, int, str, str])
-
-
-def _is_among(ids: tuple[str, ...] | None, id_: bytes) -> bool:
-    return ids is None or id_.decode(errors="replace") in ids
-
-
-def _candidate(queue: str, id_: bytes, raw: bytes, which: Filter) -> FoundRecords | None:
-    if which.lane is not None and which.lane.encode(errors="replace") not in raw:
-        return None  # by far the most are told apart so
-    record = record_of(raw)
-    if which.task not in (None, record.task) or which.lane not in (None, record.lane) or (which.failing and not record.attempt):
-        return None
-    return FoundRecords(record.seq, queue, id_)
 
 
 def _fits(which: Filter, info: JobInfo) -> bool:

@@ -16,8 +16,9 @@ from laneway.core.job import STATES, State
 from laneway.core.outcome import ErrorInfo, Notes
 from laneway.errors import GarbageError
 from laneway.store.error_history import read_errors
-from laneway.store.inspection import JobInfo, QueueInfo, Run, read_runs
+from laneway.store.inspection import JobInfo, QueueInfo
 from laneway.store.redis.record import NO_END, RAN, Record, read, read_payload
+from laneway.store.runs import Run, read_runs
 from laneway.store.workers import Held
 
 __all__ = ["held_job", "instant", "job_info", "number", "queue_info", "record_of", "runs_of"]

@@ -22,7 +22,7 @@ from laneway.core.job import Claim, Payload, Unit
 from laneway.core.outcome import Cancelled
 from laneway.errors import GarbageError
 from laneway.store.contract import ClaimRequest
-from laneway.store.inspection import Run
+from laneway.store.runs import Run
 from laneway.store.sql.gather import ALL
 from laneway.store.sql.port import Queue, Turn, ranks
 from laneway.store.sql.rows import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from msgspec import Struct, field
 
 from laneway.core.buckets import Key
-from laneway.store.inspection import Run
+from laneway.store.runs import Run
 from laneway.store.sql.dialect import Dialect
 from laneway.store.sql.rows import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Row
 

@@ -13,20 +13,9 @@ from laneway.core.outcome import Notes
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.error_history import read_errors
-from laneway.store.inspection import (
-    Counts,
-    Filter,
-    JobInfo,
-    LanePage,
-    Page,
-    PayloadPage,
-    QueueInfo,
-    Run,
-    StoredResult,
-    WorkerStatus,
-    read_runs,
-)
+from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
 from laneway.store.paging import read_number
+from laneway.store.runs import Run, read_runs
 from laneway.store.sql.filters import condition
 from laneway.store.sql.lane_queries import list_lanes, list_payloads
 from laneway.store.sql.port import Database, Queue, Reading, ranks

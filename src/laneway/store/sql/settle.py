@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from laneway.core.job import Unit
 from laneway.core.outcome import Cancelled, Dead, Done, Outcome, Retrying, Settled, Snoozed
-from laneway.store.inspection import Run
+from laneway.store.runs import Run
 from laneway.store.sql import lanes, transitions
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import RUNNING, Row

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from laneway.core.buckets import Key
 from laneway.locks import this_frame
-from laneway.store.inspection import Run
+from laneway.store.runs import Run
 from laneway.store.sql import statistics
 from laneway.store.sql.port import Queue, Reading, Turn, count_newly_due
 from laneway.store.sql.queries import KEEP_RUNS

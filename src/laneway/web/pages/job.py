@@ -20,7 +20,8 @@ from laneway.errors import ConfigError, UnknownJob
 from laneway.present.actions import applicable
 from laneway.present.words import kind
 from laneway.store.error_history import KILLED, WORKER_LOST
-from laneway.store.inspection import JobInfo, Run
+from laneway.store.inspection import JobInfo
+from laneway.store.runs import Run
 from laneway.web.api import RUNS, job_id
 from laneway.web.pages.filters import json_text
 from laneway.web.redact import HIDDEN

@@ -10,7 +10,8 @@ from typing import Any
 
 from laneway.core.job import STATES
 from laneway.present.actions import applicable
-from laneway.store.inspection import Counts, QueueInfo, Run
+from laneway.store.inspection import Counts, QueueInfo
+from laneway.store.runs import Run
 from laneway.web.look import total
 from laneway.web.pages.find import BUDGET, INDEXED, FoundJobs, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse

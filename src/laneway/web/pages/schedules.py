@@ -7,7 +7,7 @@ from typing import Any
 from laneway.core.instant import as_datetime
 from laneway.desk.inspection import ScheduleInfo
 from laneway.desk.locate import load_tasks
-from laneway.store.inspection import Run
+from laneway.store.runs import Run
 from laneway.web.pages.query import FINISHED, Query
 from laneway.web.request import WebRequest
 

@@ -97,7 +97,7 @@ class TestPush:
         assert store.push([job("a")]) == [None]
         assert ids(claim(store)) == ["a"]
 
-    def test_a_slot_of_a_schedule_fires_once(self, store: Store, inspect: Inspect) -> None:
+    def test_an_occurrence_of_a_schedule_fires_once(self, store: Store, inspect: Inspect) -> None:
         assert store.push([job()], Occurrence("nightly", at=100)) == [None]
         assert store.push([job()], Occurrence("nightly", at=100)) == [""]
         assert store.push([job()], Occurrence("nightly", at=99)) == [""]

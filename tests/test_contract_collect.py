@@ -228,7 +228,7 @@ class TestPush:
         assert again(store, clock) == {"b": [1, 2]}
         assert totals(inspect, "enqueued") == [4]
 
-    def test_a_slot_of_a_schedule_fires_once(self, store: Store, inspect: Inspect) -> None:
+    def test_an_occurrence_of_a_schedule_fires_once(self, store: Store, inspect: Inspect) -> None:
         assert store.push([pay("a")], Occurrence("nightly", at=100)) == [None]
         assert store.push([pay("b")], Occurrence("nightly", at=100)) == [""]
         assert states(inspect) == {"ready": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import multiprocessing
 import os
@@ -51,6 +52,7 @@ if redisbench.why_not() and os.environ.get("CI") != "true":
 
 from laneway.store.redis import RedisInspect, RedisStore, opening, queues
 from laneway.store.redis.keys import QUEUE_KEYS, queue_key
+from laneway.store.redis.tokens import STEP, queue_number, tokens_from
 from workbench import DEADLINE, SOON
 
 T = TypeVar("T")
@@ -300,6 +302,17 @@ def test_on_a_cluster_every_script_stays_in_one_slot(
         time.sleep(0.01)
 
     use_everything(opened(node))
+
+    def slots(shard: int) -> set[int]:
+        return {node.ask("CLUSTER", "KEYSLOT", queue_key("mail", name, "x", shard)) for name in QUEUE_KEYS}
+
+    # A queue with several shards: the keys of each are together, and a token says which one gave it, since each has a number.
+    of_shards = [slots(shard) for shard in range(5)]
+    assert [len(found) for found in of_shards] == [1] * 5
+    assert len(set.union(*of_shards)) == 5
+    tokens = [token for number in (1, 2, 4095) for token in itertools.islice(tokens_from(7 * STEP + number), 3)]
+    assert [queue_number(token) for token in tokens] == [1, 1, 1, 2, 2, 2, 4095, 4095, 4095]
+    assert len(set(tokens)) == 9
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (Path(opening.__file__).parent / "lua").glob("[!_]*.lua")))

@@ -186,7 +186,7 @@ SECONDS = often(5, 20)
 
 
 @pytest.mark.soak
-def test_two_fleets_fire_each_slot_of_ten_schedules_exactly_once(tmp_path: Path) -> None:
+def test_two_fleets_fire_each_occurrence_of_ten_schedules_exactly_once(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "laneway", "worker", "-s", "5"]
     fleets = [subprocess.Popen([*command, "-p", str(number)], cwd=tmp_path, stderr=subprocess.PIPE) for number in (1, 2)]

@@ -1,6 +1,6 @@
 """Events: what happened to runs and workers, as values.
 
-Whoever tells one does not know who listens: the log, a terminal, statistics, an app's own functions, and what measures or traces.
+A worker that tells one does not know who listens: the log, a terminal, statistics, an app's own functions, metrics, traces.
 A listener hears one kind of event, in the thread where it happened. One that raises is logged, and harms nobody.
 
 Enters: events.  Leaves: calls of listeners.

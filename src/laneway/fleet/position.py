@@ -1,4 +1,4 @@
-"""Posts: the places of a fleet, and how soon the next worker may take one."""
+"""Positions: the places of a fleet, and how soon the next worker may take one."""
 
 from __future__ import annotations
 

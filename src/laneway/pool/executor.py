@@ -47,9 +47,9 @@ class Options(TypedDict, total=False):
 class PoolUsing(Executor):
     """A way into a pool, with options. It is an Executor like the pool; only the pool itself can be shut down."""
 
-    def __init__(self, pool: WorkerPool | None, floor: Scheduler, options: Options) -> None:
+    def __init__(self, pool: WorkerPool | None, scheduler: Scheduler, options: Options) -> None:
         self._pool = pool  # lives as long as there is a way in
-        self._floor = floor
+        self._scheduler = scheduler
         self._options = options
         self._topic = options.get("topic")
         self._timeout = options.get("timeout")
@@ -58,8 +58,8 @@ class PoolUsing(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Let a worker call `fn(*args, **kwargs)`: every keyword is the function's own. Waits for room, if there is none."""
         _refuse_async(fn)
-        job = PoolJob(self._floor, self._topic, fn, args, kwargs)
-        if not self._floor.enter(job, stay=self._block):
+        job = PoolJob(self._scheduler, self._topic, fn, args, kwargs)
+        if not self._scheduler.enter(job, stay=self._block):
             self._wait_outside(job)
         return job
 
@@ -100,8 +100,8 @@ class PoolUsing(Executor):
         import asyncio  # noqa: PLC0415 - a program without coroutines never loads it
 
         _refuse_async(fn)
-        job: PoolJob[T] = PoolJob(self._floor, self._topic, _in_context, (contextvars.copy_context(), fn, args, kwargs), {})
-        if not self._floor.enter(job, stay=self._block):
+        job: PoolJob[T] = PoolJob(self._scheduler, self._topic, _in_context, (contextvars.copy_context(), fn, args, kwargs), {})
+        if not self._scheduler.enter(job, stay=self._block):
             await self._await_outside(job)
         return asyncio.wrap_future(job)
 
@@ -109,20 +109,20 @@ class PoolUsing(Executor):
         loop = _running_loop()
         if loop is not None:
             if self._timeout is not None:
-                loop.call_later(self._timeout, _expire, self._floor, job)
+                loop.call_later(self._timeout, _expire, self._scheduler, job)
             return
-        if self._timeout is None and self._floor.is_ours(threading.current_thread()):
+        if self._timeout is None and self._scheduler.is_ours(threading.current_thread()):
             return
         bed = threading.Lock()
         bed.acquire()
-        if not self._floor.tell(job, bed.release):
+        if not self._scheduler.tell(job, bed.release):
             return
         try:
             in_time = bed.acquire(timeout=-1 if self._timeout is None else self._timeout)
         except BaseException:
             job.cancel()
             raise
-        full = None if in_time else self._floor.give_up(job)
+        full = None if in_time else self._scheduler.give_up(job)
         if full is not None:
             raise full
 
@@ -136,13 +136,13 @@ class PoolUsing(Executor):
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(entered.set)
 
-        if not self._floor.tell(job, let_in):
+        if not self._scheduler.tell(job, let_in):
             return
         try:
             async with asyncio.timeout(self._timeout):
                 await entered.wait()
         except TimeoutError:
-            full = self._floor.give_up(job)
+            full = self._scheduler.give_up(job)
             if full is not None:
                 raise full from None
         except BaseException:
@@ -176,7 +176,7 @@ class PoolUsing(Executor):
 
     def using(self, **options: Unpack[Options]) -> PoolUsing:
         """Return a way in with options: block, timeout, topic."""
-        return PoolUsing(self._pool, self._floor, {**self._options, **_checked(options)})
+        return PoolUsing(self._pool, self._scheduler, {**self._options, **_checked(options)})
 
 
 class WorkerPool(PoolUsing):
@@ -200,8 +200,8 @@ class WorkerPool(PoolUsing):
         self.size = size
         self.capacity = size if capacity is None else capacity
         super().__init__(None, Scheduler(size, dispatch or Shared(), self.capacity), {})
-        # Who forgets a pool need not close it; the interpreter's end is the floor's own affair.
-        weakref.finalize(self, self._floor.close).atexit = False
+        # Who forgets a pool need not close it; the scheduler handles the end of the interpreter.
+        weakref.finalize(self, self._scheduler.close).atexit = False
 
     def using(self, **options: Unpack[Options]) -> PoolUsing:
         """Return a way in with options.
@@ -209,25 +209,25 @@ class WorkerPool(PoolUsing):
         `block=False`: QueueFull, if there is no room. `timeout=2.5`: QueueFull, if there is none for so long.
         `topic="mail"`: for policies that look at it.
         """
-        return PoolUsing(self, self._floor, _checked(options))
+        return PoolUsing(self, self._scheduler, _checked(options))
 
     def stats(self) -> dict[str, WorkerStats]:
         """Return what each worker does, by name ("worker_0", ...): queued, busy, done."""
-        return self._floor.stats()
+        return self._scheduler.stats()
 
     def close(self) -> None:
         """Take no more jobs. Those that are there are run."""
-        self._floor.close()
+        self._scheduler.close()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until somebody has closed the pool and all its jobs are over; False if that takes longer than `timeout`."""
-        return self._floor.wait(timeout)
+        return self._scheduler.wait(timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Close the pool, cancel what has not started if you say so, and wait for the rest unless you say not to."""
         self.close()
         if cancel_futures:
-            self._floor.cancel_all()
+            self._scheduler.cancel_all()
         if wait:
             self.wait()
 
@@ -287,8 +287,8 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
     return None
 
 
-def _expire(floor: Scheduler, job: PoolJob[Any]) -> None:
-    full = floor.give_up(job)
+def _expire(scheduler: Scheduler, job: PoolJob[Any]) -> None:
+    full = scheduler.give_up(job)
     if full is not None:
         with contextlib.suppress(InvalidStateError):  # cancelled in this moment
             job.set_exception(full)

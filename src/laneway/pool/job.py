@@ -20,13 +20,13 @@ T = TypeVar("T")
 class PoolJob(Future[T]):
     """What `submit` returns."""
 
-    def __init__(self, floor: Scheduler, topic: str | None, function: Callable[..., T], args: Any, kwargs: Any) -> None:
+    def __init__(self, scheduler: Scheduler, topic: str | None, function: Callable[..., T], args: Any, kwargs: Any) -> None:
         super().__init__()
         self.topic = topic
         self.row: WorkerQueue | None = None  # the line it has joined
         self.gate: Admission | None = None  # where it stands outside
         self.let_in: Callable[[], object] | None = None  # tells who waits outside with it
-        self._floor = floor
+        self._scheduler = scheduler
         self._call: tuple[Callable[..., T], Any, Any] | None = (function, args, kwargs)
 
     def take(self) -> tuple[Callable[..., T], Any, Any]:
@@ -39,7 +39,7 @@ class PoolJob(Future[T]):
         """Cancel it, unless it runs or has run."""
         if not super().cancel():
             return False
-        if self._floor.take_out(self):
+        if self._scheduler.take_out(self):
             self._call = None
             self.set_running_or_notify_cancel()  # for `wait` and `as_completed`, which hear of it only then
         return True

@@ -1,10 +1,10 @@
-"""The floor of a pool: who may come in, where a job waits, and who has done what.
+"""The scheduler of a pool: who may come in, where a job waits, and who has done what.
 
 Jobs join the line that the policy chooses, if there is room: the jobs beyond what the workers can hold in their hands are those
 that wait, and they are at most `capacity`. So whether there is room does not depend on how fast a thread wakes up. Where there is
 none, jobs stand outside, first come, first served; whoever ends a job lets the next one in.
 
-The threads know the floor and not the pool: a pool that nobody refers to any more is closed, its jobs are run, its threads end.
+The threads know the scheduler and not the pool: a pool that nobody refers to any more is closed, its jobs are run, its threads end.
 So they do before the interpreter ends. In a forked child, which has no threads and none of its parent's jobs, a pool starts anew.
 Before a fork the threads of an idle pool end, since a fork beside threads may deadlock; the next job starts them again.
 
@@ -116,7 +116,7 @@ class Scheduler:
         self._closed = False
         self._rows: list[WorkerQueue] = []
         self.begin_anew()
-        _floors.add(self)
+        _schedulers.add(self)
 
     def begin_anew(self) -> None:
         """Start with nothing but the settings, in a new pool or in a forked child."""
@@ -346,7 +346,7 @@ def _crashed(error: BaseException) -> None:
     log.critical("a worker of a pool ended by an internal error", exc_info=error)
 
 
-_floors: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+_schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 
 #: A fork waits so long (seconds) for idle threads to end.
 REST = 0.5
@@ -355,20 +355,20 @@ REST = 0.5
 def rest() -> None:
     """End the threads of idle pools: what forks then has none of them. What runs is not waited for."""
     deadline = time.monotonic() + REST
-    for thread in [thread for floor in list(_floors) for thread in floor.rest(deadline)]:
+    for thread in [thread for scheduler in list(_schedulers) for thread in scheduler.rest(deadline)]:
         thread.join(max(deadline - time.monotonic(), 0))
 
 
 def _at_exit() -> None:
-    for floor in list(_floors):
-        floor.close()
-    for floor in list(_floors):
-        floor.wait()
+    for scheduler in list(_schedulers):
+        scheduler.close()
+    for scheduler in list(_schedulers):
+        scheduler.wait()
 
 
 def _after_fork() -> None:
-    for floor in list(_floors):
-        floor.begin_anew()
+    for scheduler in list(_schedulers):
+        scheduler.begin_anew()
 
 
 # Before the interpreter waits for its threads, as the standard library's own pools do it; Python has no public name for that yet.

@@ -1,7 +1,8 @@
 """What a database does for the rules: it reads, and it takes turns.
 
-A turn is one write transaction and its counting. Rules never count rows: they say what has changed (`count`, `total`), and the
-database keeps that as it can do best. How many jobs are in a queue, by state, is a `Queue`.
+A turn is one write transaction and its counting. Turns follow each other: while one is open no other writes, and rules rely on
+it. They never count rows: they say what has changed (`count`, `total`), and the database keeps that as it can do best. How many
+jobs are in a queue, by state, is a `Queue`.
 
 Leaves: `Queue`, `Reading`, `Turn`, `Database`.
 """

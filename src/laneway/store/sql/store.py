@@ -1,5 +1,7 @@
 """The verbs that SQL stores share: each is one turn, or a reading.
 
+`exchange` is each store's own, around `settle` and `claim`: its loads depend on how the database counts.
+
 Enters: verbs of `laneway.store.contract`.  Leaves: rows.
 """
 

@@ -450,5 +450,5 @@ def test_an_option_that_is_unknown_or_wrong_is_an_error(options: Any, said: str)
 
 def outside(pool: WorkerPool) -> int:
     """How many jobs stand outside; users need not know."""
-    gates = {id(row.gate): row.gate for row in pool._floor._rows}
+    gates = {id(row.gate): row.gate for row in pool._scheduler._rows}
     return sum(len(gate.outside) for gate in gates.values())

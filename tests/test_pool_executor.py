@@ -200,7 +200,7 @@ def test_shutting_down_can_cancel_what_stands_outside() -> None:
         producers = [threading.Thread(target=lambda: returned.append(pool.submit(abs, 1))) for _ in range(3)]
         for producer in producers:
             producer.start()
-        until(lambda: len(pool._floor._rows[0].gate.outside) == 3)
+        until(lambda: len(pool._scheduler._rows[0].gate.outside) == 3)
         pool.shutdown(wait=False, cancel_futures=True)
         for producer in producers:
             producer.join(DEADLINE)
@@ -476,7 +476,7 @@ def test_who_is_interrupted_while_waiting_for_room_leaves_no_job_behind(request:
     with Blocked(capacity=0) as pool:
 
         def interrupt() -> None:
-            until(lambda: len(pool._floor._rows[0].gate.outside) == 1)
+            until(lambda: len(pool._scheduler._rows[0].gate.outside) == 1)
             # A signal that comes in the moment before Python waits for a lock is noticed when it has the lock: so one more.
             os.kill(os.getpid(), signal.SIGINT)
             while not struck.wait(0.05):

@@ -4,7 +4,7 @@ Jobs join the line that the policy chooses, if there is room: the jobs beyond wh
 that wait, and they are at most `capacity`. So whether there is room does not depend on how fast a thread wakes up. Where there is
 none, jobs stand outside, first come, first served; whoever ends a job lets the next one in.
 
-The threads know the scheduler and not the pool: a pool that nobody refers to any more is closed, its jobs are run, its threads end.
+The threads know the scheduler and not the pool: a pool without references is closed, its jobs are run, its threads end.
 So they do before the interpreter ends. In a forked child, which has no threads and none of its parent's jobs, a pool starts anew.
 Before a fork the threads of an idle pool end, since a fork beside threads may deadlock; the next job starts them again.
 

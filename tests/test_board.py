@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from laneway.fleet.overdue import late
+from laneway.fleet.overdue import STACKS_WITHIN, Overdue, late
 from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board, Entry
 from workbench import DEADLINE
 
@@ -59,6 +60,40 @@ def test_who_is_late(entries: list[Entry], stands: bool, tokens: set[int], other
     found = late(entries, stands, NOW, GRACE)
 
     assert (set(found.tokens), found.others) == (tokens, others)
+
+
+def test_a_worker_may_settle_what_ran_beside_a_late_run_before_it_is_ended(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], monotonic_ns=lambda: round(now[0] * 1e9))
+    monkeypatch.setattr("laneway.fleet.overdue.time", clock)
+    overdue = Overdue()
+
+    def may_be_ended(after: float) -> bool:
+        now[0] += after
+        found = overdue.look(board, GRACE)
+        overdue.are_new(found.tokens)
+        return overdue.may_be_ended(found)
+
+    board.enter(1, 1, round(now[0] * SECOND))
+    neighbour = board.enter(2, 1)
+    assert not may_be_ended(1)
+    assert not may_be_ended(5)
+    assert overdue.tokens == {1}
+    board.leave(neighbour)
+    assert not may_be_ended(0.1)  # the neighbour has ended, and its outcome may be on its way
+    assert not may_be_ended(0.8)
+    assert may_be_ended(0.2)
+
+
+def test_a_worker_whose_only_run_is_late_is_ended_when_its_stacks_are_told(board: Board) -> None:
+    overdue = Overdue()
+    board.enter(1, 1, 1)
+    found = overdue.look(board, 0)
+    assert overdue.are_new(found.tokens)
+    assert not overdue.may_be_ended(found)
+    overdue.since -= STACKS_WITHIN
+    assert overdue.may_be_ended(found)
+    assert not overdue.are_new(found.tokens)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------

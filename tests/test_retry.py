@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from laneway import Retry
 from laneway.core.instant import FAR
-from laneway.core.retry import grow
+from laneway.core.retry import grow, stored_policy, with_stored
 
 
 @pytest.mark.parametrize(
@@ -118,3 +122,69 @@ def test_a_policy_is_a_value() -> None:
     assert hash(Retry(times=3)) == hash(Retry(times=3))
     with pytest.raises(AttributeError):
         Retry().times = 7  # type: ignore[misc]
+
+
+def test_a_list_names_each_wait_and_the_last_one_stays() -> None:
+    policy = Retry(times=9, backoff=[10, 30.5, 60])
+    assert [policy.delay(retries) for retries in range(5)] == [10, 30.5, 60, 60, 60]
+    assert policy == Retry(times=9, backoff=(10, 30.5, 60))
+
+
+@pytest.mark.parametrize("backoff", [100, [100, 200], lambda _: 100, grow])
+def test_no_wait_is_longer_than_the_longest(backoff: Any) -> None:
+    assert {Retry(backoff=backoff, max_delay=9, jitter=0.5).delay(retries) for retries in range(5, 50)} <= {9}
+
+
+@given(st.floats(0, 1), st.integers(0, 30), st.sampled_from([7, (1, 2, 900), lambda retries: retries]))
+def test_jitter_spreads_a_wait_either_way_and_no_further(jitter: float, retries: int, backoff: Any) -> None:
+    plain = Retry(backoff=backoff).delay(retries)
+    found = [Retry(backoff=backoff, jitter=jitter).delay(retries) for _ in range(20)]
+    assert plain * (1 - jitter) * 0.999999 <= min(found)
+    assert max(found) <= plain * (1 + jitter) * 1.000001
+    assert len(set(found)) > 1 or plain * jitter < 1e-9
+
+
+def test_jitter_is_as_often_shorter_as_longer() -> None:
+    found = [Retry(backoff=100, jitter=0.1).delay(0) for _ in range(2000)]
+    assert 90 <= min(found) < 91
+    assert 109 < max(found) <= 110
+    assert 99 < sum(found) / len(found) < 101
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"backoff": []}, {"backoff": "10"}, {"backoff": [1, -1]}, {"backoff": [1, None]}, {"max_delay": -1}, {"max_delay": True},
+     {"max_delay": "1"}, {"jitter": -0.1}, {"jitter": 1.1}, {"jitter": None}, {"jitter": math.nan}],
+)  # fmt: skip
+def test_a_wait_that_is_none_is_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"use |at least one"):
+        Retry(**bad)
+
+
+TASKS = Retry(times=5, backoff=[1, 2], on=(OSError,), max_delay=7, jitter=0.2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "meant"),
+    [
+        (Retry(times=2), replace(TASKS, times=2)),
+        (Retry(times=2, backoff=9), replace(TASKS, times=2, backoff=9, max_delay=None, jitter=0.0)),
+        (Retry(times=2, backoff=[3, 4]), replace(TASKS, times=2, backoff=(3, 4), max_delay=None, jitter=0.0)),
+        (Retry(times=2, jitter=0.5), replace(TASKS, times=2, max_delay=None, jitter=0.5)),
+        (Retry(times=2, backoff=9, max_delay=3), replace(TASKS, times=2, backoff=9, max_delay=3, jitter=0.0)),
+    ],
+)
+def test_a_policy_that_is_stored_with_a_job_stands_for_its_tasks(policy: Retry, meant: Retry) -> None:
+    stored = msgspec.json.decode(msgspec.json.encode(stored_policy(policy)))
+    assert with_stored(TASKS, stored) == meant
+
+
+def test_what_earlier_versions_stored_is_read() -> None:
+    assert with_stored(TASKS, [3, None]) == replace(TASKS, times=3)
+    assert with_stored(TASKS, [3, 60]) == replace(TASKS, times=3, backoff=60, max_delay=None, jitter=0.0)
+
+
+@pytest.mark.parametrize("stored", [[], [1], [1, 2, 3], [1, "x"], ["1", 2], [1, 2, 3, 4, 5], [1, None, "x", 0.1]])
+def test_what_was_stored_by_somebody_else_is_an_error(stored: list[Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        with_stored(TASKS, stored)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from laneway.core.instant import FAR
 
-__all__ = ["Backoff", "Retry", "grow"]
+__all__ = ["Backoff", "Retry", "grow", "stored_policy", "with_stored"]
 
-#: Seconds, or a function of the retries before this one (0 first).
-Backoff = float | Callable[[int], float]
+#: Seconds; seconds for each retry, the last for all after it; or a function of the retries before this one (0 first).
+Backoff = float | Sequence[float] | Callable[[int], float]
 
 
 def grow(retries: int) -> float:
@@ -28,18 +28,31 @@ class Retry:
     True
     >>> Retry(times=3, backoff=lambda retries: 2**retries).delay(3)
     8
+    >>> policy = Retry(times=5, backoff=[10, 30, 60], max_delay=45)
+    >>> [policy.delay(retries) for retries in range(5)]
+    [10, 30, 45, 45, 45]
     """
 
     times: int = 5  #: retries after the first run
     backoff: Backoff = grow  #: the wait before a retry
     on: tuple[type[BaseException], ...] = (Exception,)  #: only these errors are retried
     give_up_on: tuple[type[BaseException], ...] = ()  #: these never are
+    max_delay: float | None = None  #: no wait is longer, seconds
+    jitter: float = 0.0  #: each wait is up to this part longer or shorter, by chance: jobs that failed together come back apart
 
     def __post_init__(self) -> None:
         if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 0:
             raise ValueError(f"Retry(times={self.times!r}): use a whole number, 0 for no retry")
-        if not callable(self.backoff):
+        if isinstance(self.backoff, Sequence) and not isinstance(self.backoff, str | bytes):
+            if not self.backoff:
+                raise ValueError("Retry(backoff=[]): name at least one wait, in seconds")
+            object.__setattr__(self, "backoff", tuple(map(_check_seconds, self.backoff)))
+        elif not callable(self.backoff):
             _check_seconds(self.backoff)
+        if self.max_delay is not None and not _is_seconds(self.max_delay):
+            raise ValueError(f"Retry(max_delay={self.max_delay!r}): use seconds from 0 to ten years")
+        if not _is_seconds(self.jitter) or self.jitter > 1:
+            raise ValueError(f"Retry(jitter={self.jitter!r}): use a part from 0 to 1, such as 0.1 for 10 %")
         for name in ("on", "give_up_on"):
             value: object = getattr(self, name)
             kinds = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
@@ -53,10 +66,41 @@ class Retry:
 
     def delay(self, retries: int) -> float:
         """Return the seconds to wait after this many earlier retries. A bad answer of the user's function is a ValueError."""
-        return _check_seconds(self.backoff(retries) if callable(self.backoff) else self.backoff)
+        backoff = self.backoff
+        if isinstance(backoff, Sequence):
+            wait = backoff[min(retries, len(backoff) - 1)]
+        else:
+            wait = _check_seconds(backoff(retries) if callable(backoff) else backoff)
+        if self.jitter:
+            wait *= 1 + self.jitter * (2 * random.random() - 1)  # noqa: S311 - jitter is no secret
+        return min(wait, FAR if self.max_delay is None else self.max_delay)
+
+
+def _is_seconds(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= FAR
 
 
 def _check_seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= FAR:
+    if not _is_seconds(value):
         raise ValueError(f"a backoff of {value!r}: use seconds from 0 to ten years")
-    return value
+    return cast("float", value)
+
+
+def stored_policy(policy: Retry) -> list[object]:
+    """Return what can be stored of a policy with a job: numbers, and neither errors nor functions."""
+    stored: list[object] = [policy.times, None if callable(policy.backoff) else policy.backoff]
+    return stored if policy.max_delay is None and not policy.jitter else [*stored, policy.max_delay, policy.jitter]
+
+
+def with_stored(policy: Retry, stored: Sequence[Any]) -> Retry:
+    """Return a task's policy with what was stored with a job. A job without a backoff of its own has all waits of its task.
+
+    What cannot be read is a ValueError or a TypeError.
+    """
+    times, backoff, *limits = stored
+    if backoff is None and not limits:
+        return replace(policy, times=times)
+    max_delay, jitter = limits or (None, 0.0)
+    return replace(
+        policy, times=times, backoff=policy.backoff if backoff is None else backoff, max_delay=max_delay, jitter=jitter
+    )

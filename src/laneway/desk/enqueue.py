@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from laneway.clock import now_micros
 from laneway.core.instant import SECOND, micros
 from laneway.core.job import Alike, Gather, Job, check_lane, check_score, lane_id
-from laneway.core.retry import Retry
+from laneway.core.retry import Retry, stored_policy
 from laneway.desk.gatherer import Gatherer
 from laneway.desk.middleware import Middleware, around
 from laneway.desk.options import check_job_options
@@ -96,7 +96,7 @@ class Draft:
         """Return the options that a worker must know."""
         options: dict[str, Any] = {}
         if self.retry is not None:
-            options["retry"] = [self.retry.times, None if callable(self.retry.backoff) else self.retry.backoff]
+            options["retry"] = stored_policy(self.retry)
         if self.headers:
             options["headers"] = self.headers
         return options

@@ -107,7 +107,9 @@ def _plain_retry(value: object) -> Retry:
         default.on,
         (),
     ):
-        raise ValueError("only times= and a backoff in seconds travel with a job: declare the rest on the task")
+        raise ValueError(
+            "only times, a backoff in seconds, max_delay and jitter are stored with a job: declare the rest on the task"
+        )
     return retry
 
 

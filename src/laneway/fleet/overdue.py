@@ -12,6 +12,11 @@ from laneway.worker.board import ASYNC, ISOLATED, Board, Entry
 
 __all__ = ["Late", "Overdue", "late"]
 
+#: How long a worker that is about to be ended has to write its stacks, seconds.
+STACKS_WITHIN = 0.25
+#: How long a worker that is about to be ended has to settle what has just run, seconds.
+SETTLE_WITHIN = 1.0
+
 
 class Late:
     """Which runs of a worker have not ended in time, and whether anybody beside them still goes on."""
@@ -37,6 +42,7 @@ class Overdue:
     def __init__(self) -> None:
         self.tokens: frozenset[int] = frozenset()  #: runs that do not end
         self.since = 0.0  #: since when, monotonic
+        self._others_at = float("-inf")  # when others last ran beside them, monotonic
         self._loop_stands = 0  # at which turn the event loop stands still; 0: it turns
         self._loop_told = 0  # at which turn that was last said
 
@@ -45,7 +51,18 @@ class Overdue:
         entries, now, turned = board.entries(), time.monotonic_ns() // 1000, board.loop
         stands = turned > 0 and now - turned > grace and any(entry.place == ASYNC for entry in entries)
         self._loop_stands = turned if stands else 0
-        return late(entries, stands, now, grace)
+        found = late(entries, stands, now, grace)
+        if found.others:
+            self._others_at = time.monotonic()
+        return found
+
+    def may_be_ended(self, found: Late) -> bool:
+        """Say whether the worker may be ended: its late runs are told of, and nothing else runs, or has just run.
+
+        The outcome of a run that has just ended may not be in the store yet: it would run again.
+        """
+        ready = max(self.since + STACKS_WITHIN, self._others_at + SETTLE_WITHIN)
+        return bool(found.tokens) and not found.others and time.monotonic() > ready
 
     def are_new(self, tokens: frozenset[int]) -> bool:
         """Say whether there are late runs that were not late before."""

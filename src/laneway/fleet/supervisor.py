@@ -47,8 +47,6 @@ __all__ = ["Stopped", "Supervisor"]
 TICK = 0.1
 #: What a worker may take beyond the shutdown timeout before it is ended, seconds.
 LAST_WORDS = 1.0
-#: How long a worker that is about to be ended has to write its stacks, seconds.
-STACKS_WITHIN = 0.25
 #: How long the store is waited for at the end, seconds; the second: after a second signal.
 LAST_WRITES, LAST_WRITES_HURRIED = 5.0, 1.0
 
@@ -330,7 +328,7 @@ class Supervisor:
         elif overdue.loop_stands_anew():
             log.warning("worker %d: its event loop stands still: an async task blocks it", member.number)
             self._stacks.ask(member, tell=True)
-        if found.tokens and not found.others and not member.killed and time.monotonic() > overdue.since + STACKS_WITHIN:
+        if overdue.may_be_ended(found) and not member.killed:
             member.kill()
 
     def _bury(self, member: Member) -> None:

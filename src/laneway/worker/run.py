@@ -21,7 +21,7 @@ import msgspec
 from laneway.core.instant import micros
 from laneway.core.job import Claim
 from laneway.core.outcome import Done, Outcome, Settled
-from laneway.core.retry import Retry
+from laneway.core.retry import Retry, with_stored
 from laneway.desk.collector import is_collector
 from laneway.desk.context import JobContext, running_job
 from laneway.desk.hooks import Hooks
@@ -364,10 +364,7 @@ def _read_options(options: dict[str, Any], policy: Retry) -> tuple[Retry, dict[s
     """Return the policy and the headers that travelled with a job."""
     try:
         if "retry" in options:
-            times, backoff = options["retry"]
-            policy = Retry(
-                times=times, backoff=policy.backoff if backoff is None else backoff, on=policy.on, give_up_on=policy.give_up_on
-            )
+            policy = with_stored(policy, options["retry"])
         return policy, {str(name): str(value) for name, value in options.get("headers", {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
         raise GarbageError(f"the options of this job cannot be read: {error}") from None

@@ -644,6 +644,10 @@ def test_over_tls(own_server: Callable[..., redisbench.Server], tmp_path: Path) 
     assert waiter.woken(10)
     store.close()
 
+    app = App(f"valkeys://127.0.0.1:{port}/0?ssl_ca_certs={cert}")
+    assert app.enqueue("t").cancel()
+    app.close()
+
     stranger = RedisStore(f"rediss://127.0.0.1:{port}/0")
     with pytest.raises(StoreUnavailable, match="certificate"):
         stranger.push([job()])
@@ -1226,6 +1230,8 @@ def test_threads_that_push_equal_jobs_into_one_queue_push_each_once(store: Redis
         ("redis://host/0/5", "a database's number"),
         ("redis://:sec/ret@host/0", "as %2F"),
         ("redis://host/0?ssl_ca_certs=x", "write rediss://"),
+        ("valkey://host/0?ssl_ca_certs=x", "write valkeys://"),
+        ("valkey://host/abc", "a database's number"),
         ("redis://host/0#x", "%23"),
         ("unix://", "name the socket"),
     ],
@@ -1236,7 +1242,18 @@ def test_a_url_that_would_mean_something_else_is_refused_without_its_password(ur
     assert "ret@" not in str(caught.value)
 
 
+def test_a_valkey_address_is_that_of_the_same_server(own_server: Callable[..., redisbench.Server]) -> None:
+    own = own_server()
+    app, same = App(own.url.replace("redis:", "valkey:")), App(own.url)
+    assert app.url.startswith("valkey://")
+    handle = app.enqueue("t")
+    assert same.inspect.job(handle.id) == app.inspect.job(handle.id)
+    app.close()
+    same.close()
+
+
 def test_passwords_are_not_shown() -> None:
+    assert safe_url("valkeys://ada:s3cret@store/0") == "valkeys://ada:***@store/0"
     assert safe_url("redis://ada:s3/c@ret@store/0?password=more&db=1") == "redis://ada:***@store/0?password=***&db=1"
 
 

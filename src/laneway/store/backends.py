@@ -70,7 +70,7 @@ class SQLite(Backend):
 class Redis(Backend):
     """A Redis or Valkey server."""
 
-    schemes = ("redis", "rediss", "unix")
+    schemes = ("redis", "rediss", "unix", "valkey", "valkeys")
     example = '"redis://localhost:6379/0"'
     #: Ours, and those that go on to the driver.
     ours = ("connections", "timeout")
@@ -93,8 +93,9 @@ class Redis(Backend):
         """Check the options, and that the driver is there."""
         number(url.options, "timeout", 5.0)
         safe = safe_url(url.url)
-        if url.scheme != "rediss" and (tls := [name for name in url.options if name.startswith("ssl_")]):
-            raise ConfigError(f"{safe!r}: {tls[0]} is for TLS: write rediss:// in place of {url.scheme}://")
+        if url.scheme not in ("rediss", "valkeys") and (tls := [name for name in url.options if name.startswith("ssl_")]):
+            secure = "valkeys" if url.scheme == "valkey" else "rediss"
+            raise ConfigError(f"{safe!r}: {tls[0]} is for TLS: write {secure}:// in place of {url.scheme}://")
         connections = url.options.get("connections", "5")
         if not connections.isdecimal() or not 0 < int(connections) <= 10_000:
             raise ConfigError(f"connections={connections}: use a whole number from 1 to 10000")
@@ -127,8 +128,8 @@ class Redis(Backend):
         opening.suppress_startup_warnings()
 
     def _for_driver(self, url: str) -> str:
-        """Return a URL as the driver reads it: without our options, and with its name for the password of a key."""
-        address, _, query = url.partition("?")
+        """Return a URL as the driver reads it: its scheme, without our options, and with its name for the password of a key."""
+        address, _, query = re.sub("^valkey(s?):", r"redis\1:", url).partition("?")
         options = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in self.ours]
         named = [("ssl_password" if name == "ssl_keyfile_password" else name, value) for name, value in options]
         return f"{address}?{urlencode(named)}" if named else address

@@ -18,7 +18,7 @@ from laneway.present.words import ago, clip, duration, kind, plural, score_words
 if TYPE_CHECKING:
     from laneway.core.outcome import ErrorInfo
     from laneway.store.inspection import JobInfo
-from laneway.store.runs import Run
+    from laneway.store.runs import Run
 
 __all__ = ["COLUMNS", "columns", "error_lines", "facts", "head", "page", "row", "run_page", "score_cell", "time_text", "title"]
 

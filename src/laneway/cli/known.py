@@ -18,7 +18,7 @@ from laneway.present.words import plural
 if TYPE_CHECKING:
     from laneway.desk.app import App
     from laneway.store.inspection import JobInfo, LaneInfo
-from laneway.store.runs import Run
+    from laneway.store.runs import Run
 
 __all__ = ["find_job", "find_lane", "find_run", "unknown_job"]
 

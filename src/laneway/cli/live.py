@@ -28,7 +28,7 @@ from laneway.present.words import clip, clip_name, duration, short_id, sparkline
 
 if TYPE_CHECKING:
     from laneway.store.inspection import QueueInfo
-from laneway.store.runs import Run
+    from laneway.store.runs import Run
 
 __all__ = ["Shown", "View", "divide", "print_once", "print_status", "watch"]
 

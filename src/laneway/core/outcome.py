@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from laneway.core.instant import as_datetime
 from laneway.core.job import Claim
+from laneway.core.plain import Plain
 
 __all__ = ["Cancelled", "Dead", "Done", "ErrorInfo", "Notes", "Outcome", "Retrying", "Settled", "Snoozed"]
 
@@ -20,7 +22,7 @@ MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
 
 
-class ErrorInfo(Struct, frozen=True, omit_defaults=True):
+class ErrorInfo(Plain, frozen=True, omit_defaults=True):
     """An error as text: nothing of it can run when it is read."""
 
     kind: str  #: the exception's class, or what happened: `worker lost`, `garbage`
@@ -28,6 +30,10 @@ class ErrorInfo(Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
     at: int = 0  #: when, microseconds; set by the store
     attempt: int = 0  #: in which attempt; set by the store
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dict of plain values."""
+        return {**super().as_dict(), "at": as_datetime(self.at).isoformat() if self.at else None}
 
     @classmethod
     def of(cls, error: BaseException, format_error: Callable[[BaseException], str] | None = None) -> ErrorInfo:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from laneway.config import check_written_url, choose_url, safe_url
 from laneway.core.codec import Codec
+from laneway.desk.by_name import UsingByName, any_signature
 from laneway.desk.collector import AnyCollector, Collector, KeyedCollector, is_collector
-from laneway.desk.enqueue import Desk, Draft
+from laneway.desk.enqueue import Desk
 from laneway.desk.handle import JobHandle
 from laneway.desk.hooks import Hooks
 from laneway.desk.inspection import Inspection
 from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
-from laneway.desk.options import CollectorOptions, TaskOptions, check_collector_options, check_task_options
-from laneway.desk.signature import Signature
+from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.desk.stats import Stats
 from laneway.desk.task import Bound, Task, is_task
 from laneway.desk.task_base import TaskBase
-from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownTask, did_you_mean
+from laneway.errors import BadArguments, ConfigError, DeclarationError
 from laneway.locks import lock_held_over_forks, this_frame
 from laneway.settings import UNSET, Settings
 from laneway.store import StoreSettings, check_url, open_store
@@ -104,7 +104,7 @@ class App:
         self._loaded = self._importing = False
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
         self._stores: tuple[Store, Inspect] | None = None
-        self._any_call = Signature(_any_call, self.codecs, "app.enqueue", advice="Pass what JSON has.")
+        self._by_name = UsingByName(self, {}, any_signature(self.codecs))
 
     # -- the store -------------------------------------------------------------------------------------------
 
@@ -296,25 +296,33 @@ class App:
 
     # -- enqueueing ------------------------------------------------------------------------------------------
 
+    def using(self, **options: Unpack[JobOptions]) -> UsingByName:
+        """Set options for the next enqueue by name: queue, lane, priority, run_after, retry, expires, id.
+
+        >>> app = App("sqlite://")
+        >>> app.using(queue="mail", run_after=60).enqueue("shop.add", 1, 2).state()
+        'scheduled'
+        """
+        return self._by_name.using(**options)
+
     def enqueue(self, task: str, /, *args: Any, check: bool = True, **kwargs: Any) -> JobHandle[Any]:
         """Enqueue by name. An app with tasks refuses names it does not know; `check=False` sends anyway."""
-        if isinstance(task, TaskBase):
-            raise BadOption("app.enqueue takes a task's name: for a task itself write TASK.enqueue(…)")
-        check_task_options("app.enqueue", {"name": task})
-        declared = self.declared.get(task)
-        if is_task(declared):
-            return declared.enqueue(*args, **kwargs)
-        if declared is not None:
-            raise BadOption(f'"{task}" is a collector, and enqueues lanes: write {declared.__name__}.enqueue(lane, payload)')
-        if self.declared and check:
-            raise UnknownTask(
-                f'no task named "{task}" is registered here.{did_you_mean(task, self.declared)} '
-                f"Known: {len(self.declared)} tasks. To send it to a program that knows it, add check=False",
-                task=task,
-            )
-        draft = Draft(task, self._any_call.named(task), None, args, kwargs, "default", 0, {})
-        there = self.desk.enqueue(self.store, draft)
-        return JobHandle(self, there or draft.id, task, there is None, None)
+        return self._by_name.enqueue(task, *args, check=check, **kwargs)
+
+    async def aenqueue(self, task: str, /, *args: Any, check: bool = True, **kwargs: Any) -> JobHandle[Any]:
+        """Enqueue by name from an event loop."""
+        return await self._by_name.aenqueue(task, *args, check=check, **kwargs)
+
+    def job(self, id: str) -> JobHandle[Any]:  # noqa: A002 - the glossary's word
+        """Return a handle of a job, from any process that knows its id. Whether there is such a job is found out when you ask.
+
+        Its result comes as plain JSON values: what type it was, only its task knows.
+
+        >>> app = App("sqlite://")
+        >>> app.job(app.enqueue("send").id).state(), app.job("nobody").state(), app.job("nobody").cancel()
+        ('ready', 'gone', False)
+        """
+        return JobHandle(self, id, "", False, None)
 
     def enqueue_many(self, calls: Iterable[Bound], *, chunk: int = 1000) -> int:
         """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk or two are in memory at a time."""
@@ -390,7 +398,3 @@ def _import(name: str) -> None:
 def _origin(function: Callable[..., Any]) -> tuple[str, str]:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return function.__qualname__, "" if code is None else code.co_filename
-
-
-def _any_call(*args: Any, **kwargs: Any) -> None:
-    """The signature of a task whose code is elsewhere."""

@@ -1,19 +1,22 @@
-"""A job's handle: what `enqueue` gives back."""
+"""A job's handle: what `enqueue` gives back, and what `app.job(id)` makes of an id in any process."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from laneway.core.job import State
-from laneway.errors import JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob
+from laneway.desk.offload import offload
+from laneway.errors import BadOption, JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
     from laneway.desk.inspection import Explanation
+    from laneway.store.inspection import JobInfo
 
 __all__ = ["JobHandle", "LaneHandle"]
 
@@ -39,45 +42,38 @@ class JobHandle(Generic[R]):
         keeps: bool | None, read: Callable[[bytes], Any] = msgspec.json.decode,
     ) -> None:  # fmt: skip
         self._app = app
-        self._keeps = keeps  # None: nobody here knows the task
+        self._keeps = keeps  # None: this program does not know the task
         self._read = read
         self.id = id
-        self.task = task
+        self.task = task  #: its name; empty if only the job's id is known
         #: False: this job, or an equal one (`unique`), was in the store already, and nothing was added.
         self.created = created
 
     def state(self) -> State:
-        """Return where the job stands now; `gone` once it has finished so long ago that nobody remembers."""
+        """Return where the job stands now; `gone` once it has finished and its result is not kept any more."""
         return self._app.store_inspect.result(self.id).state
+
+    def info(self) -> JobInfo:
+        """Return the job as it stands in the store. Raises UnknownJob once it has left."""
+        found = self._app.inspect.job(self.id)
+        if found is None:
+            raise UnknownJob(f"no {self} is in the store: it has finished, or never was", id=self.id)
+        return found
 
     def result(self, timeout: float | None = None) -> R:
         """Wait for the job and return what it returned.
 
         Raises NoResult at once if the task keeps none, JobFailed if it died, JobCancelled if it was cancelled, and
-        ResultTimeout if it has not finished after `timeout` seconds.
+        ResultTimeout if it has not finished after `timeout` seconds. On an event loop it is refused: there is `aresult`.
         """
-        if self._keeps is False:
-            raise NoResult(f"{self.task} keeps no results: declare it with keep_result=SECONDS", id=self.id)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        pause = 0.002
-        while True:
-            found = self._app.store_inspect.result(self.id)
-            match found.state:
-                case "done" if found.value is not None:
-                    return self._read(found.value)  # type: ignore[no-any-return]
-                case "dead":
-                    why = "" if found.error is None else f": {found.error.kind}: {found.error.message}"
-                    raise JobFailed(f"{self.task} {self.id} is dead{why}", id=self.id, error=found.error)
-                case "cancelled":
-                    raise JobCancelled(f"{self.task} {self.id} was cancelled", id=self.id)
-                case "done" | "gone":
-                    raise NoResult(f"{self.task} {self.id} has finished, and its result is not kept (any more)", id=self.id)
-                case _:
-                    left = float("inf") if deadline is None else deadline - time.monotonic()
-                    if left <= 0:
-                        raise ResultTimeout(f"{self.task} {self.id} is {found.state} after {timeout:g} s: it goes on", id=self.id)
-                    time.sleep(min(pause, left))
-                    pause = min(pause * 1.5, 0.05)
+        if _is_on_a_loop():
+            raise BadOption("result() would stop this event loop until the job has finished: write `await job.aresult()`")
+        for pause in self._pauses(timeout):
+            found = self._look()
+            if found is not None:
+                return self._read(found)  # type: ignore[no-any-return]
+            time.sleep(pause)
+        raise AssertionError  # pragma: no cover - _pauses never ends
 
     def cancel(self) -> bool:
         """Cancel it: at once if it waits, at the next beat if it runs. False if there is nothing left to cancel."""
@@ -89,6 +85,70 @@ class JobHandle(Generic[R]):
     def explain(self) -> Explanation:
         """Say why it is where it is."""
         return self._app.inspect.explain(self.id)
+
+    # -- from an event loop ----------------------------------------------------------------------------------
+
+    async def astate(self) -> State:
+        """Return where the job stands now, from an event loop."""
+        return await offload(self.state)
+
+    async def ainfo(self) -> JobInfo:
+        """Return the job as it stands in the store, from an event loop."""
+        return await offload(self.info)
+
+    async def aresult(self, timeout: float | None = None) -> R:
+        """Wait for the job on an event loop, and return what it returned. Raises what `result` raises."""
+        import asyncio  # noqa: PLC0415 - loaded already: it runs this
+
+        for pause in self._pauses(timeout):
+            found = await offload(self._look)
+            if found is not None:
+                return self._read(found)  # type: ignore[no-any-return]
+            await asyncio.sleep(pause)
+        raise AssertionError  # pragma: no cover - _pauses never ends
+
+    async def acancel(self) -> bool:
+        """Cancel it, from an event loop."""
+        return await offload(self.cancel)
+
+    async def aexplain(self) -> Explanation:
+        """Say why it is where it is, from an event loop."""
+        return await offload(self.explain)
+
+    # -- waiting for a result --------------------------------------------------------------------------------
+
+    def _pauses(self, timeout: float | None) -> Generator[float]:
+        """Yield how long to wait before each look, growing; raise ResultTimeout when the time is over."""
+        if self._keeps is False:
+            raise NoResult(f"{self.task} keeps no results: declare it with keep_result=SECONDS", id=self.id)
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        pause = 0.002
+        while True:
+            yield max(min(pause, deadline - time.monotonic()), 0)
+            if time.monotonic() >= deadline:
+                # One more look: it may have finished just in time, and a timeout of 0 is a look as well.
+                yield 0
+                raise ResultTimeout(f"{self} is {self.state()} after {timeout:g} s: it goes on", id=self.id)
+            pause = min(pause * 1.5, 0.05)
+
+    def _look(self) -> bytes | None:
+        """Return the result as it is stored; None: the job has not finished. Raise why there will be none."""
+        found = self._app.store_inspect.result(self.id)
+        match found.state:
+            case "done" if found.value is not None:
+                return found.value
+            case "dead":
+                why = "" if found.error is None else f": {found.error.kind}: {found.error.message}"
+                raise JobFailed(f"{self} is dead{why}", id=self.id, error=found.error)
+            case "cancelled":
+                raise JobCancelled(f"{self} was cancelled", id=self.id)
+            case "done" | "gone":
+                raise NoResult(f"{self} has finished, and its result is not kept (any more)", id=self.id)
+            case _:
+                return None
+
+    def __str__(self) -> str:
+        return f"{self.task or 'job'} {self.id}"
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.task} {self.id}>"
@@ -126,3 +186,16 @@ class LaneHandle:
 
     def __hash__(self) -> int:
         return hash((self.queue, self.lane))
+
+
+def _is_on_a_loop() -> bool:
+    """Say whether an event loop runs in this thread."""
+    if "asyncio" not in sys.modules:
+        return False
+    import asyncio  # noqa: PLC0415 - loaded already
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from laneway.clock import now_micros
 from laneway.core.instant import FAR, SECOND, When, as_datetime, parse_when
 from laneway.core.job import STATES, State, check_queue
+from laneway.core.plain import Plain
 from laneway.desk.explain import Around, explain
 from laneway.desk.lane_inspection import LaneInspection
 from laneway.desk.task import Task, is_task
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "Inspection", "ScheduleInfo"]
 
 
-class Explanation(Struct, frozen=True):
+class Explanation(Plain, frozen=True):
     """Why a job is where it is."""
 
     id: str
@@ -39,7 +40,7 @@ class Explanation(Struct, frozen=True):
         return f"{self.id} is {self.state}: " + "; ".join(self.reasons)
 
 
-class ScheduleInfo(Struct, frozen=True, kw_only=True):
+class ScheduleInfo(Plain, frozen=True, kw_only=True):
     """A schedule of this app."""
 
     task: str  #: the schedule has its task's name
@@ -47,7 +48,7 @@ class ScheduleInfo(Struct, frozen=True, kw_only=True):
     catch_up: str
     paused: bool
     paused_by: str
-    last_at: datetime | None  #: its last slot that fired or was passed over; None: it was never seen by a worker
+    last_at: datetime | None  #: its last occurrence that fired or was passed over; None: it was never seen by a worker
     next_at: datetime
 
 
@@ -193,7 +194,7 @@ class Inspection(LaneInspection):
             if is_task(task) and task.schedule is not None:
                 last = found.last.get(name)
                 if last is not None and not 0 <= last <= found.now + FAR * SECOND:
-                    last = None  # no slot that a worker wrote
+                    last = None  # no occurrence that a worker wrote
                 listed.append(
                     ScheduleInfo(
                         task=name, schedule=str(task.schedule), catch_up=task.catch_up, paused=name in found.paused,
@@ -212,7 +213,7 @@ class Inspection(LaneInspection):
         self._store().pause_schedule(self._scheduled(task).name, paused=False)
 
     def run_schedule(self, task: str) -> JobHandle[Any]:
-        """Enqueue a schedule's job now, beside its slots."""
+        """Enqueue a schedule's job now, beside its occurrences."""
         return self._scheduled(task).enqueue()
 
     def _scheduled(self, name: str) -> Task[..., Any, Any]:

@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import Literal, TypeVar, overload
 
-from msgspec import Struct
-
 from laneway.core.buckets import Bucket, Counts, Depth, Figures, Gauges, Seen, quantile
 from laneway.core.instant import SECOND, as_datetime
+from laneway.core.plain import Plain
 from laneway.errors import ConfigError
 from laneway.store.contract import Store
 from laneway.store.error_groups import ErrorGroup
@@ -31,7 +30,7 @@ __all__ = ["Day", "Point", "Stats", "Summary", "Times"]
 MOST: dict[Level, int] = {TEN: 110, MINUTE: 25 * 60, DAY: 366}
 
 
-class Point(Struct, frozen=True, kw_only=True):
+class Point(Plain, frozen=True, kw_only=True):
     """What happened in ten seconds, or in a minute."""
 
     at: datetime  #: when it began
@@ -51,7 +50,7 @@ class Point(Struct, frozen=True, kw_only=True):
     slots: float  #: that they have
 
 
-class Times(Struct, frozen=True):
+class Times(Plain, frozen=True):
     """How long something took, in seconds. Quantiles are off by 10 % at most."""
 
     count: int
@@ -61,7 +60,7 @@ class Times(Struct, frozen=True):
     p99: float
 
 
-class Day(Struct, frozen=True, kw_only=True):
+class Day(Plain, frozen=True, kw_only=True):
     """What happened on a day, in UTC."""
 
     date: date
@@ -74,7 +73,7 @@ class Day(Struct, frozen=True, kw_only=True):
     snoozed: int
 
 
-class Summary(Struct, frozen=True, kw_only=True):
+class Summary(Plain, frozen=True, kw_only=True):
     """A task, or a queue, over a while."""
 
     name: str

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from laneway.capacity import Load, Plan
     from laneway.capacity.observe import Observed
     from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, WorkerStatus
-from laneway.store.runs import Run
+    from laneway.store.runs import Run
 
 __all__ = [
     "call_text", "job_document", "job_entry", "lane_entry", "payload_entry", "plan_document", "result_of", "run_document",

@@ -14,12 +14,13 @@ from msgspec import Struct
 from laneway.core.error_groups import Fault
 from laneway.core.instant import as_datetime
 from laneway.core.outcome import ErrorInfo
+from laneway.core.plain import Plain
 from laneway.store.error_history import add_error, read_errors
 
 __all__ = ["ErrorGroup", "pack_fault", "read_fault"]
 
 
-class ErrorGroup(Struct, frozen=True, kw_only=True):
+class ErrorGroup(Plain, frozen=True, kw_only=True):
     """Failures that are the same one: of one kind, with the same message but for names and numbers, from one place."""
 
     id: str

@@ -17,6 +17,7 @@ from laneway.core.buckets import Depth
 from laneway.core.codec import open_body
 from laneway.core.job import State
 from laneway.core.outcome import ErrorInfo
+from laneway.core.plain import Plain
 from laneway.errors import GarbageError
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.runs import Run
@@ -44,7 +45,7 @@ __all__ = [
 Counts = dict[str, int]
 
 
-class JobInfo(Struct, frozen=True, kw_only=True):
+class JobInfo(Plain, frozen=True, kw_only=True):
     """A job as it stands in the store; or a collector's lane, or one of its dead payloads."""
 
     id: str
@@ -68,7 +69,7 @@ class JobInfo(Struct, frozen=True, kw_only=True):
     payloads: int | None = None  #: how many a collector's lane has, what runs included; None: it is no such lane
     score: float | None = None  #: of a collector's dead payload
     progress: tuple[float, float] | None = None  #: done, of total, as its run told
-    log: list[str] = []  #: the last lines its run wrote
+    log: list[str] = msgspec.field(default_factory=list[str])  #: the last lines its run wrote
 
     @property
     def args(self) -> list[Any] | None:
@@ -80,6 +81,12 @@ class JobInfo(Struct, frozen=True, kw_only=True):
         """The keyword arguments as plain JSON values; None if the body is garbage."""
         return None if (call := self._call()) is None else call[1]
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dict of plain values, with the arguments in place of the stored bytes."""
+        known = super().as_dict()
+        del known["body"]
+        return {**known, "args": self.args, "kwargs": self.kwargs}
+
     def _call(self) -> tuple[list[Any], dict[str, Any]] | None:
         try:
             envelope = open_body(self.body)
@@ -89,7 +96,7 @@ class JobInfo(Struct, frozen=True, kw_only=True):
             return None
 
 
-class LaneInfo(Struct, frozen=True, kw_only=True):
+class LaneInfo(Plain, frozen=True, kw_only=True):
     """A lane that has something to do: a collector's, or one that jobs wait and run in."""
 
     queue: str
@@ -121,12 +128,18 @@ class LanePage(list[LaneInfo]):
     next: str | None = None
 
 
-class PayloadInfo(Struct, frozen=True, kw_only=True):
+class PayloadInfo(Plain, frozen=True, kw_only=True):
     """A payload in a collector's lane."""
 
     body: bytes  #: canonical JSON; empty if it was left out
     score: float
     running: bool  #: it is in the lane's run, and not among those that gather
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dict of plain values, with the payload itself in place of the stored bytes."""
+        known = super().as_dict()
+        del known["body"]
+        return {**known, "value": self.value}
 
     @property
     def value(self) -> Any:
@@ -143,7 +156,7 @@ class PayloadPage(list[PayloadInfo]):
     next: str | None = None
 
 
-class QueueInfo(Struct, frozen=True):
+class QueueInfo(Plain, frozen=True):
     """A queue and how many of its jobs are in each state."""
 
     name: str
@@ -155,7 +168,7 @@ class QueueInfo(Struct, frozen=True):
     lag: float = 0.0  #: seconds that its oldest due job has waited; 0: none is due
 
 
-class RunningJob(Struct, frozen=True):
+class RunningJob(Plain, frozen=True):
     """A job that a worker holds."""
 
     id: str
@@ -166,7 +179,7 @@ class RunningJob(Struct, frozen=True):
     started_at: datetime | None  #: None: it was claimed after the last beat, or still waits inside the worker
 
 
-class WorkerStatus(Struct, frozen=True, kw_only=True):
+class WorkerStatus(Plain, frozen=True, kw_only=True):
     """A worker as the store knows it: by its last beat, and by what it holds now.
 
     One that holds claims and never beat is known by its id and its jobs alone.
@@ -189,6 +202,10 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     pss: int  #: the same, with what it shares with others counted by its share
     jobs: list[RunningJob]  #: in the order of claiming; of a collector's run each lane
     balance: str = ""  #: what deals its slots to queues: a policy's name; empty: it did not say
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dict of plain values, with how many of its slots are busy."""
+        return {**super().as_dict(), "busy": self.busy}
 
     @property
     def held(self) -> int:
@@ -244,7 +261,7 @@ class StoredResult(Struct, frozen=True):
     error: ErrorInfo | None = None
 
 
-class StoreInfo(Struct, frozen=True, kw_only=True):
+class StoreInfo(Plain, frozen=True, kw_only=True):
     """What a store says of itself: its program, its size, its connections."""
 
     kind: str  #: SQLite, Redis, Valkey

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from laneway.core.instant import as_datetime
+from laneway.core.plain import plain
 
 __all__ = ["Run", "read_runs"]
 
@@ -23,6 +25,11 @@ class Run(Struct, frozen=True, array_like=True, gc=False):
     started: int  #: 0: it never ran
     finished: int
     outcome: str  #: done, retrying, dead, cancelled; unreadable: somebody else wrote into the store
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as a dict of plain values."""
+        known = {name: getattr(self, name) for name in ("id", "task", "queue", "lane", "outcome")}
+        return {**known, **{name: plain(getattr(self, name)) for name in ("enqueued_at", "started_at", "finished_at")}}
 
     @property
     def enqueued_at(self) -> datetime:

@@ -347,7 +347,7 @@ def print_status(seen: Snapshot) -> None:
     queues.add_row(Text("all", HEAD), *(_number(seen.counts[state], STATE_COLOURS[state]) for state in STATES))
     console.print(queues)
     console.print()
-    console.print("totals  " + "  ".join(f"{name} {number}" for name, number in seen.totals.items()))
+    console.print("totals  " + "  ".join(f"{name} {number}" for name, number in seen.main_totals.items()))
     console.print(f"workers  {seen.crew}")
     if seen.learned:
         console.print(f"learned  {seen.learned}")

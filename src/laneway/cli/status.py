@@ -49,7 +49,7 @@ def document(seen: Snapshot) -> dict[str, Any]:
             {"name": queue.name, "paused": queue.paused, "collects": queue.collects, "counts": queue.counts}
             for queue in seen.queues
         ],
-        "totals": seen.totals,
+        "totals": seen.main_totals,
         "workers": [worker_document(worker) for worker in seen.workers],
         "kinds": seen.kinds,
         "recent": [run_document(run) for run in seen.recent],
@@ -85,7 +85,7 @@ def _lines(seen: Snapshot) -> list[str]:
         "",
         *aligned(["queue", "paused", *states, "counts"], [*queues, total], [False, False, *(True for _ in states), False]),
         "",
-        f"totals: {', '.join(f'{name} {number}' for name, number in seen.totals.items())}",
+        f"totals: {', '.join(f'{name} {number}' for name, number in seen.main_totals.items())}",
         "",
         f"workers: {seen.crew}",
         *([f"learned: {seen.learned}"] if seen.learned else []),

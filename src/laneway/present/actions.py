@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from laneway.core.job import STATES
 
-__all__ = ["ACTIONS", "CANCEL", "DELETE", "KILL", "RESCHEDULE", "RETRY", "Action", "applicable"]
+__all__ = ["ACTIONS", "CANCEL", "DELETE", "KILL", "RESCHEDULE", "RETRY", "WAITING", "Action", "applicable"]
 
 
 class Action(Struct, frozen=True):
@@ -17,8 +17,11 @@ class Action(Struct, frozen=True):
     states: tuple[str, ...]  #: the states of jobs that it changes
 
 
+#: What waits: for its time, a slot, its retry or its lane.
+WAITING = ("scheduled", "ready", "retrying", "blocked")
+
 RETRY = Action("retry", "retried", ("retrying", "dead"))
-RESCHEDULE = Action("reschedule", "rescheduled", ("scheduled", "ready", "retrying", "blocked"))
+RESCHEDULE = Action("reschedule", "rescheduled", WAITING)
 CANCEL = Action("cancel", "cancelled", tuple(state for state in STATES if state != "dead"))
 KILL = Action("kill", "killed", CANCEL.states)
 DELETE = Action("delete", "deleted", STATES)

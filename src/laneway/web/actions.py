@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any
 
 from laneway.desk.locate import load_tasks
-from laneway.present.actions import RETRY
+from laneway.present.actions import RETRY, WAITING
 from laneway.present.known import check_queue, collects
 from laneway.web.api import FILTERS, LANE, job_id
 from laneway.web.endpoint import Endpoint
-from laneway.web.look import WAITING
 from laneway.web.operations import Operation, Work
 from laneway.web.refused import Refused
 from laneway.web.request import Answer, WebRequest, bad

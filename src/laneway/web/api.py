@@ -18,16 +18,16 @@ from laneway.core.job import check_id
 from laneway.desk.locate import load_tasks
 from laneway.errors import StoreError, UnknownJob, UnknownQueue
 from laneway.present.documents import plan_document
+from laneway.present.snapshot import Snapshot
 from laneway.web import documents
 from laneway.web.documents import figures
 from laneway.web.endpoint import Endpoint
 from laneway.web.health import Health
-from laneway.web.look import lags_of, look
 from laneway.web.metrics import CONTENT_TYPE
 from laneway.web.request import Answer, WebRequest, bad
 from laneway.worker.shares.learn import Learner
 
-__all__ = ["FILTERS", "LANE", "LOOKS", "PLAN", "RUNS", "capacity", "job_id"]
+__all__ = ["FILTERS", "LANE", "PLAN", "QUERIES", "RUNS", "capacity", "job_id"]
 
 #: Which jobs.
 FILTERS = ("state", "queue", "task", "lane", "error", "failing")
@@ -107,9 +107,7 @@ def explain(ask: WebRequest) -> object:
 
 def queues(ask: WebRequest) -> object:
     """List the queues."""
-    found = ask.app.inspect.queues()
-    lags = lags_of(found)
-    return {"queues": [documents.queue(queue, lags[queue.name]) for queue in found]}
+    return {"queues": [documents.queue(queue) for queue in ask.app.inspect.queues()]}
 
 
 def queue(ask: WebRequest) -> object:
@@ -117,7 +115,7 @@ def queue(ask: WebRequest) -> object:
     found = next((queue for queue in ask.app.inspect.queues() if queue.name == ask.path["queue"]), None)
     if found is None:
         raise UnknownQueue(f'no queue "{ask.path["queue"]}" has had a job: api/v1/queues lists those that have')
-    return documents.queue(found, lags_of([found])[found.name])
+    return documents.queue(found)
 
 
 def lanes(ask: WebRequest) -> object:
@@ -176,7 +174,7 @@ def operation(ask: WebRequest) -> object:
 
 def stats(ask: WebRequest) -> object:
     """Show length, dead and lag, in total and of each queue."""
-    return figures(*ask.site.look())
+    return figures(*ask.site.snapshot())
 
 
 def totals(ask: WebRequest) -> object:
@@ -255,7 +253,7 @@ def capacity(ask: WebRequest) -> object:
 def health(ask: WebRequest) -> object:
     """Say whether work gets done: 200, or 503 with why not."""
     try:
-        _, found = ask.site.look()
+        _, found = ask.site.snapshot()
     except StoreError as error:
         found = Health(status="failing", reasons=[f"the store cannot be used: {error}"])
     return Answer(found, 200 if found.status == "ok" else 503)
@@ -264,7 +262,7 @@ def health(ask: WebRequest) -> object:
 def metrics(ask: WebRequest) -> object:
     """Return the figures for Prometheus."""
     try:
-        text = ask.site.metrics.text(look(ask.app))
+        text = ask.site.metrics.text(Snapshot.of(ask.app))
     except StoreError:
         text = ask.site.metrics.text(None)
     return Answer(None, text=text, content_type=CONTENT_TYPE)
@@ -278,7 +276,7 @@ BY = ("by", "by_task", "by_queue")
 LANE = ("queue", "lane")
 PLAN = ("rate", "share", "seconds", "kind", "bytes", "backlog", "slots", "cores", "ram", "app_memory")
 
-LOOKS = (
+QUERIES = (
     Endpoint("GET", "/healthz", health, open=True),
     _get("/metrics", metrics),
     _get("/api/v1/session", session),

@@ -24,7 +24,7 @@ from laneway.errors import ConfigError
 from laneway.settings import UNSET, Secret, Settings
 from laneway.web.access import Access, Auth
 from laneway.web.actions import ACTIONS
-from laneway.web.api import LOOKS
+from laneway.web.api import QUERIES
 from laneway.web.endpoint import HEADERS, Endpoint, handler, refuse
 from laneway.web.health import Pulse
 from laneway.web.pages.acts import PAGE_ACTIONS
@@ -36,7 +36,7 @@ from laneway.web.site import Site
 __all__ = ["ENDPOINTS", "dashboard"]
 
 #: Everything that can be asked for, except the live stream, which is no single answer.
-ENDPOINTS: tuple[Endpoint, ...] = (*LOOKS, *ACTIONS, *PAGE_ACTIONS)
+ENDPOINTS: tuple[Endpoint, ...] = (*QUERIES, *ACTIONS, *PAGE_ACTIONS)
 LIVE = "/api/v1/live"
 
 

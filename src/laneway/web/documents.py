@@ -21,10 +21,11 @@ from laneway.desk.inspection import ScheduleInfo
 from laneway.desk.locate import load_tasks
 from laneway.errors import ConfigError
 from laneway.present import documents
+from laneway.present.actions import WAITING
 from laneway.present.documents import worker_document
+from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, Run, WorkerStatus
 from laneway.web.health import Health
-from laneway.web.look import WAITING, Seen, total
 from laneway.web.redact import HIDDEN, Redactor
 
 __all__ = ["Documents", "figures", "lane", "plain", "queue", "schedule", "worker"]
@@ -43,10 +44,10 @@ def plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value  # a datetime is one too
 
 
-def queue(found: QueueInfo, lag: float | None = None) -> dict[str, Any]:
+def queue(found: QueueInfo) -> dict[str, Any]:
     """Return a queue."""
     known = {**plain(found), "paused_by": found.paused_by or None}
-    return {**known, "length": _length(found.counts), "dead": found.counts["dead"], "lag": lag}
+    return {**known, "length": _length(found.counts), "dead": found.counts["dead"]}
 
 
 def schedule(found: ScheduleInfo) -> dict[str, Any]:
@@ -65,15 +66,15 @@ def lane(found: LaneInfo) -> dict[str, Any]:
     return documents.lane_entry(found)
 
 
-def figures(seen: Seen, health: Health) -> dict[str, Any]:
-    """Return a look at a store: length, dead and lag in total and of each queue."""
+def figures(seen: Snapshot, health: Health) -> dict[str, Any]:
+    """Return a snapshot of a store: length, dead and lag in total and of each queue."""
     workers = seen.workers
     return {
         "length": _length(seen.counts),
         "dead": seen.counts["dead"],
         "lag": seen.lag,
         "counts": seen.counts,
-        "queues": [queue(one, seen.lags[one.name]) for one in seen.queues],
+        "queues": [queue(one) for one in seen.queues],
         "totals": seen.totals,
         "workers": {
             "count": len(workers),
@@ -87,7 +88,7 @@ def figures(seen: Seen, health: Health) -> dict[str, Any]:
 
 def _length(counts: dict[str, int]) -> int:
     """What waits: for its time, a slot, its retry or its lane."""
-    return sum(total([counts])[state] for state in WAITING)
+    return sum(counts[state] for state in WAITING)
 
 
 class Documents:

@@ -3,7 +3,7 @@
 The number of series is bounded, however many queues and tasks there are: the first so many that are seen keep their names as long
 as this process lives, all others are added up as "other".
 
-Enters: `Seen`.  Leaves: text.
+Enters: `Snapshot`.  Leaves: text.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
+from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import Counts
-from laneway.web.look import Seen
 
 __all__ = ["CONTENT_TYPE", "MOST", "Metrics", "Names"]
 
@@ -65,15 +65,15 @@ class Metrics:
         self._queues = Names()
         self._tasks = Names()
 
-    def text(self, seen: Seen | None) -> str:
-        """Return a look at a store as text; None: it cannot be reached."""
+    def text(self, seen: Snapshot | None) -> str:
+        """Return a snapshot of a store as text; None: it cannot be reached."""
         lines = _family("laneway_up", "gauge", "Whether the store can be reached.", [({}, 0 if seen is None else 1)])
         if seen is not None:
             for family in (*self._of_queues(seen), *_of_store(seen), *self._of_workers(seen)):
                 lines += _family(*family)
         return "\n".join([*lines, ""])
 
-    def _of_queues(self, seen: Seen) -> Iterable[tuple[str, str, str, list[Sample]]]:
+    def _of_queues(self, seen: Snapshot) -> Iterable[tuple[str, str, str, list[Sample]]]:
         counts: dict[str, Counts] = {}
         lags: dict[str, float] = {}
         paused: dict[str, int] = {}
@@ -83,8 +83,7 @@ class Metrics:
             for state, number in queue.counts.items():
                 mine[state] = mine.get(state, 0) + number
             paused[name] = paused.get(name, 0) + queue.paused
-            if (lag := seen.lags.get(queue.name)) is not None:
-                lags[name] = max(lags.get(name, 0.0), lag)
+            lags[name] = max(lags.get(name, 0.0), queue.lag)
         jobs: list[Sample] = [
             ({"queue": name, "state": state}, number) for name, mine in counts.items() for state, number in mine.items()
         ]
@@ -94,7 +93,7 @@ class Metrics:
         resting: list[Sample] = [({"queue": name}, number) for name, number in paused.items()]
         yield "laneway_paused", "gauge", "Whether the queue is paused; of other the number of those that are.", resting
 
-    def _of_workers(self, seen: Seen) -> Iterable[tuple[str, str, str, list[Sample]]]:
+    def _of_workers(self, seen: Snapshot) -> Iterable[tuple[str, str, str, list[Sample]]]:
         phases = dict.fromkeys(("working", "quiet", "stopping"), 0)
         running: dict[str, int] = {}
         for worker in seen.workers:
@@ -109,7 +108,7 @@ class Metrics:
         yield "laneway_running", "gauge", "Jobs that run.", [({"task": task}, number) for task, number in running.items()]
 
 
-def _of_store(seen: Seen) -> Iterable[tuple[str, str, str, list[Sample]]]:
+def _of_store(seen: Snapshot) -> Iterable[tuple[str, str, str, list[Sample]]]:
     for name, meaning in COUNTERS.items():
         yield f"laneway_{name}_total", "counter", meaning, [({}, seen.totals.get(name, 0))]
 

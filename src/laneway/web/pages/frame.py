@@ -1,6 +1,6 @@
 """The frame: what stands around every page. Where one can go, the counters, health in words, and who asks.
 
-Enters: an `WebRequest`, and one look at the store.  Leaves: a `PageFrame`.
+Enters: an `WebRequest`, and a snapshot of the store.  Leaves: a `PageFrame`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import laneway as front
 from laneway.config import safe_url
+from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import WorkerStatus
 from laneway.web.health import SILENT, Health
-from laneway.web.look import Seen
 from laneway.web.pages.filters import short
 from laneway.web.request import WebRequest
 
-__all__ = ["Counter", "PageFrame", "Visitor", "frame_of", "framed", "health_words", "slots_of", "unserved"]
+__all__ = ["CountLink", "PageFrame", "Visitor", "frame_of", "framed", "health_words", "slots_of", "unserved"]
 
 #: Where one can go: address, name, icon.
 NAV = (
@@ -40,7 +40,7 @@ STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class CountLink:
     """A number on every page that leads to its list."""
 
     name: str  #: what scripts know it by: a state, or processed, failed, workers
@@ -67,7 +67,7 @@ class PageFrame:
 
     here: str  #: the nav's entry that is open: "", "jobs", …
     nav: tuple[tuple[str, str], ...]
-    counters: tuple[Counter, ...]
+    counters: tuple[CountLink, ...]
     status: str  #: ok, failing, or unknown: the store cannot be asked
     words: tuple[str, ...]  #: how it is, in sentences
     session: Visitor | None  #: None: whoever asks is not let in
@@ -76,37 +76,39 @@ class PageFrame:
     root: str
 
 
-def frame_of(ask: WebRequest, here: str, seen: Seen, health: Health) -> PageFrame:
+def frame_of(ask: WebRequest, here: str, seen: Snapshot, health: Health) -> PageFrame:
     """Return the frame of a page."""
     return framed(ask, here, counters=_counters(seen), status=health.status, words=health_words(seen, health))
 
 
 def framed(
-    ask: WebRequest, here: str, *, counters: tuple[Counter, ...] = (), status: str = "unknown", words: tuple[str, ...] = ()
+    ask: WebRequest, here: str, *, counters: tuple[CountLink, ...] = (), status: str = "unknown", words: tuple[str, ...] = ()
 ) -> PageFrame:
-    """Return a frame with what is known: without a look at the store there are no counters."""
+    """Return a frame with what is known: without a snapshot of the store there are no counters."""
     access = ask.site.access
     session = Visitor(ask.caller.who, ask.caller.may == "act", access.read_only, access.csrf_token(ask.caller))
     return PageFrame(here, NAV, counters, status, words, session, safe_url(ask.app.url), front.__version__, ask.root)
 
 
-def _counters(seen: Seen) -> tuple[Counter, ...]:
+def _counters(seen: Snapshot) -> tuple[CountLink, ...]:
     states = tuple(
-        Counter(state, state.capitalize(), seen.counts[state], ("jobs",), {"state": state}, f"jobs that {meaning}")
+        CountLink(state, state.capitalize(), seen.counts[state], ("jobs",), {"state": state}, f"jobs that {meaning}")
         for state, meaning in STATES.items()
     )
     return (
         *states,
-        Counter("processed", "Processed", seen.totals.get("processed", 0), ("history",), {}, "jobs done since the store began"),
-        Counter("failed", "Failed", seen.totals.get("failed", 0), ("errors",), {}, "attempts that failed since the store began"),
-        Counter("workers", "Workers", len(seen.workers), ("workers",), {}, "workers that beat"),
+        CountLink("processed", "Processed", seen.totals.get("processed", 0), ("history",), {}, "jobs done since the store began"),
+        CountLink(
+            "failed", "Failed", seen.totals.get("failed", 0), ("errors",), {}, "attempts that failed since the store began"
+        ),
+        CountLink("workers", "Workers", len(seen.workers), ("workers",), {}, "workers that beat"),
     )
 
 
 # -- health in words ---------------------------------------------------------------------------------------------
 
 
-def health_words(seen: Seen, health: Health) -> tuple[str, ...]:
+def health_words(seen: Snapshot, health: Health) -> tuple[str, ...]:
     """Say how it is, what is wrong first."""
     if health.reasons:
         return tuple(reason[:1].upper() + reason[1:] + "." for reason in health.reasons)
@@ -119,24 +121,22 @@ def _due(health: Health) -> str:
     if not health.due:
         return "nothing due waits."
     said = "1 due job waits" if health.due == 1 else f"{short(health.due)} due jobs wait"
-    if health.lag is None:
-        return f"{said}."
-    return f"{said}, {'for' if health.due == 1 else 'none longer than'} {short(max(health.lag, 1.0), 'seconds')}."
+    return f"{said}, {'for' if health.due == 1 else 'none longer than'} {short(max(health.lag or 0.0, 1.0), 'seconds')}."
 
 
-def _nobody(seen: Seen) -> str:
+def _nobody(seen: Snapshot) -> str:
     names = [
         queue.name for queue in seen.queues if queue.counts["ready"] and not queue.paused and unserved(queue.name, seen.workers)
     ]
     return f"{_listed('Queue', names)} {'has' if len(names) == 1 else 'have'} no workers." if names else ""
 
 
-def _paused(seen: Seen) -> str:
+def _paused(seen: Snapshot) -> str:
     names = [queue.name for queue in seen.queues if queue.paused]
     return f"{_listed('Queue', names)} {'is' if len(names) == 1 else 'are'} paused." if names else ""
 
 
-def _crew(seen: Seen) -> str:
+def _crew(seen: Snapshot) -> str:
     if not seen.workers:
         return "No worker runs."
     busy, slots = slots_of(seen.workers)

@@ -10,8 +10,8 @@ from typing import Any
 
 from laneway.core.job import STATES
 from laneway.present.actions import applicable
+from laneway.present.snapshot import sum_counts
 from laneway.store.inspection import Counts, QueueInfo, Run
-from laneway.web.look import total
 from laneway.web.pages.find import BUDGET, INDEXED, FoundJobs, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse
 from laneway.web.request import WebRequest
@@ -52,13 +52,13 @@ def jobs(ask: WebRequest) -> dict[str, Any]:
         "all": _all(query, counts, more=found.next is not None or after is not None),
         "queues": [queue.name for queue in queues],
         "tasks": sorted(ask.app.declared),
-        "none_at_all": not any(total(queue.counts for queue in queues).values()),
+        "none_at_all": not any(sum_counts(queue.counts for queue in queues).values()),
         "id_like": query.words[0] if len(query.words) == 1 and _is_made_id(query.words[0]) else None,
     }
 
 
 def _counts(query: Query, queues: list[QueueInfo]) -> Counts:
-    return total(queue.counts for queue in queues if query.queue in (None, queue.name))
+    return sum_counts(queue.counts for queue in queues if query.queue in (None, queue.name))
 
 
 def _tabs(query: Query, counts: Counts) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 All figures were counted when things happened; nothing here looks at jobs. What a queue does is told over the last minutes, long
 enough to be calm and short enough to be now.
 
-Enters: an `WebRequest`, and a look at the store.  Leaves: plain values.
+Enters: an `WebRequest`, and a snapshot of the store.  Leaves: plain values.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 from msgspec import Struct
 
 from laneway.desk.stats import Point, Stats, Summary
+from laneway.present.actions import WAITING
+from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import QueueInfo
-from laneway.web.look import WAITING, Seen
 from laneway.web.pages.frame import slots_of, unserved
 from laneway.web.pages.points import row_at, spark
 from laneway.web.request import WebRequest, bad
@@ -47,7 +48,7 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     ready: int
     running: int
     dead: int
-    lag: float | None
+    lag: float
     in_rate: float
     out_rate: float
     drain: float | None  #: seconds; None: never, at this pace
@@ -57,7 +58,7 @@ class QueueRow(Struct, frozen=True, kw_only=True):
     spark: str
 
 
-def overview(ask: WebRequest, seen: Seen) -> dict[str, Any]:
+def overview(ask: WebRequest, seen: Snapshot) -> dict[str, Any]:
     """Show how it goes."""
     stats = ask.app.stats
     span = ask.given.get("range", "15m")
@@ -116,7 +117,7 @@ def _plotted(points: Sequence[Point]) -> Plotted:
 # -- the queues --------------------------------------------------------------------------------------------------
 
 
-def queue_rows(seen: Seen, lately: Mapping[str, Summary], series: Mapping[str, Sequence[Point]]) -> list[QueueRow]:
+def queue_rows(seen: Snapshot, lately: Mapping[str, Summary], series: Mapping[str, Sequence[Point]]) -> list[QueueRow]:
     """Return the table of queues by name: those in which most waits, if there are many."""
     shown = heapq.nlargest(QUEUES, seen.queues, key=_waiting)
     return [
@@ -128,13 +129,13 @@ def _waiting(queue: QueueInfo) -> int:
     return sum(queue.counts[state] for state in WAITING)
 
 
-def _row(queue: QueueInfo, seen: Seen, sums: Summary | None, points: Sequence[Point]) -> QueueRow:
+def _row(queue: QueueInfo, seen: Snapshot, sums: Summary | None, points: Sequence[Point]) -> QueueRow:
     counts = queue.counts
     in_rate, out_rate, ended, errors, p50, p95 = _lately(sums)
     return QueueRow(
         name=queue.name, collects=queue.collects, paused=queue.paused, paused_by=queue.paused_by, paused_at=queue.paused_at,
         unserved=unserved(queue.name, seen.workers), length=_waiting(queue), ready=counts["ready"],
-        running=counts["running"], dead=counts["dead"], lag=seen.lags[queue.name], in_rate=in_rate, out_rate=out_rate,
+        running=counts["running"], dead=counts["dead"], lag=queue.lag, in_rate=in_rate, out_rate=out_rate,
         drain=drain(counts["ready"] + counts["blocked"], in_rate, ended, collects=queue.collects), errors=errors, p50=p50,
         p95=p95, spark=spark([point.processed for point in points[:-1]]),
     )  # fmt: skip

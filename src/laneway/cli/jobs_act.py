@@ -17,7 +17,8 @@ import click
 from laneway.cli import complete
 from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
 from laneway.cli.values import Duration, Moment, OneOf, when
-from laneway.present.actions import CANCEL, DELETE, KILL, RESCHEDULE, RETRY, Action
+from laneway.core.job import STATES
+from laneway.present.actions import CANCEL, DELETE, FILTERS, KILL, RESCHEDULE, RETRY, Action
 from laneway.present.words import plural
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["ACTIONS", "filter_options", "given"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-STATES = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
-FILTERS = ("state", "queue", "task", "lane", "error", "failing")
 
 
 def filter_options(function: F) -> F:
@@ -75,8 +73,7 @@ def _one(app: App, action: Action, id_: str, at: float | datetime | None, dry_ru
     job = app.inspect.job(id_)
     if job is None:
         raise unknown_job(app, id_)
-    call = getattr(app.inspect, action.verb)
-    if not dry_run and not (call(id_) if at is None else call(id_, at)):
+    if not dry_run and not action.apply(app, id_, at):
         raise click.ClickException(f"{id_} is {job.state}: there is nothing to {action.verb}")
     return int(not dry_run), 1, kind(job)
 
@@ -92,16 +89,7 @@ def _many(
         return 0, matching, noun
     parts = ", ".join(f"{counted[kind, state]:,} {state}" for kind, state in counted)
     confirmed(f"{action.verb.capitalize()} {plural(matching, noun)} ({parts})?", yes=yes)
-    call = getattr(app.inspect, f"{action.verb}_all")
-    if action is RETRY and "ids" not in which:
-        # What was counted and nothing else: a collector's lane that waits for its time would be made due too.
-        rest = _without_state(which)
-        return sum(call(state, **rest) for _, state in counted), matching, noun
-    return int(call(**which) if at is None else call(at, **which)), matching, noun
-
-
-def _without_state(which: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in which.items() if name != "state"}
+    return sum(action.apply_all(app, at, **one) for one in action.targets(which)), matching, noun
 
 
 def _count_ids(app: App, ids: Sequence[str]) -> Counter[tuple[str, str]]:
@@ -125,11 +113,10 @@ def _count(app: App, action: Action, which: Mapping[str, Any]) -> Counter[tuple[
     check_queue(app, which.get("queue"))
     check_task(app, which.get("task"))
     lanes = collects(app, which.get("queue", which.get("task")))  # a collector's queue has its name
-    rest = _without_state(which)
     counted: Counter[tuple[str, str]] = Counter()
     for state in (which["state"],) if "state" in which else action.states:
         kind = "job" if not lanes else "payload" if state == "dead" else "lane"
-        if number := app.inspect.count(state, **rest):
+        if number := app.inspect.count(**{**which, "state": state}):
             counted[kind, state] = number
     return counted
 

@@ -14,6 +14,7 @@ import click
 
 from laneway.cli import complete
 from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
+from laneway.present.actions import can_run
 from laneway.present.words import plural
 
 if TYPE_CHECKING:
@@ -84,8 +85,7 @@ def _run_one(app: App, name: str, queue: str | None, dry_run: bool) -> tuple[str
     from laneway.cli.lane_views import label  # noqa: PLC0415
 
     lane = find_lane(app, name, queue)
-    waits = lane.state == "retrying" or (lane.state == "scheduled" and lane.collects)
-    if not waits or not (dry_run or app.inspect.run_lane(lane.queue, lane.lane)):
+    if not can_run(lane) or not (dry_run or app.inspect.run_lane(lane.queue, lane.lane)):
         raise click.ClickException(f"{label(lane)} {_cannot_run(lane)}")
     text = f"{label(lane)} would be due now; nothing was changed" if dry_run else f"{label(lane)} is due now"
     return text, {"queue": lane.queue, "lane": lane.lane, "matched": 1, "changed": int(not dry_run)}

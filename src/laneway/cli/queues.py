@@ -6,6 +6,7 @@ import click
 
 from laneway.cli import complete
 from laneway.cli.command import Group, app_options, confirmed, echo_json, examples, json_option, opened, question_options, said
+from laneway.present.actions import waiting_in
 from laneway.present.words import plural
 
 __all__ = ["queues"]
@@ -99,10 +100,9 @@ def clear(name: str, yes: bool, dry_run: bool, app_option: str | None, store: st
     with opened(app_option, store) as app:
         check_queue(app, name)
         noun = "lane" if collects(app, name) else "job"
-        counts = {queue.name: queue.counts for queue in app.inspect.queues()}.get(name, {})
-        waiting = {state: number for state, number in counts.items() if state not in ("running", "dead") and number}
+        waiting = waiting_in(app, name)
         number = sum(waiting.values())
-        parts = ", ".join(f"{number} {state}" for state, number in waiting.items())
+        parts = ", ".join(f"{number} {state}" for state, number in waiting.items() if number)
         if number and not dry_run:
             confirmed(f"Remove {plural(number, noun)} of queue {name} ({parts})?", yes=yes)
         removed = app.inspect.clear(name) if number and not dry_run else 0

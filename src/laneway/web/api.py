@@ -17,6 +17,7 @@ from laneway.config import safe_url
 from laneway.core.job import check_id
 from laneway.desk.locate import load_tasks
 from laneway.errors import StoreError, UnknownJob, UnknownQueue
+from laneway.present.actions import FILTERS
 from laneway.present.documents import plan_document
 from laneway.present.snapshot import Snapshot
 from laneway.web import documents
@@ -27,10 +28,8 @@ from laneway.web.metrics import CONTENT_TYPE
 from laneway.web.request import Answer, WebRequest, bad
 from laneway.worker.shares.learn import Learner
 
-__all__ = ["FILTERS", "LANE", "PLAN", "QUERIES", "RUNS", "capacity", "job_id"]
+__all__ = ["LANE", "PLAN", "QUERIES", "RUNS", "capacity", "job_id"]
 
-#: Which jobs.
-FILTERS = ("state", "queue", "task", "lane", "error", "failing")
 PAGE = ("limit", "after")
 #: How many jobs are looked at for one page, if they are not found by state and queue: it may be short then, and go on.
 LOOK = 10_000

@@ -8,7 +8,9 @@ Enters: options.  Leaves: an open `App`.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ __all__ = [
     "app_argument",
     "app_options",
     "asked",
+    "change_many",
     "confirmed",
     "echo_json",
     "examples",
@@ -148,8 +151,6 @@ def opened(
 
 def echo_json(document: object) -> None:
     """Print a document."""
-    import json  # noqa: PLC0415 - the help needs none of it
-
     text = json.dumps(document, indent=2, ensure_ascii=False)
     click.echo(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
@@ -178,10 +179,21 @@ def confirmed(question: str, *, yes: bool) -> None:
         raise click.exceptions.Exit(0)
 
 
+def change_many(
+    what: Callable[[int], str], past: str, matching: int, act: Callable[[], int], question: str, *,
+    yes: bool, dry_run: bool, as_json: bool, **document: object,
+) -> None:  # fmt: skip
+    """Change many things if there are any and the user says so; say how many, `what` in words."""
+    changed = 0
+    if matching and not dry_run:
+        confirmed(question, yes=yes)
+        changed = act()
+    text = f"{what(matching)} would be {past}; nothing was changed" if dry_run else f"{what(changed)} {past}"
+    said(text, {**document, "matched": matching, "changed": changed, "dry_run": dry_run}, as_json)
+
+
 def asked(pairs: Iterable[tuple[str, object]]) -> list[str]:
     """Return options as they are written on the command line, those that were given."""
-    import shlex  # noqa: PLC0415 - the help needs none of it
-
     words: list[str] = []
     for flag, value in pairs:
         if value is True:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
+from laneway.config import safe_url
+from laneway.errors import ConfigError
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -48,10 +50,8 @@ def dashboard(
     On this machine it is open to this machine alone. Elsewhere it needs credentials: LANEWAY_DASHBOARD_USER and
     LANEWAY_DASHBOARD_PASSWORD, or LANEWAY_DASHBOARD_TOKEN. It needs laneway[web].
     """
-    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
-
     try:
-        from laneway.web import dashboard as make  # noqa: PLC0415
+        from laneway.web import dashboard as make  # noqa: PLC0415 - the help needs none of it
     except ModuleNotFoundError as error:
         raise ConfigError(f'laneway dashboard needs {error.name}: pip install "laneway[web]"') from None
     with opened(app_option, store, app_name, tasks=True, looks=False) as app:
@@ -60,7 +60,8 @@ def dashboard(
         _check_host(host, guarded=site.state.laneway.access.guarded)
         listening = _listen(host, port)
         url = _url(host, listening.getsockname()[1])
-        said(_opening(app, url, read_only), {"url": url, "store": _store(app), "read_only": read_only}, as_json)
+        text = f"dashboard of {safe_url(app.url)} on {url}{', read-only' if read_only else ''}. Ctrl-C ends it"
+        said(text, {"url": url, "store": safe_url(app.url), "read_only": read_only}, as_json)
         sys.stdout.flush()
         _start_logging()
         _server(site).run(sockets=[listening])
@@ -93,8 +94,7 @@ def beside(app: App) -> Generator[str]:
 
 
 def _check_url(app: App) -> None:
-    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
-    from laneway.store import check_url  # noqa: PLC0415
+    from laneway.store import check_url  # noqa: PLC0415 - the help needs none of it
 
     if not check_url(app.url).path:
         raise ConfigError(f"{app.url} is a store in the memory of one process: no other can look at it")
@@ -102,8 +102,7 @@ def _check_url(app: App) -> None:
 
 def _check_host(host: str, *, guarded: bool) -> None:
     """Refuse to be open to all."""
-    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
-    from laneway.web.access import is_loopback  # noqa: PLC0415
+    from laneway.web.access import is_loopback  # noqa: PLC0415 - the help needs none of it
 
     if not guarded and not is_loopback(host):
         raise ConfigError(
@@ -122,16 +121,6 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-
-
-def _store(app: App) -> str:
-    from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
-
-    return safe_url(app.url)
-
-
-def _opening(app: App, url: str, read_only: bool) -> str:
-    return f"dashboard of {_store(app)} on {url}{', read-only' if read_only else ''}. Ctrl-C ends it"
 
 
 def _start_logging() -> None:

@@ -13,7 +13,7 @@ import click
 
 from laneway.cli import complete
 from laneway.cli.command import Command, app_options, echo_json, examples, json_option, opened, said
-from laneway.cli.values import Duration, Moment, when
+from laneway.cli.values import DURATION, MOMENT, when
 from laneway.errors import BadArguments, ConfigError, JobCancelled, JobFailed, ResultTimeout, UnknownTask, did_you_mean
 from laneway.present.words import plural
 
@@ -56,15 +56,15 @@ class _Enqueue(Command):
 @click.argument("task", metavar="TASK", shell_complete=complete.tasks)
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, shell_complete=complete.collected)
 @click.option("--kwarg", "kwargs", metavar="NAME=VALUE", multiple=True, help="An argument by name; may be repeated.")
-@click.option("--in", "within", metavar="DURATION", type=Duration(), help="Run it so long from now: 30s, 5m, 2h, 1d.")
-@click.option("--at", metavar="TIME", type=Moment(), help="Run it at this time: 2026-12-24T18:00+01:00.")
+@click.option("--in", "within", metavar="DURATION", type=DURATION, help="Run it so long from now: 30s, 5m, 2h, 1d.")
+@click.option("--at", metavar="TIME", type=MOMENT, help="Run it at this time: 2026-12-24T18:00+01:00.")
 @click.option("--queue", metavar="QUEUE", help="Another queue than the task's.", shell_complete=complete.queues)
 @click.option("--lane", metavar="LANE", help="Its lane.", shell_complete=complete.lanes)
 @click.option("--score", metavar="N", type=float, help="A payload's score, for collectors: the lowest is the oldest. [now]")
 @click.option("--priority", metavar="N", type=int, help="From -100 (last) to 100 (first).")
 @click.option("--id", "id_", metavar="ID", help="Its id; one that is in the store is not added again.")
 @click.option("--wait", is_flag=True, help="Wait until it has finished, and print what it returned.")
-@click.option("--timeout", metavar="DURATION", type=Duration(), help="Wait no longer than this.")
+@click.option("--timeout", metavar="DURATION", type=DURATION, help="Wait no longer than this.")
 @click.option(
     "--from", "rows", metavar="FILE", type=click.File("r", encoding="utf-8", lazy=False),
     help="A job for each line: a JSON list of arguments, or an object of named ones; for collectors [LANE, PAYLOAD, SCORE], or "

@@ -20,18 +20,17 @@ from rich.table import Table
 from rich.text import Text
 
 from laneway.cli.show import OUTCOME_COLOURS, clock
-from laneway.cli.table import STATE_COLOURS
+from laneway.cli.table import PHASE_COLOURS, STATE_COLOURS
 from laneway.core.instant import SECOND
 from laneway.core.job import STATES
 from laneway.present.snapshot import Details, Snapshot
-from laneway.present.words import clip, clip_name, duration, short_id, sparkline
+from laneway.present.words import clip, clip_name, duration, seconds_of, share_of, short_id, sparkline
 
 if TYPE_CHECKING:
     from laneway.store.inspection import QueueInfo, Run
 
 __all__ = ["Shown", "View", "divide", "print_once", "print_status", "watch"]
 
-PHASE_COLOURS = {"working": "green", "quiet": "yellow", "stopping": "red"}
 HEAD = "bold"
 DIM = "bright_black"
 LANE_LINES = 4
@@ -311,20 +310,20 @@ def _number(value: int, colour: str) -> Text:
 
 
 def _bar(done: float, total: float) -> Text:
-    share = min(max(done / total if total else 0.0, 0.0), 1.0)
+    share = share_of(done, total)
     filled = round(share * 20)
     return Text.assemble(("━" * filled, "green"), ("━" * (20 - filled), "bright_black"), f" {share:4.0%}")
 
 
 def _run_cells(run: Run, task: int, lane: int) -> list[Text | str]:
-    took = duration((run.finished - run.started) / SECOND) if run.started else "-"
+    took = seconds_of(run)
     return [
         Text(clock(run.finished / SECOND), "bright_black"),
         _name(run.task, task),
         Text(short_id(run.id), "bright_black"),
         _name(run.lane or "-", lane),
         Text(run.outcome, OUTCOME_COLOURS[run.outcome]),
-        took,
+        "-" if took is None else duration(took),
     ]
 
 

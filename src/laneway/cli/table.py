@@ -20,7 +20,7 @@ from laneway.cli.show import wants_colour
 from laneway.logs import visible
 from laneway.present.words import ago, clip, clip_name
 
-__all__ = ["STATE_COLOURS", "Cell", "Column", "aligned", "moment", "print_table"]
+__all__ = ["PHASE_COLOURS", "STATE_COLOURS", "Cell", "Column", "aligned", "moment", "print_table"]
 
 #: A cell that is cut still shows so much.
 NARROW = 10
@@ -36,6 +36,7 @@ STATE_COLOURS = {
     "done": "green",
     "cancelled": "magenta",
 }
+PHASE_COLOURS = {"working": "green", "quiet": "yellow", "stopping": "red"}
 
 
 class Column(NamedTuple):

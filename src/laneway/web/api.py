@@ -6,19 +6,17 @@ cost what the store's own lists cost.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import laneway as front
-from laneway.capacity import Load, Machine, plan
 from laneway.capacity.observe import observed
 from laneway.config import safe_url
 from laneway.core.job import check_id
 from laneway.desk.locate import load_tasks
 from laneway.errors import StoreError, UnknownJob, UnknownQueue
 from laneway.present.actions import FILTERS
-from laneway.present.documents import plan_document
+from laneway.present.documents import lane_entry, schedule_document
+from laneway.present.plan import plan_document, plan_from
 from laneway.present.snapshot import Snapshot
 from laneway.web import documents
 from laneway.web.documents import figures
@@ -120,14 +118,14 @@ def queue(ask: WebRequest) -> object:
 def lanes(ask: WebRequest) -> object:
     """List lanes that have something to do."""
     page = ask.app.inspect.lanes(ask.text("queue") or None, order=ask.text("order") or "lag", **ask.page())
-    return {"lanes": [documents.lane(lane) for lane in page], "next": page.next}
+    return {"lanes": [lane_entry(lane) for lane in page], "next": page.next}
 
 
 def lane(ask: WebRequest) -> object:
     """Show a lane, and why it is where it is."""
     queue, key = ask.lane()
     found = ask.app.inspect.lane(queue, key)
-    return {**documents.lane(found), "reasons": ask.app.inspect.explain_lane(queue, key).reasons}
+    return {**lane_entry(found), "reasons": ask.app.inspect.explain_lane(queue, key).reasons}
 
 
 def payloads(ask: WebRequest) -> object:
@@ -145,7 +143,7 @@ def workers(ask: WebRequest) -> object:
 def schedules(ask: WebRequest) -> object:
     """List the schedules of the app."""
     load_tasks(ask.app)
-    return {"schedules": [documents.schedule(schedule) for schedule in ask.app.inspect.schedules()]}
+    return {"schedules": [schedule_document(schedule) for schedule in ask.app.inspect.schedules()]}
 
 
 def tasks(ask: WebRequest) -> object:
@@ -231,22 +229,14 @@ def learned(ask: WebRequest) -> object:
 
 def capacity(ask: WebRequest) -> object:
     """Say whether workers keep up, and what it would take; what is not given is taken from the store."""
-    load: dict[str, Any] = {
+    given = {
         "rate": ask.number("rate"), "share": ask.number("share"), "seconds": ask.seconds("seconds"), "kind": ask.text("kind"),
         "bytes": ask.size("bytes"), "backlog": ask.whole("backlog", 0, 0, 10**15) if "backlog" in ask.given else None,
-    }  # fmt: skip
-    machine: dict[str, Any] = {
         **{name: ask.whole(name, 1, 1, 10_000) for name in ("cores", "slots") if name in ask.given},
         "ram": ask.size("ram"), "app_memory": ask.size("app_memory"),
     }  # fmt: skip
-    said = {name: value for name, value in load.items() if value is not None}
-    fixed = {name: value for name, value in machine.items() if value is not None}
-    if "rate" in said and "seconds" in said:
-        return plan_document(plan(Load(**said), Machine(**fixed)), None)
-    seen = observed(ask.app)
-    usual = {name: value for name, value in (("slots", seen.slots), ("app_memory", seen.app_memory)) if value is not None}
-    answers = plan(dataclasses.replace(seen.load, **said), Machine(**{**usual, **fixed}), seen.crew)
-    return plan_document(answers, seen)
+    seen = observed(ask.app) if given["rate"] is None or given["seconds"] is None else None
+    return plan_document(plan_from(given, seen), seen)
 
 
 def health(ask: WebRequest) -> object:

@@ -15,6 +15,7 @@ import msgspec
 from laneway.core.instant import When
 from laneway.core.job import STATES, check_lane
 from laneway.errors import did_you_mean
+from laneway.present.words import cut
 from laneway.settings import read_duration, read_size
 from laneway.web.access import Caller
 from laneway.web.refused import Refused
@@ -205,5 +206,4 @@ def _may_be_place(after: str) -> bool:
 
 
 def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    return cut(str(value), 60)

@@ -21,7 +21,7 @@ from laneway.core.error_groups import fault_of
 from laneway.core.job import check_id
 from laneway.desk.app import App
 from laneway.errors import NotFound
-from laneway.present.words import kind, summary
+from laneway.present.words import cut, due_word, kind, share_of, summary
 from laneway.store.inspection import JobInfo
 from laneway.web.documents import Documents
 from laneway.web.pages.query import FINISHED, Query
@@ -149,13 +149,12 @@ def row_of(job: JobInfo, documents: Documents) -> dict[str, Any]:
     """Return a job as a row of a list."""
     entry = documents.entry(job)
     said = {"lane": "", "payload": call_text(entry["args"], {})}.get(kind(job), call_text(entry["args"], entry["kwargs"]))
-    done, total = job.progress or (0.0, 0.0)
     return {
         "id": job.id, "state": job.state, "task": job.task, "queue": job.queue, "lane": job.lane, "attempt": job.attempt,
-        "kind": kind(job), "payloads": job.payloads, "args": _clipped(said), "at": job.due_at,
-        "word": {"dead": "died", "running": "was due"}.get(job.state, "due"), "mark": job.mark, "worker": job.worker,
-        "error": _clipped(summary(job.errors[-1])) if job.errors else "",
-        "share": min(max(done / total, 0.0), 1.0) if total > 0 else None,
+        "kind": kind(job), "payloads": job.payloads, "args": cut(said, CLIP), "at": job.due_at,
+        "word": due_word(job.state), "mark": job.mark, "worker": job.worker,
+        "error": cut(summary(job.errors[-1]), CLIP) if job.errors else "",
+        "share": share_of(*job.progress) if job.progress and job.progress[1] > 0 else None,
     }  # fmt: skip
 
 
@@ -172,7 +171,3 @@ def call_text(args: list[Any] | None, kwargs: dict[str, Any] | None) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode(errors="replace")
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= CLIP else f"{text[:CLIP]}…"

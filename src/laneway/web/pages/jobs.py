@@ -11,6 +11,7 @@ from typing import Any
 from laneway.core.job import STATES
 from laneway.present.actions import applicable
 from laneway.present.snapshot import sum_counts
+from laneway.present.words import seconds_of
 from laneway.store.inspection import Counts, QueueInfo, Run
 from laneway.web.pages.find import BUDGET, INDEXED, FoundJobs, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse
@@ -89,7 +90,7 @@ def _runs(ask: WebRequest, query: Query) -> list[dict[str, Any]]:
     return [
         {
             "id": run.id, "task": run.task, "queue": run.queue, "lane": run.lane, "outcome": run.outcome,
-            "finished_at": run.finished_at, "took": (run.finished - run.started) / 1e6 if run.started else None,
+            "finished_at": run.finished_at, "took": seconds_of(run),
             "waited": max(run.started - run.enqueued, 0) / 1e6 if run.started else None,
         }
         for run in found[:RUNS]

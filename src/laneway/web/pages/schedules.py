@@ -7,6 +7,7 @@ from typing import Any
 from laneway.core.instant import as_datetime
 from laneway.desk.inspection import ScheduleInfo
 from laneway.desk.locate import load_tasks
+from laneway.present.words import seconds_of
 from laneway.store.inspection import Run
 from laneway.web.pages.query import FINISHED, Query
 from laneway.web.request import WebRequest
@@ -45,7 +46,7 @@ def _row(one: ScheduleInfo, runs: list[Run]) -> dict[str, Any]:
         "last_at": one.last_at, "next_at": one.next_at,
         "outcome": last.outcome if last else None,
         "ran_at": last.finished_at if last else None,
-        "took": (last.finished - last.started) / 1e6 if last and last.started else None,
+        "took": seconds_of(last) if last else None,
         "job": last.id if last else None,
         "marks": [run.outcome for run in reversed(runs[:MARKS])],
         "q": str(Query(task=one.task)), "finished_q": str(Query(task=one.task, state=FINISHED)),

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,6 @@ from laneway.errors import ConfigError
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
-    from laneway.web.server import Server
 
 __all__ = ["beside", "dashboard"]
 
@@ -52,6 +51,7 @@ def dashboard(
     """
     try:
         from laneway.web import dashboard as make  # noqa: PLC0415 - the help needs none of it
+        from laneway.web.server import Server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(f'laneway dashboard needs {error.name}: pip install "laneway[web]"') from None
     with opened(app_option, store, app_name, tasks=True, looks=False) as app:
@@ -64,7 +64,7 @@ def dashboard(
         said(text, {"url": url, "store": safe_url(app.url), "read_only": read_only}, as_json)
         sys.stdout.flush()
         _start_logging()
-        _server(site).run(sockets=[listening])
+        Server(site, site.state.laneway.live.close).run(sockets=[listening])
 
 
 @contextmanager
@@ -74,10 +74,10 @@ def beside(app: App) -> Generator[str]:
     The server's thread hears no signals. It has ended when this has, unless a second Ctrl-C wants it all to end at once.
     """
     from laneway.web import dashboard as make  # noqa: PLC0415 - only who has the extra can
-    from laneway.web.server import GRACE  # noqa: PLC0415
+    from laneway.web.server import GRACE, Server  # noqa: PLC0415
 
     site = make(app)
-    server = _server(site)
+    server = Server(site, site.state.laneway.live.close)
     listening = _listen(LOOPBACK, 0)
     thread = threading.Thread(target=server.run, args=([listening],), name="dashboard", daemon=True)
     thread.start()
@@ -131,9 +131,3 @@ def _start_logging() -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
-
-
-def _server(site: Any) -> Server:
-    from laneway.web.server import Server  # noqa: PLC0415 - the help needs none of it
-
-    return Server(site, site.state.laneway.live.close)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 import msgspec
 
+from laneway.cli.command import said
 from laneway.errors import BadArguments, BulkError, EnqueueError, LanewayError
 from laneway.present.words import plural
 
@@ -29,8 +30,13 @@ __all__ = ["by_signature", "enqueue_rows"]
 CHUNK = 1000
 
 
-def enqueue_rows(app: App, bind: Callable[[object], Bound], rows: TextIO, noun: str) -> int:
-    """Enqueue what each line says; return how many were accepted."""
+def enqueue_rows(app: App, task: str, bind: Callable[[object], Bound], rows: TextIO, noun: str, *, as_json: bool) -> None:
+    """Enqueue what each line says, and say how many were accepted."""
+    accepted = _enqueue(app, bind, rows, noun)
+    said(f"{plural(accepted, noun)} of {task} enqueued", {"task": task, "accepted": accepted}, as_json)
+
+
+def _enqueue(app: App, bind: Callable[[object], Bound], rows: TextIO, noun: str) -> int:
     accepted = 0
     chunk: list[Bound] = []
     number = 0

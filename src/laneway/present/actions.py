@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACTIONS", "CANCEL", "DELETE", "FILTERS", "KILL", "RESCHEDULE", "RETRY", "WAITING", "Action", "applicable", "can_run",
-    "waiting_in",
+    "waiting", "waiting_in",
 ]  # fmt: skip
 
 #: What says which jobs are meant, as `app.inspect.jobs` takes it.
@@ -68,6 +68,11 @@ ACTIONS = (RETRY, RESCHEDULE, CANCEL, KILL, DELETE)
 def applicable(state: str | None) -> list[str]:
     """Name what can be done to jobs of a state; with None to some."""
     return [action.verb for action in ACTIONS if state is None or state in action.states]
+
+
+def waiting(counts: Counts) -> int:
+    """Return how many of the counted wait."""
+    return sum(counts[state] for state in WAITING)
 
 
 def waiting_in(app: App, queue: str) -> Counts:

@@ -15,7 +15,7 @@ import msgspec
 
 from laneway.desk.app import App
 from laneway.present import documents
-from laneway.present.actions import WAITING
+from laneway.present.actions import waiting
 from laneway.present.documents import plain, worker_document
 from laneway.present.known import parameter_names
 from laneway.present.snapshot import Snapshot
@@ -29,7 +29,7 @@ __all__ = ["Documents", "figures", "queue", "worker"]
 def queue(found: QueueInfo) -> dict[str, Any]:
     """Return a queue."""
     known = {**plain(found), "paused_by": found.paused_by or None}
-    return {**known, "length": _length(found.counts), "dead": found.counts["dead"]}
+    return {**known, "length": waiting(found.counts), "dead": found.counts["dead"]}
 
 
 def worker(found: WorkerStatus) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def figures(seen: Snapshot, health: Health) -> dict[str, Any]:
     """Return a snapshot of a store: length, dead and lag in total and of each queue."""
     workers = seen.workers
     return {
-        "length": _length(seen.counts),
+        "length": waiting(seen.counts),
         "dead": seen.counts["dead"],
         "lag": seen.lag,
         "counts": seen.counts,
@@ -56,11 +56,6 @@ def figures(seen: Snapshot, health: Health) -> dict[str, Any]:
         },
         "health": plain(health),
     }
-
-
-def _length(counts: dict[str, int]) -> int:
-    """What waits: for its time, a slot, its retry or its lane."""
-    return sum(counts[state] for state in WAITING)
 
 
 class Documents:

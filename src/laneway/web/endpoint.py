@@ -106,9 +106,7 @@ async def _answered(
 
     try:
         return await in_thread(answer)
-    except Refused as refused:
-        return refuse(refused)
-    except LanewayError as error:
+    except (Refused, LanewayError) as error:
         return refuse(refusal_of(error))
 
 

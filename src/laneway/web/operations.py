@@ -144,10 +144,8 @@ class Operations:
         begun = time.monotonic()
         try:
             work(operation)
-        except LanewayError as error:
+        except (Refused, LanewayError) as error:
             operation.error = refusal_of(error)
-        except Refused as error:
-            operation.error = error
         except Exception as error:  # nobody else hears of it: the operation says so, and the log has it all
             log.exception("operation %s (%s) broke", operation.id, operation.action)
             operation.error = Refused(500, "internal", f"{type(error).__name__}: the log of the dashboard has more")

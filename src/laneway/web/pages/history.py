@@ -92,9 +92,7 @@ def _plan(ask: WebRequest) -> dict[str, Any]:
     empty: dict[str, Any] = {"form": form, "plan": None, "plan_error": "", "paces": [], "backlog": [], "verdict": ""}
     try:
         found: Any = capacity(dataclasses.replace(ask, given=given))
-    except Refused as refused:
-        return {**empty, "plan_error": refused.message}
-    except LanewayError as error:
+    except (Refused, LanewayError) as error:
         return {**empty, "plan_error": refusal_of(error).message}
     paces = [(name, found[key]) for name, key in _columns(found)]
     # One at a time is nobody's plan, and would dwarf the others in a chart.

@@ -123,9 +123,7 @@ def _shown(ask: WebRequest, page: PageRoute) -> Response:
         seen, health = ask.site.snapshot()
         frame = frame_of(ask, page.here, seen, health)
         return _write(page.template, 200, frame, page.values(ask, seen))
-    except Refused as refused:
-        return _write_refusal(frame, refused)
-    except LanewayError as error:
+    except (Refused, LanewayError) as error:
         return _write_refusal(frame, refusal_of(error))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from laneway.desk.stats import Point, Stats, Summary
-from laneway.present.actions import WAITING
+from laneway.present.actions import waiting
 from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import QueueInfo
 from laneway.web.pages.frame import slots_of, unserved
@@ -88,22 +88,12 @@ Plotted = tuple[Any, float, float, float | None]
 
 def _points(stats: Stats, span: str) -> list[Plotted]:
     """Return (begin, done a second, failed a second, memory) for each point."""
-    if span == "15m":
-        return [_plotted([point]) for point in _whole(stats.series(910))]
-    minutes = _whole(stats.minutes(3 if span == "3h" else 24))
-    if span == "3h":
-        return [_plotted([point]) for point in minutes]
-    return [_plotted(list(points)) for _, points in itertools.groupby(minutes, _ten_minutes)]
-
-
-def _ten_minutes(point: Point) -> int:
-    """The ten minutes of the clock that a minute is in."""
-    return int(point.at.timestamp()) // 600
-
-
-def _whole(points: Sequence[Point]) -> Sequence[Point]:
-    """Leave the last one out while it has only begun: a rate over a moment jumps."""
-    return points[:-1]
+    # The last one is left out while it has only begun: a rate over a moment jumps.
+    points = (stats.series(910) if span == "15m" else stats.minutes(3 if span == "3h" else 24))[:-1]
+    if span != "24h":
+        return [_plotted([point]) for point in points]
+    by_clock = itertools.groupby(points, key=lambda point: int(point.at.timestamp()) // 600)  # ten minutes each
+    return [_plotted(list(some)) for _, some in by_clock]
 
 
 def _plotted(points: Sequence[Point]) -> Plotted:
@@ -119,14 +109,10 @@ def _plotted(points: Sequence[Point]) -> Plotted:
 
 def queue_rows(seen: Snapshot, lately: Mapping[str, Summary], series: Mapping[str, Sequence[Point]]) -> list[QueueRow]:
     """Return the table of queues by name: those in which most waits, if there are many."""
-    shown = heapq.nlargest(QUEUES, seen.queues, key=_waiting)
+    shown = heapq.nlargest(QUEUES, seen.queues, key=lambda queue: waiting(queue.counts))
     return [
         _row(one, seen, lately.get(one.name), series.get(one.name, ())) for one in sorted(shown, key=lambda queue: queue.name)
     ]
-
-
-def _waiting(queue: QueueInfo) -> int:
-    return sum(queue.counts[state] for state in WAITING)
 
 
 def _row(queue: QueueInfo, seen: Snapshot, sums: Summary | None, points: Sequence[Point]) -> QueueRow:
@@ -134,7 +120,7 @@ def _row(queue: QueueInfo, seen: Snapshot, sums: Summary | None, points: Sequenc
     in_rate, out_rate, ended, errors, p50, p95 = _lately(sums)
     return QueueRow(
         name=queue.name, collects=queue.collects, paused=queue.paused, paused_by=queue.paused_by, paused_at=queue.paused_at,
-        unserved=unserved(queue.name, seen.workers), length=_waiting(queue), ready=counts["ready"],
+        unserved=unserved(queue.name, seen.workers), length=waiting(counts), ready=counts["ready"],
         running=counts["running"], dead=counts["dead"], lag=queue.lag, in_rate=in_rate, out_rate=out_rate,
         drain=drain(counts["ready"] + counts["blocked"], in_rate, ended, collects=queue.collects), errors=errors, p50=p50,
         p95=p95, spark=spark([point.processed for point in points[:-1]]),

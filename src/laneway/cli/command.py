@@ -46,8 +46,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OBEYED = re.compile("[\\x7f-\\x9f\\ud800-\\udfff]")
 
 
-class _Examples(click.Command):
-    """Shows its epilog as it is written."""
+class Command(click.Command):
+    """A command with examples: its epilog is shown as it is written."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click gives it
         """Write the epilog."""
@@ -57,11 +57,7 @@ class _Examples(click.Command):
                 formatter.write(f"{line}\n")
 
 
-class Command(_Examples):
-    """A command with examples."""
-
-
-class Group(_Examples, click.Group):
+class Group(Command, click.Group):
     """Commands about one thing."""
 
     command_class = Command

@@ -64,10 +64,6 @@ def _collected(app: App, given: Given) -> list[str]:
     return [] if given.get("arguments") else lane_names(app, given.get("task"))
 
 
-def _schedules(app: App, _: Given) -> list[str]:
-    return sorted(name for name, task in app.tasks.items() if task.schedule is not None)
-
-
 queues = _names(lambda app, _: queue_names(app))
 queue_list = _names(lambda app, _: queue_names(app), listed=True)
 #: The app's own tasks, or, if it has none, those that the store has heard of.
@@ -76,5 +72,5 @@ ids = _names(lambda app, _: job_ids(app))
 lanes = _names(_lanes)
 job_lanes = _names(_job_lanes)
 collected = _names(_collected)
-schedules = _names(_schedules, store=False)
+schedules = _names(lambda app, _: sorted(name for name, task in app.tasks.items() if task.schedule is not None), store=False)
 workers = _names(lambda app, _: [worker.id for worker in app.inspect.workers()])

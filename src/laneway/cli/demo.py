@@ -78,7 +78,8 @@ def demo(ctx: click.Context, seconds: float | None, in_browser: bool) -> None:
             app.close()
     verdict = check(ledger, {tuple(job.args or ()) for job in dead if job.task == "charge"}, in_order=not hands.acts)
     kinds = Counter(job.errors[-1].kind.rpartition(".")[2] for job in dead if job.errors)
-    lost = 0 if hands.acts else _lost(seen)
+    totals = seen.totals  # what was enqueued and is neither done, nor dead, nor in the store, is lost: there must be none
+    lost = 0 if hands.acts else totals["enqueued"] - totals["processed"] - totals["dead"] - seen.unfinished
     summary = [*_summary(shown, seen, kinds), *_lanes(verdict, hands.acts)]
     if lost:
         summary.append(f"  LOST: {lost} jobs. Please report this.")
@@ -274,11 +275,6 @@ def _print_every_second(shown: Demo) -> None:
                 f"  dead {totals['dead']:2}  waiting {waiting:3}  running {counts['running']:2}"
             )
         time.sleep(0.05)
-
-
-def _lost(seen: Snapshot) -> int:
-    """Jobs that were enqueued and are neither done, nor dead, nor in the store. There must be none."""
-    return seen.totals["enqueued"] - seen.totals["processed"] - seen.totals["dead"] - seen.unfinished
 
 
 def _summary(shown: Demo, seen: Snapshot, kinds: Counter[str]) -> list[str]:

@@ -97,10 +97,6 @@ def _send(app: App, chunk: list[Bound], before: int, noun: str) -> int:
         raise BulkError(f"{error.__cause__ or error}. {plural(before, noun)} enqueued before", accepted=before) from None
 
 
-def _nothing(_: int) -> None:
-    """Where nobody looks there is no bar."""
-
-
 @contextlib.contextmanager
 def _progress(rows: TextIO) -> Generator[Callable[[int], None]]:
     """Show a bar where somebody looks, if it is known how much there is."""
@@ -108,7 +104,7 @@ def _progress(rows: TextIO) -> Generator[Callable[[int], None]]:
     with contextlib.suppress(OSError, ValueError):
         size = os.fstat(rows.fileno()).st_size
     if not sys.stderr.isatty() or not size:
-        yield _nothing
+        yield lambda _: None
         return
     with click.progressbar(length=size, label="enqueueing", file=sys.stderr, show_pos=False) as bar:
         yield bar.update

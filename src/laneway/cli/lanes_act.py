@@ -101,15 +101,12 @@ def _run_one(app: App, name: str, queue: str | None, *, dry_run: bool, as_json: 
 
 def _cannot_run(lane: LaneInfo) -> str:
     """Say why a lane is not made to run now, and what else can be done."""
-    match lane.state:
-        case "dead":
-            return f"is halted by job {lane.head}: replay it with laneway jobs retry {lane.head}, or delete it to go on"
-        case "scheduled":
-            return f"waits for the time of job {lane.head}: change it with laneway jobs reschedule {lane.head} --in 0s"
-        case "running":
-            return "runs already"
-        case _:
-            return "is due already: laneway lanes explain says what it waits for"
+    words = {
+        "dead": f"is halted by job {lane.head}: replay it with laneway jobs retry {lane.head}, or delete it to go on",
+        "scheduled": f"waits for the time of job {lane.head}: change it with laneway jobs reschedule {lane.head} --in 0s",
+        "running": "runs already",
+    }
+    return words.get(lane.state, "is due already: laneway lanes explain says what it waits for")
 
 
 def _run_all(app: App, queue: str, **options: bool) -> None:

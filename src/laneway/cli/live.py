@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -27,9 +27,13 @@ from laneway.present.snapshot import Details, Snapshot
 from laneway.present.words import clip, clip_name, duration, seconds_of, share_of, short_id, sparkline
 
 if TYPE_CHECKING:
+    from laneway.cli.demo import Demo
+    from laneway.cli.top import Top
     from laneway.store.inspection import QueueInfo, Run
 
-__all__ = ["Shown", "View", "divide", "print_once", "print_status", "watch"]
+    Shown: TypeAlias = Top | Demo  # what is watched: a store, or the demo's shop
+
+__all__ = ["View", "divide", "print_once", "print_status", "watch"]
 
 HEAD = "bold"
 DIM = "bright_black"
@@ -41,36 +45,6 @@ LEAST = {"queues": 5, "tasks": 3, "workers": 2, "lanes": 2}
 LEAST_NAME = 8
 #: A view with blank lines between its parts needs so many rows.
 ROOMY = 30
-
-
-class Shown(Protocol):
-    """What is watched."""
-
-    every: float  #: seconds between two looks
-    name: str  #: for the title
-    hint: str  #: how to end it
-
-    @property
-    def phase(self) -> str:
-        """What it does now, in a word."""
-        ...
-
-    @property
-    def share(self) -> float | None:
-        """How much of it is over, if it has an end."""
-        ...
-
-    def look(self) -> tuple[Snapshot, Details]:
-        """Look at the store."""
-        ...
-
-    def done(self, seen: Snapshot) -> bool:
-        """Say whether it is over."""
-        ...
-
-    def rest(self, seconds: float) -> bool:
-        """Wait; True ends it."""
-        ...
 
 
 def watch(shown: Shown) -> None:

@@ -61,8 +61,6 @@ def worker(
         check_reload()
     chosen = chosen_settings(given)
     names, weights = read_weights(chosen.pop("queues"))
-    slots: int = chosen["slots"]
-    processes: int = chosen["processes"]
     since = time.monotonic()
     fleet = Supervisor(
         FleetSettings(
@@ -78,14 +76,11 @@ def worker(
     policy = name_of(choose(chosen["balance"], names, weights))
     if policy != "even":
         served += f" by {policy}"
+    slots, processes = chosen["slots"], chosen["processes"]
     places = f"{slots} slots" if processes == 1 else f"{processes} processes of {slots} slots"
     log.info("worker started: %s, %s, %s, %s", safe_url(report.url), plural(len(report.tasks), "task"), served, places)
     if not report.tasks:
         log.warning("the app has no tasks: import the modules that declare them, or name them in App(imports=[...])")
     fleet.run()
-    _say_end(fleet.outcomes, time.monotonic() - since)
-
-
-def _say_end(outcomes: dict[str, int], seconds: float) -> None:
-    did = ", ".join(f"{number} {name}" for name, number in outcomes.items() if number)
-    log.info("worker stopped after %s%s", duration(seconds), f": {did}" if did else "")
+    did = ", ".join(f"{number} {name}" for name, number in fleet.outcomes.items() if number)
+    log.info("worker stopped after %s%s", duration(time.monotonic() - since), f": {did}" if did else "")

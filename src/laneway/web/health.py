@@ -54,7 +54,12 @@ class Pulse:
         """Say how it is."""
         due = [queue for queue in seen.queues if queue.counts["ready"] and not queue.paused]
         working = [worker for worker in seen.workers if worker.phase == "working" and (worker.beat_age or 0.0) <= SILENT]
-        reasons = [*self._stalled(due, working, self._still(seen, due)), *self._late(due)]
+        late = [
+            f"lag: a due job of queue {queue.name} has waited {queue.lag:.0f} s, more than {self._max_lag:g} s"
+            for queue in due
+            if queue.lag > self._max_lag
+        ]
+        reasons = [*self._stalled(due, working, self._still(seen, due)), *late]
         return Health(
             status="failing" if reasons else "ok", reasons=reasons, lag=max((queue.lag for queue in due), default=0.0),
             due=sum(queue.counts["ready"] for queue in due), workers=len(working),
@@ -86,10 +91,3 @@ class Pulse:
                     f"{len(serving)} workers, which have free slots, have claimed nothing"
                 )
         return said
-
-    def _late(self, due: Sequence[QueueInfo]) -> list[str]:
-        return [
-            f"lag: a due job of queue {queue.name} has waited {queue.lag:.0f} s, more than {self._max_lag:g} s"
-            for queue in due
-            if queue.lag > self._max_lag
-        ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -72,20 +71,19 @@ def _find(app: App, documents: Documents, query: Query, after: str | None, limit
         return FoundJobs(jobs=list(page), next=page.next)
     if after is None and (named := _named(app, query)) is not None:
         return FoundJobs(jobs=[named], looked=1)
-    return _search(app, _fitter(documents, query), query.which, after, limit, PORTION if query.searches else limit)
+    return _search(app, documents, query, after, limit)
 
 
-def _search(
-    app: App, fits: Callable[[JobInfo], bool], which: dict[str, Any], after: str | None, limit: int, portion: int
-) -> FoundJobs:
+def _search(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> FoundJobs:
     until = time.monotonic() + PATIENCE
+    which, portion = query.which, PORTION if query.searches else limit
     found: list[JobInfo] = []
     looked = 0
     while True:
         page = app.inspect.jobs(**which, limit=portion, after=after, newest=True, look=LOOK)
         looked += len(page) if {*which} <= INDEXED or page.next is None else LOOK
         for place, job in enumerate(page):
-            if fits(job):
+            if _fits(job, documents, query):
                 found.append(job)
             if len(found) == limit:
                 last = place == len(page) - 1
@@ -105,15 +103,10 @@ def _named(app: App, query: Query) -> JobInfo | None:
         return None
 
 
-def _fitter(documents: Documents, query: Query) -> Callable[[JobInfo], bool]:
-    def fits(job: JobInfo) -> bool:
-        if query.group is not None and group_of(job) != query.group:
-            return False
-        if not (query.args or query.words):
-            return True
-        return may_fit(job, query) and query.fits(parts_of(job, documents))
-
-    return fits
+def _fits(job: JobInfo, documents: Documents, query: Query) -> bool:
+    if query.group is not None and group_of(job) != query.group:
+        return False
+    return not (query.args or query.words) or (may_fit(job, query) and query.fits(parts_of(job, documents)))
 
 
 def may_fit(job: JobInfo, query: Query) -> bool:

@@ -123,20 +123,17 @@ def timeline(job: JobInfo, started: datetime | None) -> list[dict[str, Any]]:
 
 def _now(job: JobInfo, started: datetime | None) -> dict[str, Any]:
     nth = f"attempt {job.attempt + 1}"
-    match job.state:
-        case "running":
-            marked = f"asked to {job.mark}" if job.mark else ""
-            return _event(f"{nth} runs" if started else "claimed by a worker", started, marked, "now")
-        case "retrying":
-            return _event(f"{nth} is due", job.due_at, "", "now")
-        case "scheduled":
-            return _event("is due" if not job.holds else "snoozes, is due", job.due_at, "", "now")
-        case "ready":
-            return _event("due, waits for a slot", job.due_at, "", "now")
-        case "blocked":
-            return _event("waits for its lane", job.place_at, "", "now")
-        case _:
-            return _event("gave up", job.due_at, "", "dead")
+    words = {
+        "running": f"{nth} runs" if started else "claimed by a worker",
+        "retrying": f"{nth} is due",
+        "scheduled": "snoozes, is due" if job.holds else "is due",
+        "ready": "due, waits for a slot",
+        "blocked": "waits for its lane",
+        "dead": "gave up",
+    }
+    at = {"running": started, "blocked": job.place_at}.get(job.state, job.due_at)
+    asked = f"asked to {job.mark}" if job.state == "running" and job.mark else ""
+    return _event(words[job.state], at, asked, "dead" if job.state == "dead" else "now")
 
 
 def _ran(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from laneway.core.job import STATES
 from laneway.present.actions import applicable
 from laneway.present.snapshot import sum_counts
 from laneway.present.words import seconds_of
-from laneway.store.inspection import Counts, QueueInfo, Run
+from laneway.store.inspection import Counts, Run
 from laneway.web.pages.find import BUDGET, INDEXED, FoundJobs, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse
 from laneway.web.request import WebRequest
@@ -30,7 +30,7 @@ def jobs(ask: WebRequest) -> dict[str, Any]:
     query = parse(ask.given.get("q", ""), {name: ask.given[name] for name in EXACT if ask.given.get(name)})
     queues = ask.app.inspect.queues()
     after = ask.page()["after"]
-    counts = _counts(query, queues)
+    counts = sum_counts(queue.counts for queue in queues if query.queue in (None, queue.name))
     nobody = query.state in STATES and not counts[query.state]  # the store has counted: it need not search
     found = FoundJobs(jobs=[]) if nobody else find(ask.app, ask.site.documents, query, after, LIMIT)
     rows = [row_of(job, ask.site.documents) for job in found.jobs]
@@ -56,10 +56,6 @@ def jobs(ask: WebRequest) -> dict[str, Any]:
         "none_at_all": not any(sum_counts(queue.counts for queue in queues).values()),
         "id_like": query.words[0] if len(query.words) == 1 and _is_made_id(query.words[0]) else None,
     }
-
-
-def _counts(query: Query, queues: list[QueueInfo]) -> Counts:
-    return sum_counts(queue.counts for queue in queues if query.queue in (None, queue.name))
 
 
 def _tabs(query: Query, counts: Counts) -> list[dict[str, Any]]:

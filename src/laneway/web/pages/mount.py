@@ -171,16 +171,11 @@ def _seen(value: Any) -> Any:
     return visible(value, keep="\n\t") if type(value) is str else value
 
 
-def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, auto_reload=False, cache_size=-1, finalize=_seen,
-    )  # fmt: skip
-    made.filters.update(FILTERS)
-    return made
-
-
-_templates = _environment()
+_templates = Environment(
+    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+    lstrip_blocks=True, auto_reload=False, cache_size=-1, finalize=_seen,
+)  # fmt: skip
+_templates.filters.update(FILTERS)
 
 
 def _write(

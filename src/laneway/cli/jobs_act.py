@@ -109,7 +109,8 @@ def _count(app: App, action: Action, which: Mapping[str, Any]) -> Counter[tuple[
     lanes = collects(app, which.get("queue", which.get("task")))  # a collector's queue has its name
     counted: Counter[tuple[str, str]] = Counter()
     for state in (which["state"],) if "state" in which else action.states:
-        if number := app.inspect.count(**{**which, "state": state}):
+        one: dict[str, Any] = {**which, "state": state}
+        if number := app.inspect.count(**one):
             counted["job" if not lanes else "payload" if state == "dead" else "lane", state] = number
     return counted
 

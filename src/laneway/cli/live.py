@@ -8,6 +8,7 @@ Enters: snapshots.  Leaves: a picture of them.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -39,6 +40,8 @@ HEAD = "bold"
 DIM = "bright_black"
 LANE_LINES = 4
 LEAST_RUNS = 3
+#: So many runs are remembered, so that none is counted twice.
+COUNTED = 3000
 #: Queues are the last to become fewer.
 LEAST = {"queues": 5, "tasks": 3, "workers": 2, "lanes": 2}
 #: So much of a queue's name is shown before it is told that it counts lanes.
@@ -74,8 +77,7 @@ class View:
 
     def __init__(self) -> None:
         self._outcomes: dict[str, Counter[str]] = {}  # by task
-        self._counted: deque[tuple[str, int]] = deque(maxlen=3000)
-        self._counted_set: set[tuple[str, int]] = set()
+        self._counted: dict[tuple[str, int], None] = {}  # the runs that are in it, the oldest first
         self._lanes: list[str] = []
         self._ticks: deque[tuple[float, int]] = deque(maxlen=400)  # when, and runs until then
         self._seen: Snapshot
@@ -87,13 +89,11 @@ class View:
         self._details = details
         for run in reversed(seen.recent):
             key = (run.id, run.finished)
-            if key in self._counted_set:
-                continue
-            if len(self._counted) == self._counted.maxlen:
-                self._counted_set.discard(self._counted[0])
-            self._counted.append(key)
-            self._counted_set.add(key)
-            self._outcomes.setdefault(run.task, Counter())[run.outcome] += 1
+            if key not in self._counted:
+                self._counted[key] = None
+                self._outcomes.setdefault(run.task, Counter())[run.outcome] += 1
+            if len(self._counted) > COUNTED:
+                del self._counted[next(iter(self._counted))]
         for job in details.running:
             self._outcomes.setdefault(job.task, Counter())
         self._lanes += sorted({job.lane for job in details.blocked if job.lane} - set(self._lanes))
@@ -143,12 +143,9 @@ class View:
 
     def _rates(self, size: int) -> list[float]:
         """Runs a second, over two looks each, the newest last."""
-        rates: list[float] = []
-        ticks = list(self._ticks)
-        for i in range(len(ticks) - 1, 1, -2):
-            (before, few), (after, many) = ticks[i - 2], ticks[i]
-            rates.append((many - few) / (after - before))
-        return rates[size - 1 :: -1] if len(rates) >= size else rates[::-1]
+        pairs = itertools.pairwise(list(self._ticks)[::-2])
+        rates = [(many - few) / (after - before) for (after, many), (before, few) in pairs]
+        return rates[:size][::-1]
 
     def _queues(self, lines: int, width: int) -> Table:
         names = 16 + min(max(width - 78, 0), 20)

@@ -6,22 +6,24 @@ One job is acted on at once. All that match filters, or are named, and whatever 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from laneway.core.instant import When
+from laneway.desk.app import App
 from laneway.desk.locate import load_tasks
 from laneway.present.actions import ACTIONS as JOB_ACTIONS
 from laneway.present.actions import FILTERS, RESCHEDULE, Action, waiting_in
 from laneway.present.known import check_queue, collects
+from laneway.store.inspection import Page
 from laneway.web.api import LANE, job_id
 from laneway.web.endpoint import Endpoint
 from laneway.web.operations import Operation, Work
 from laneway.web.refused import Refused
 from laneway.web.request import Answer, WebRequest, bad
 
-__all__ = ["ACTIONS", "begin"]
+__all__ = ["ACTIONS", "begin", "walk"]
 
 #: So many are found at a time.
 FOUND = 5_000
@@ -47,31 +49,35 @@ def act_all(action: Action, ask: WebRequest) -> object:
         raise bad("ids and filters together: use one of them")
     if ids is None and not which and not ask.flag("all"):
         raise bad(f'say which jobs: {", ".join(FILTERS)}, or ids; all of them with {{"all": true}}')
-    when, targets = _when(action, ask), action.targets(which)
+    when, targets = _when(action, ask), action.targets(which) if ids is None else [which]
     if ask.flag("dry_run"):
         matched = len(ids) if ids is not None else sum(ask.app.inspect.count(**one) for one in targets)
         return {"matched": matched, "changed": 0, "dry_run": True}
 
     def work(operation: Operation) -> None:
-        found = [(one, _find(ask, one)) for one in targets] if ids is None else [({}, ids)]
+        found = [(one, ids or _ids(ask, one)) for one in targets]
         operation.change(partial(action.apply_all, ask.app, when), found)
 
     return begin(ask, f"jobs.{action.verb}_all", ask.given, work)
+
+
+def _ids(ask: WebRequest, which: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(job.id for page in walk(ask.app, **which, limit=FOUND) for job in page)
 
 
 def _when(action: Action, ask: WebRequest) -> When | None:
     return ask.when() if action is RESCHEDULE else None
 
 
-def _find(ask: WebRequest, which: Mapping[str, Any]) -> Sequence[str]:
-    found: list[str] = []
+def walk(app: App, **which: Any) -> Iterator[Page]:
+    """Yield all jobs that match, page by page."""
     after = None
     while True:
-        page = ask.app.inspect.jobs(**which, limit=FOUND, after=after)
-        found += [job.id for job in page]
+        page = app.inspect.jobs(**which, after=after)
+        yield page
         after = page.next
         if after is None:
-            return found
+            return
 
 
 def begin(ask: WebRequest, action: str, target: Mapping[str, Any], work: Work) -> Answer:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import QueueInfo, WorkerStatus
 
-__all__ = ["SILENT", "Health", "Pulse"]
+__all__ = ["SILENT", "Health", "Pulse", "serving_of", "working_of"]
 
 #: A worker that has not beaten for so long does not count, seconds.
 SILENT = 15.0
@@ -39,6 +39,16 @@ class Health(Struct, frozen=True, kw_only=True):
     workers: int = 0  #: that work
 
 
+def working_of(workers: Sequence[WorkerStatus]) -> list[WorkerStatus]:
+    """Return the workers that live and claim."""
+    return [worker for worker in workers if worker.phase == "working" and (worker.beat_age or 0.0) <= SILENT]
+
+
+def serving_of(queue: str, working: Sequence[WorkerStatus]) -> list[WorkerStatus]:
+    """Return the workers that would claim from a queue."""
+    return [worker for worker in working if not worker.queues or queue in worker.queues]
+
+
 class Pulse:
     """Looks whether anything moves."""
 
@@ -53,7 +63,7 @@ class Pulse:
     def judge(self, seen: Snapshot) -> Health:
         """Say how it is."""
         due = [queue for queue in seen.queues if queue.counts["ready"] and not queue.paused]
-        working = [worker for worker in seen.workers if worker.phase == "working" and (worker.beat_age or 0.0) <= SILENT]
+        working = working_of(seen.workers)
         late = [
             f"lag: a due job of queue {queue.name} has waited {queue.lag:.0f} s, more than {self._max_lag:g} s"
             for queue in due
@@ -78,7 +88,7 @@ class Pulse:
     def _stalled(self, due: Sequence[QueueInfo], working: Sequence[WorkerStatus], still: float) -> list[str]:
         said: list[str] = []
         for queue in due:
-            serving = [worker for worker in working if not worker.queues or queue.name in worker.queues]
+            serving = serving_of(queue.name, working)
             waits = max(queue.lag, still)
             if waits < self._max_stall or (serving and still < self._max_stall):
                 continue

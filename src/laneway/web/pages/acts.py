@@ -24,7 +24,7 @@ from laneway.errors import UnknownJob
 from laneway.present.actions import DELETE, RETRY, Action
 from laneway.present.words import kind
 from laneway.store.inspection import JobInfo
-from laneway.web.actions import begin
+from laneway.web.actions import begin, walk
 from laneway.web.api import job_id
 from laneway.web.endpoint import Endpoint
 from laneway.web.operations import Operation
@@ -121,13 +121,8 @@ def act_group(action: Action, ask: WebRequest) -> object:
 
 def _members(app: App, group: str, error: str, state: str) -> Iterator[list[JobInfo]]:
     """Walk a group's jobs in a state, in portions that may be empty; the store knows those whose error has the right name."""
-    after = None
-    while True:
-        page = app.inspect.jobs(state, error=error, limit=FOUND, after=after, newest=True, look=FOUND)
+    for page in walk(app, state=state, error=error, limit=FOUND, newest=True, look=FOUND):
         yield [job for job in page if group_of(job) == group]
-        after = page.next
-        if after is None:
-            return
 
 
 def _count(app: App, group: str, error: str) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from laneway.desk.stats import Point, Stats, Summary
 from laneway.present.actions import waiting
 from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import QueueInfo
-from laneway.web.pages.frame import slots_of, unserved
+from laneway.web.health import serving_of, working_of
+from laneway.web.pages.frame import slots_of
 from laneway.web.pages.points import row_at, spark
 from laneway.web.request import WebRequest, bad
 
@@ -94,7 +95,7 @@ def _row(queue: QueueInfo, seen: Snapshot, sums: Summary | None, points: Sequenc
     counts, rates = queue.counts, _rates(sums)
     return {
         "name": queue.name, "collects": queue.collects, "paused": queue.paused, "paused_by": queue.paused_by,
-        "unserved": unserved(queue.name, seen.workers), "length": waiting(counts), "ready": counts["ready"],
+        "unserved": not serving_of(queue.name, working_of(seen.workers)), "length": waiting(counts), "ready": counts["ready"],
         "running": counts["running"], "dead": counts["dead"], "lag": queue.lag, **rates,
         "drain": drain(counts["ready"] + counts["blocked"], rates["in_rate"], rates["ended"], collects=queue.collects),
         "spark": spark([point.processed for point in points[:-1]]),

@@ -63,9 +63,8 @@ def _act(
         changed, matching, noun = _one(app, action, ids[0], at, dry_run) if len(ids) == 1 else _many(
             app, action, {"ids": ids} if ids else filters, at, yes=yes, dry_run=dry_run
         )  # fmt: skip
-    text = f"{plural(changed, noun)} {action.past}" + (f" of {matching} that matched" if changed < matching else "")
-    if dry_run:
-        text = f"{plural(matching, noun)} would be {action.past}; nothing was changed"
+    done = f"{plural(changed, noun)} {action.past}" + (f" of {matching} that matched" if changed < matching else "")
+    text = f"{plural(matching, noun)} would be {action.past}; nothing was changed" if dry_run else done
     said(text, {"matched": matching, "changed": changed, "dry_run": dry_run}, as_json)
 
 

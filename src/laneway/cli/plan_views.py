@@ -145,9 +145,7 @@ def _machine_name(machine: Machine, kind: Kind) -> str:
 
 
 def _keeps_up(pace: Pace) -> str:
-    if not pace.keeps_up:
-        return "no"
-    return f"yes, {pace.busy * 100:.0f} % busy"
+    return f"yes, {pace.busy * 100:.0f} % busy" if pace.keeps_up else "no"
 
 
 def _ratio(pace: Pace) -> str:
@@ -158,9 +156,7 @@ def _ratio(pace: Pace) -> str:
 
 
 def _longer(number: float | None) -> str:
-    if number is None:
-        return "for ever"
-    return hours(number) if number else "nothing"
+    return "for ever" if number is None else hours(number) if number else "nothing"
 
 
 Row = tuple[str, Callable[[Pace], str]]

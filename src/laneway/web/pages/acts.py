@@ -7,7 +7,7 @@ and is sent back hidden stays as it was.
 A group's jobs are found by their last error, as groups are made; so it is exactly they who are meant, and not those whose error
 has the same name.
 
-Enters: an `WebRequest`.  Leaves: documents.
+Enters: a `WebRequest`.  Leaves: documents.
 """
 
 from __future__ import annotations

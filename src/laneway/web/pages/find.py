@@ -61,8 +61,7 @@ def find(app: App, documents: Documents, query: Query, after: str | None, limit:
     except NotFound:
         if after is None:
             raise
-        found = _find(app, documents, query, None, limit)
-        return msgspec.structs.replace(found, moved=True)
+        return msgspec.structs.replace(_find(app, documents, query, None, limit), moved=True)
 
 
 def _find(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> FoundJobs:
@@ -82,12 +81,11 @@ def _search(app: App, documents: Documents, query: Query, after: str | None, lim
     while True:
         page = app.inspect.jobs(**which, limit=portion, after=after, newest=True, look=LOOK)
         looked += len(page) if {*which} <= INDEXED or page.next is None else LOOK
-        for place, job in enumerate(page):
+        for job in page:
             if _fits(job, documents, query):
                 found.append(job)
             if len(found) == limit:
-                last = place == len(page) - 1
-                return FoundJobs(jobs=found, next=page.next if last else job.id, looked=looked)
+                return FoundJobs(jobs=found, next=page.next if job is page[-1] else job.id, looked=looked)
         after = page.next
         if after is None or looked >= BUDGET or time.monotonic() > until:
             return FoundJobs(jobs=found, next=after, looked=looked, tired=after is not None)

@@ -1,6 +1,6 @@
 """The frame: what stands around every page. Where one can go, the counters, health in words, and who asks.
 
-Enters: an `WebRequest`, and a snapshot of the store.  Leaves: a `PageFrame`.
+Enters: a `WebRequest`, and a snapshot of the store.  Leaves: a `PageFrame`.
 """
 
 from __future__ import annotations

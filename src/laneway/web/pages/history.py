@@ -3,7 +3,7 @@
 Days are those of UTC, as the store counts them. The plan is that of `laneway plan`: with what is given, else with what was seen
 of late. How a backlog grows or goes is a straight line that ends at nothing; it is drawn until then, or for a week.
 
-Enters: an `WebRequest`.  Leaves: plain values.
+Enters: a `WebRequest`.  Leaves: plain values.
 """
 
 from __future__ import annotations

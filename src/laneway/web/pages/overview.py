@@ -3,7 +3,7 @@
 All figures were counted when things happened; nothing here looks at jobs. What a queue does is told over the last minutes, long
 enough to be calm and short enough to be now.
 
-Enters: an `WebRequest`, and a snapshot of the store.  Leaves: plain values.
+Enters: a `WebRequest`, and a snapshot of the store.  Leaves: plain values.
 """
 
 from __future__ import annotations

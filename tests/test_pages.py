@@ -20,12 +20,12 @@ import laneway.web
 from laneway import App, LaneFailures, Retry, Worker, current_job
 from laneway.core.job import STATES
 from laneway.errors import StoreUnavailable
+from laneway.present.snapshot import Snapshot
 from laneway.store.contract import WorkerInfo
 from laneway.store.inspection import QueueInfo
 from laneway.store.redis.inspection import read_info
 from laneway.web import dashboard
 from laneway.web.health import Health
-from laneway.web.look import Seen, look
 from laneway.web.pages.filters import link_from, number, short, when, words_for
 from laneway.web.pages.frame import health_words
 from laneway.web.pages.history import far_enough, verdict
@@ -213,7 +213,7 @@ def test_a_store_that_is_away_is_said_on_every_page(app: App, monkeypatch: pytes
 
     with visiting(app) as client:
         site = client.site.state.laneway
-        monkeypatch.setattr(site, "look", away)
+        monkeypatch.setattr(site, "snapshot", away)
         for path in ADDRESSES:
             page = read(client, path, 503)
             assert "nobody answers at <b>db:6379</b>" in page.text
@@ -369,10 +369,10 @@ def test_health_is_said_in_words(app: App) -> None:
     shop = Shop(app)
     with visiting(app) as client:
         site = client.site.state.laneway
-        assert health_words(*site.look()) == ("All is well: nothing due waits.", "No worker runs.")
+        assert health_words(*site.snapshot()) == ("All is well: nothing due waits.", "No worker runs.")
         shop.fill()
         app.inspect.pause("flaky")
-        words = " ".join(health_words(*site.look()))
+        words = " ".join(health_words(*site.snapshot()))
     assert "All is well" not in words
     assert words.startswith("1 due job waits, for 1 s.")
     assert "Queue mail has no workers." in words
@@ -385,15 +385,16 @@ def test_the_overview_says_what_each_queue_does(app: App) -> None:
     shop = Shop(app).fill()
     for _ in range(30):
         shop.add.enqueue(1)
-    rows = {row.name: row for row in queue_rows(look(app), app.stats.queues(300), app.stats.series(900, by_queue=True))}
-    assert (rows["billing"].dead, rows["billing"].errors) == (1, 1.0)
-    assert (rows["default"].length, rows["default"].errors) == (30, 0.0)
-    assert rows["default"].in_rate > rows["default"].out_rate > 0
-    assert rows["default"].drain is None, "more comes than goes"
-    assert rows["mail"].unserved
-    assert rows["sync"].collects
-    assert rows["default"].p50 is not None
-    assert rows["mail"].p50 is None
+    found = queue_rows(Snapshot.of(app), app.stats.queues(300), app.stats.series(900, by_queue=True))
+    rows = {row["name"]: row for row in found}
+    assert (rows["billing"]["dead"], rows["billing"]["errors"]) == (1, 1.0)
+    assert (rows["default"]["length"], rows["default"]["errors"]) == (30, 0.0)
+    assert rows["default"]["in_rate"] > rows["default"]["out_rate"] > 0
+    assert rows["default"]["drain"] is None, "more comes than goes"
+    assert rows["mail"]["unserved"]
+    assert rows["sync"]["collects"]
+    assert rows["default"]["p50"] is not None
+    assert rows["mail"]["p50"] is None
 
 
 @pytest.mark.every_store
@@ -408,10 +409,10 @@ def test_of_a_collector_payloads_come_and_go_and_lanes_fail_and_wait(app: App) -
     sync.enqueue("next", 1)
 
     lately = app.stats.queues(300)
-    [row] = queue_rows(look(app), lately, {})
-    assert (row.errors, row.length) == (1 / 3, 1)
-    assert row.out_rate * lately["sync"].seconds == pytest.approx(10)
-    assert row.drain == pytest.approx(lately["sync"].seconds / 2)
+    [row] = queue_rows(Snapshot.of(app), lately, {})
+    assert (row["errors"], row["length"]) == (1 / 3, 1)
+    assert row["out_rate"] * lately["sync"].seconds == pytest.approx(10)
+    assert row["drain"] == pytest.approx(lately["sync"].seconds / 2)
 
 
 @pytest.mark.parametrize("span", ["15m", "3h", "24h"])
@@ -485,8 +486,8 @@ def test_a_server_that_throws_keys_away_is_warned_of() -> None:
 
 def test_of_many_queues_those_are_shown_in_which_most_waits() -> None:
     queues = [QueueInfo(f"q{n:04}", False, {**dict.fromkeys(STATES, 0), "ready": n}) for n in range(300)]
-    seen = Seen(dict.fromkeys(STATES, 0), queues, {queue.name: 0.0 for queue in queues}, {}, [])
-    names = [row.name for row in queue_rows(seen, {}, {})]
+    seen = Snapshot("sqlite://", dict.fromkeys(STATES, 0), queues, {}, [])
+    names = [row["name"] for row in queue_rows(seen, {}, {})]
     assert names == [f"q{n:04}" for n in range(100, 300)]
 
 
@@ -500,7 +501,7 @@ def test_a_small_line_stays_in_its_box_and_is_not_too_fine(values: list[int]) ->
 
 def test_queues_without_end_do_not_widen_the_words() -> None:
     queues = [QueueInfo("n" * 200 + str(n), True, dict.fromkeys(STATES, 0)) for n in range(50)]
-    seen = Seen(dict.fromkeys(STATES, 0), queues, {queue.name: 0.0 for queue in queues}, {}, [])
+    seen = Snapshot("sqlite://", dict.fromkeys(STATES, 0), queues, {}, [])
     words = health_words(seen, Health(status="ok", reasons=[]))
     assert any("and 47 more are paused" in sentence for sentence in words)
     assert all(len(sentence) < 300 for sentence in words)

@@ -66,7 +66,7 @@ def test_all_that_match_are_acted_on_as_an_operation_with_progress(app: App, mon
     shop = Shop(app)
     shop.login.enqueue_many([(f"u{n}", "p") for n in range(30)])
     shop.add.enqueue_many([(n,) for n in range(5)])
-    monkeypatch.setattr("laneway.web.actions.PORTION", 10)
+    monkeypatch.setattr("laneway.web.operations.PORTION", 10)
     monkeypatch.setattr("laneway.web.actions.FOUND", 7)
     inner, gone_on, halfway = app.inspect.cancel_all, threading.Event(), threading.Event()
 

@@ -17,6 +17,7 @@ import click
 
 import laneway as front
 from laneway.cli.command import Group
+from laneway.config import mask_urls, safe_url
 from laneway.errors import LanewayError, NotFound, ResultError, StoreError
 
 __all__ = ["COMMANDS", "laneway", "main"]
@@ -77,8 +78,6 @@ class Commands(Group):
 
 
 def _complain(message: str, code: int) -> int:
-    from laneway.config import mask_urls  # noqa: PLC0415 - the help needs none of it
-
     click.echo(f"laneway: {mask_urls(' '.join(message.split()))}", err=True)
     return code
 
@@ -98,8 +97,6 @@ def _hide_passwords(words: list[str]) -> None:
     """Give this process a title without the secrets of its command line, which everybody on the machine can read in `ps`."""
     if not any(word.startswith("--store") or "://" in word for word in words):
         return
-    from laneway.config import mask_urls, safe_url  # noqa: PLC0415 - the help needs none of it
-
     shown = [mask_urls(word) for word in words]
     for place, word in enumerate(words[1:], 1):
         flag, equals, value = word.partition("=")

@@ -8,7 +8,9 @@ Enters: options.  Leaves: an open `App`.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -27,6 +29,7 @@ __all__ = [
     "app_argument",
     "app_options",
     "asked",
+    "change_many",
     "confirmed",
     "echo_json",
     "examples",
@@ -43,8 +46,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OBEYED = re.compile("[\\x7f-\\x9f\\ud800-\\udfff]")
 
 
-class _Examples(click.Command):
-    """Shows its epilog as it is written."""
+class Command(click.Command):
+    """A command with examples: its epilog is shown as it is written."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click gives it
         """Write the epilog."""
@@ -54,11 +57,7 @@ class _Examples(click.Command):
                 formatter.write(f"{line}\n")
 
 
-class Command(_Examples):
-    """A command with examples."""
-
-
-class Group(_Examples, click.Group):
+class Group(Command, click.Group):
     """Commands about one thing."""
 
     command_class = Command
@@ -148,8 +147,6 @@ def opened(
 
 def echo_json(document: object) -> None:
     """Print a document."""
-    import json  # noqa: PLC0415 - the help needs none of it
-
     text = json.dumps(document, indent=2, ensure_ascii=False)
     click.echo(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
@@ -178,10 +175,21 @@ def confirmed(question: str, *, yes: bool) -> None:
         raise click.exceptions.Exit(0)
 
 
+def change_many(
+    what: Callable[[int], str], past: str, matching: int, act: Callable[[], int], question: str, *,
+    yes: bool, dry_run: bool, as_json: bool, **document: object,
+) -> None:  # fmt: skip
+    """Change many things if there are any and the user says so; say how many, `what` in words."""
+    changed = 0
+    if matching and not dry_run:
+        confirmed(question, yes=yes)
+        changed = act()
+    text = f"{what(matching)} would be {past}; nothing was changed" if dry_run else f"{what(changed)} {past}"
+    said(text, {**document, "matched": matching, "changed": changed, "dry_run": dry_run}, as_json)
+
+
 def asked(pairs: Iterable[tuple[str, object]]) -> list[str]:
     """Return options as they are written on the command line, those that were given."""
-    import shlex  # noqa: PLC0415 - the help needs none of it
-
     words: list[str] = []
     for flag, value in pairs:
         if value is True:

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from laneway.cli.command import opened
+from laneway.present.known import NEAR, job_ids, lane_names, queue_names, task_names
+
 if TYPE_CHECKING:
     from laneway.desk.app import App
 
@@ -25,8 +28,6 @@ Given = Mapping[str, Any]  #: what was given so far
 
 def _names(find: Callable[[App, Given], list[str]], *, listed: bool = False, store: bool = True) -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-        from laneway.cli.command import opened  # noqa: PLC0415 - the help needs none of it
-
         before, _, last = incomplete.rpartition(",") if listed else ("", "", incomplete)
         taken = ctx.params.get(param.name or "") or ()
         try:
@@ -48,52 +49,28 @@ def _silence() -> Generator[None]:
         yield
 
 
-def _queues(app: App, _: Given) -> list[str]:
-    from laneway.present.known import queue_names  # noqa: PLC0415
-
-    return queue_names(app)
-
-
-def _tasks(app: App, _: Given) -> list[str]:
-    """The app's own tasks, or, if it has none, those that the store has heard of."""
-    from laneway.present.known import task_names  # noqa: PLC0415
-
-    return sorted(app.declared) or task_names(app)
-
-
-def _ids(app: App, _: Given) -> list[str]:
-    from laneway.present.known import job_ids  # noqa: PLC0415
-
-    return job_ids(app)
-
-
 def _lanes(app: App, given: Given) -> list[str]:
-    from laneway.present.known import lane_names  # noqa: PLC0415
-
     return lane_names(app, given.get("queue"))
 
 
 def _job_lanes(app: App, given: Given) -> list[str]:
     """Lanes of which only dead jobs are left too."""
-    jobs = app.inspect.jobs(queue=given.get("queue"), limit=1000, newest=True)
+    jobs = app.inspect.jobs(queue=given.get("queue"), limit=NEAR, newest=True)
     return sorted({*_lanes(app, given), *(job.lane for job in jobs if job.lane)})
 
 
 def _collected(app: App, given: Given) -> list[str]:
     """The lanes of the collector that is named before."""
-    return [] if given.get("arguments") else _lanes(app, {"queue": given.get("task")})
+    return [] if given.get("arguments") else lane_names(app, given.get("task"))
 
 
-def _schedules(app: App, _: Given) -> list[str]:
-    return sorted(name for name, task in app.tasks.items() if task.schedule is not None)
-
-
-queues = _names(_queues)
-queue_list = _names(_queues, listed=True)
-tasks = _names(_tasks, store=False)
-ids = _names(_ids)
+queues = _names(lambda app, _: queue_names(app))
+queue_list = _names(lambda app, _: queue_names(app), listed=True)
+#: The app's own tasks, or, if it has none, those that the store has heard of.
+tasks = _names(lambda app, _: sorted(app.declared) or task_names(app), store=False)
+ids = _names(lambda app, _: job_ids(app))
 lanes = _names(_lanes)
 job_lanes = _names(_job_lanes)
 collected = _names(_collected)
-schedules = _names(_schedules, store=False)
+schedules = _names(lambda app, _: sorted(name for name, task in app.tasks.items() if task.schedule is not None), store=False)
 workers = _names(lambda app, _: [worker.id for worker in app.inspect.workers()])

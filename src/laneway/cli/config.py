@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option
-
-if TYPE_CHECKING:
-    from laneway.settings import Found, Settings
+from laneway.cli.table import Cell, Column, print_table
+from laneway.config import safe_url
+from laneway.errors import ConfigError
+from laneway.settings import SETTINGS, Found, Secret, Settings
 
 __all__ = ["config"]
 
@@ -27,9 +28,6 @@ def config(app_name: str | None, sources: bool, app_option: str | None, store: s
     A setting is what a flag says, else what the code says, else the environment, else [tool.laneway] in pyproject.toml here, else
     its default.
     """
-    from laneway.cli.table import Cell, Column, print_table  # noqa: PLC0415 - the help needs none of it
-    from laneway.settings import SETTINGS, Settings  # noqa: PLC0415
-
     around = Settings()
     found = _found(around, app_name, app_option, store)
     if as_json:
@@ -57,9 +55,7 @@ def config(app_name: str | None, sources: bool, app_option: str | None, store: s
 
 def _found(around: Settings, app_name: str | None, app_option: str | None, store: str | None) -> dict[str, Found]:
     """Find all settings. What only the code says is known if there is an app."""
-    from laneway.desk.locate import choose, find_app  # noqa: PLC0415
-    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
-    from laneway.settings import SETTINGS, Found  # noqa: PLC0415
+    from laneway.desk.locate import choose, find_app  # noqa: PLC0415 - the help needs none of it
 
     found = {name: around.find(name) for name in SETTINGS}
     named = app_name or app_option
@@ -82,9 +78,6 @@ def _found(around: Settings, app_name: str | None, app_option: str | None, store
 
 
 def _plain(name: str, value: Any) -> Any:
-    from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
-    from laneway.settings import Secret  # noqa: PLC0415
-
     if isinstance(value, Secret):
         return repr(value)
     return safe_url(value) if name == "url" and value else value  # JSON has lists for tuples
@@ -92,8 +85,6 @@ def _plain(name: str, value: Any) -> Any:
 
 def _shown(name: str, value: Any) -> str:
     """Return a value as a person writes it; where there is none, what that means."""
-    from laneway.settings import SETTINGS  # noqa: PLC0415 - the help needs none of it
-
     if value is None or value == ():
         return SETTINGS[name].without
     if isinstance(value, float):

@@ -8,15 +8,16 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
+from laneway.config import safe_url
+from laneway.errors import ConfigError
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
-    from laneway.web.server import Server
 
 __all__ = ["beside", "dashboard"]
 
@@ -48,10 +49,9 @@ def dashboard(
     On this machine it is open to this machine alone. Elsewhere it needs credentials: LANEWAY_DASHBOARD_USER and
     LANEWAY_DASHBOARD_PASSWORD, or LANEWAY_DASHBOARD_TOKEN. It needs laneway[web].
     """
-    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
-
     try:
-        from laneway.web import dashboard as make  # noqa: PLC0415
+        from laneway.web import dashboard as make  # noqa: PLC0415 - the help needs none of it
+        from laneway.web.server import Server  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(f'laneway dashboard needs {error.name}: pip install "laneway[web]"') from None
     with opened(app_option, store, app_name, tasks=True, looks=False) as app:
@@ -60,10 +60,11 @@ def dashboard(
         _check_host(host, guarded=site.state.laneway.access.guarded)
         listening = _listen(host, port)
         url = _url(host, listening.getsockname()[1])
-        said(_opening(app, url, read_only), {"url": url, "store": _store(app), "read_only": read_only}, as_json)
+        text = f"dashboard of {safe_url(app.url)} on {url}{', read-only' if read_only else ''}. Ctrl-C ends it"
+        said(text, {"url": url, "store": safe_url(app.url), "read_only": read_only}, as_json)
         sys.stdout.flush()
         _start_logging()
-        _server(site).run(sockets=[listening])
+        Server(site, site.state.laneway.live.close).run(sockets=[listening])
 
 
 @contextmanager
@@ -73,10 +74,10 @@ def beside(app: App) -> Generator[str]:
     The server's thread hears no signals. It has ended when this has, unless a second Ctrl-C wants it all to end at once.
     """
     from laneway.web import dashboard as make  # noqa: PLC0415 - only who has the extra can
-    from laneway.web.server import GRACE  # noqa: PLC0415
+    from laneway.web.server import GRACE, Server  # noqa: PLC0415
 
     site = make(app)
-    server = _server(site)
+    server = Server(site, site.state.laneway.live.close)
     listening = _listen(LOOPBACK, 0)
     thread = threading.Thread(target=server.run, args=([listening],), name="dashboard", daemon=True)
     thread.start()
@@ -93,8 +94,7 @@ def beside(app: App) -> Generator[str]:
 
 
 def _check_url(app: App) -> None:
-    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
-    from laneway.store import check_url  # noqa: PLC0415
+    from laneway.store import check_url  # noqa: PLC0415 - the help needs none of it
 
     if not check_url(app.url).path:
         raise ConfigError(f"{app.url} is a store in the memory of one process: no other can look at it")
@@ -102,8 +102,7 @@ def _check_url(app: App) -> None:
 
 def _check_host(host: str, *, guarded: bool) -> None:
     """Refuse to be open to all."""
-    from laneway.errors import ConfigError  # noqa: PLC0415 - the help needs none of it
-    from laneway.web.access import is_loopback  # noqa: PLC0415
+    from laneway.web.access import is_loopback  # noqa: PLC0415 - the help needs none of it
 
     if not guarded and not is_loopback(host):
         raise ConfigError(
@@ -124,16 +123,6 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 
-def _store(app: App) -> str:
-    from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
-
-    return safe_url(app.url)
-
-
-def _opening(app: App, url: str, read_only: bool) -> str:
-    return f"dashboard of {_store(app)} on {url}{', read-only' if read_only else ''}. Ctrl-C ends it"
-
-
 def _start_logging() -> None:
     """Show what is done (`laneway.audit`) and what goes wrong, unless the app has set up logging itself."""
     log = logging.getLogger("laneway")
@@ -142,9 +131,3 @@ def _start_logging() -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
-
-
-def _server(site: Any) -> Server:
-    from laneway.web.server import Server  # noqa: PLC0415 - the help needs none of it
-
-    return Server(site, site.state.laneway.live.close)

@@ -26,6 +26,9 @@ from typing import TYPE_CHECKING
 import click
 
 from laneway.cli.command import Command, examples
+from laneway.cli.dashboard import beside
+from laneway.cli.show import wants_colour
+from laneway.present.words import plural
 
 if TYPE_CHECKING:
     from laneway.cli.demo_shop import Producer, Verdict
@@ -52,13 +55,12 @@ ON_TERMINAL, IN_A_PIPE = 60.0, 10.0
 def demo(ctx: click.Context, seconds: float | None, in_browser: bool) -> None:
     """Watch a small shop at work, here and in the dashboard."""
     from laneway.cli.demo_shop import app, check, ledger  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.show import wants_colour  # noqa: PLC0415
 
     on_terminal = sys.stdout.isatty()
     hands = _Hands()
     with tempfile.TemporaryDirectory(prefix="laneway-demo-") as folder, _quietly(hands):
         app.use_store(f"sqlite:///{folder}/shop.db")
-        shown = Demo(seconds or (ON_TERMINAL if on_terminal else IN_A_PIPE))
+        shown = Demo(app, seconds or (ON_TERMINAL if on_terminal else IN_A_PIPE))
         try:
             with shown.at_work(), _dashboard(app) as url:
                 _say_where(url, in_browser)
@@ -76,7 +78,8 @@ def demo(ctx: click.Context, seconds: float | None, in_browser: bool) -> None:
             app.close()
     verdict = check(ledger, {tuple(job.args or ()) for job in dead if job.task == "charge"}, in_order=not hands.acts)
     kinds = Counter(job.errors[-1].kind.rpartition(".")[2] for job in dead if job.errors)
-    lost = 0 if hands.acts else _lost(seen)
+    totals = seen.totals  # what was enqueued and is neither done, nor dead, nor in the store, is lost: there must be none
+    lost = 0 if hands.acts else totals["enqueued"] - totals["processed"] - totals["dead"] - seen.unfinished
     summary = [*_summary(shown, seen, kinds), *_lanes(verdict, hands.acts)]
     if lost:
         summary.append(f"  LOST: {lost} jobs. Please report this.")
@@ -115,8 +118,6 @@ def _quietly(hands: _Hands) -> Generator[None]:
 @contextmanager
 def _dashboard(app: App) -> Generator[str | None]:
     """Serve the dashboard and give its address; none where it is not installed."""
-    from laneway.cli.dashboard import beside  # noqa: PLC0415 - the help needs none of it
-
     with ExitStack() as stack:
         url = None
         with suppress(ModuleNotFoundError):
@@ -144,7 +145,8 @@ class Demo:
     name = "a small shop at work"
     hint = "Ctrl-C ends it"
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, app: App, seconds: float) -> None:
+        self._app = app
         self.seconds = seconds
         self.interrupted = False
         self.failure: BaseException | None = None
@@ -178,11 +180,10 @@ class Demo:
 
     def look(self) -> tuple[Snapshot, Details]:
         """Look at the store, and at single jobs."""
-        from laneway.cli.demo_shop import app  # noqa: PLC0415
         from laneway.present.snapshot import Details  # noqa: PLC0415
 
         seen = self.snapshot()
-        return seen, Details.of(app, seen)
+        return seen, Details.of(self._app, seen)
 
     @staticmethod
     def rest(seconds: float) -> bool:
@@ -192,10 +193,9 @@ class Demo:
 
     def snapshot(self) -> Snapshot:
         """Look at the store."""
-        from laneway.cli.demo_shop import app  # noqa: PLC0415
         from laneway.present.snapshot import Snapshot  # noqa: PLC0415
 
-        return Snapshot.of(app, 1000)
+        return Snapshot.of(self._app, 1000)
 
     def done(self, seen: Snapshot) -> bool:
         """Say whether it is over: the producer is stopped when the time has come, and the worker when nothing is left."""
@@ -213,12 +213,12 @@ class Demo:
     @contextmanager
     def at_work(self) -> Generator[None]:
         """Open the shop, and close it: what runs may end."""
-        from laneway.cli.demo_shop import Producer, app  # noqa: PLC0415
+        from laneway.cli.demo_shop import Producer  # noqa: PLC0415
         from laneway.worker import Worker  # noqa: PLC0415
 
         self._producer = Producer()
-        self._worker = Worker(app, SLOTS, shutdown_timeout=5.0)
-        app.inspect.counts()  # the store opens here, where its errors are seen
+        self._worker = Worker(self._app, SLOTS, shutdown_timeout=5.0)
+        self._app.inspect.counts()  # the store opens here, where its errors are seen
         self._thread = threading.Thread(target=self._work, name="demo-worker", daemon=True)
         self._opened = time.monotonic()
         self._thread.start()
@@ -277,11 +277,6 @@ def _print_every_second(shown: Demo) -> None:
         time.sleep(0.05)
 
 
-def _lost(seen: Snapshot) -> int:
-    """Jobs that were enqueued and are neither done, nor dead, nor in the store. There must be none."""
-    return seen.totals["enqueued"] - seen.totals["processed"] - seen.totals["dead"] - seen.unfinished
-
-
 def _summary(shown: Demo, seen: Snapshot, kinds: Counter[str]) -> list[str]:
     totals = seen.totals
     rows = [
@@ -313,7 +308,7 @@ def _lanes(verdict: Verdict, acts: int) -> list[str]:
     if acts:
         return [
             f"  {click.style('One at a time:', fg='green')} {charges}",
-            f"  You acted by hand ({acts} time{'s' * (acts != 1)}): their order and the sums are yours, and not checked.",
+            f"  You acted by hand ({plural(acts, 'time')}): their order and the sums are yours, and not checked.",
         ]
     return [
         f"  {click.style('In order:', fg='green')} {charges}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Generator
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, echo_json, examples, json_option, opened, said
-from laneway.cli.values import Duration, Moment, when
+from laneway.cli.command import Command, app_options, echo_json, examples, json_option, opened
+from laneway.cli.enqueue_file import by_signature, enqueue_rows
+from laneway.cli.values import DURATION, MOMENT, when
 from laneway.errors import BadArguments, ConfigError, JobCancelled, JobFailed, ResultTimeout, UnknownTask, did_you_mean
-from laneway.present.words import plural
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from laneway.desk.task import Task, Using
     from laneway.store.inspection import StoredResult
 
-__all__ = ["enqueue"]
+__all__ = ["enqueue", "hint", "read_value"]
 
 #: Who waits longer than this is told why.
 PATIENCE = 2.0
@@ -56,15 +57,15 @@ class _Enqueue(Command):
 @click.argument("task", metavar="TASK", shell_complete=complete.tasks)
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, shell_complete=complete.collected)
 @click.option("--kwarg", "kwargs", metavar="NAME=VALUE", multiple=True, help="An argument by name; may be repeated.")
-@click.option("--in", "within", metavar="DURATION", type=Duration(), help="Run it so long from now: 30s, 5m, 2h, 1d.")
-@click.option("--at", metavar="TIME", type=Moment(), help="Run it at this time: 2026-12-24T18:00+01:00.")
+@click.option("--in", "within", metavar="DURATION", type=DURATION, help="Run it so long from now: 30s, 5m, 2h, 1d.")
+@click.option("--at", metavar="TIME", type=MOMENT, help="Run it at this time: 2026-12-24T18:00+01:00.")
 @click.option("--queue", metavar="QUEUE", help="Another queue than the task's.", shell_complete=complete.queues)
 @click.option("--lane", metavar="LANE", help="Its lane.", shell_complete=complete.lanes)
 @click.option("--score", metavar="N", type=float, help="A payload's score, for collectors: the lowest is the oldest. [now]")
 @click.option("--priority", metavar="N", type=int, help="From -100 (last) to 100 (first).")
 @click.option("--id", "id_", metavar="ID", help="Its id; one that is in the store is not added again.")
 @click.option("--wait", is_flag=True, help="Wait until it has finished, and print what it returned.")
-@click.option("--timeout", metavar="DURATION", type=Duration(), help="Wait no longer than this.")
+@click.option("--timeout", metavar="DURATION", type=DURATION, help="Wait no longer than this.")
 @click.option(
     "--from", "rows", metavar="FILE", type=click.File("r", encoding="utf-8", lazy=False),
     help="A job for each line: a JSON list of arguments, or an object of named ones; for collectors [LANE, PAYLOAD, SCORE], or "
@@ -95,19 +96,17 @@ def enqueue(
     with opened(_app_if_any(app_option, store), store, makes=True, tasks=True) as app:
         declared = _declared(app, task, check=not no_check, scored=score is not None)
         if not isinstance(declared, Task):
-            from laneway.cli.enqueue_lane import check_options  # noqa: PLC0415 - for collectors only
+            from laneway.cli.enqueue_lane import check_options, collect  # noqa: PLC0415 - for collectors only
 
             jobs_only = {"--kwarg": kwargs, "--queue": queue, "--lane": lane, "--priority": priority, "--id": id_, "--wait": wait}
             check_options(task, jobs_only)
-            _collect(app, declared, arguments, score, options["run_after"], rows, as_json=as_json)
+            collect(app, declared, arguments, score, options["run_after"], rows, as_json=as_json)
             return
         if score is not None:
             raise click.UsageError(f"{task} is a task, and --score is for collectors")
         using = declared.using(**{name: value for name, value in options.items() if value is not None})
         if rows is not None:
-            from laneway.cli.enqueue_file import by_signature, enqueue_rows  # noqa: PLC0415 - for files only
-
-            _say_accepted(task, enqueue_rows(app, by_signature(using), rows, "job"), "job", as_json=as_json)
+            enqueue_rows(app, task, by_signature(using), rows, "job", as_json=as_json)
         else:
             _send_job(app, using, arguments, kwargs, wait=wait, timeout=timeout, as_json=as_json)
 
@@ -117,8 +116,8 @@ def _send_job(
     wait: bool, timeout: float | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Send a job, and wait for it if asked."""
-    with _hint():
-        job = using.enqueue(*map(_value, arguments), **_named(kwargs))
+    with hint():
+        job = using.enqueue(*map(read_value, arguments), **_named(kwargs))
     if not job.created:
         click.echo("it, or an equal one, is in the store already: nothing was added", err=True)
     if not as_json:
@@ -172,39 +171,11 @@ def _declared(app: App, name: str, *, check: bool, scored: bool) -> Task[..., An
     return app.task(name=name)(elsewhere)
 
 
-def _collect(
-    app: App, collector: AnyCollector[Any, Any], arguments: tuple[str, ...], score: float | None,
-    later: float | datetime | None, rows: Any, *, as_json: bool,
-) -> None:  # fmt: skip
-    """Put a payload into a collector's lane, or one for each line."""
-    from laneway.cli.enqueue_file import enqueue_rows  # noqa: PLC0415 - for collectors only
-    from laneway.cli.enqueue_lane import binder, send  # noqa: PLC0415
-    from laneway.core.job import lane_id  # noqa: PLC0415
-    from laneway.desk.collector import KeyedCollector  # noqa: PLC0415
-
-    if rows is not None:
-        if score is not None:
-            raise click.UsageError("--from gives many payloads: a line has its own score, and --score is for one")
-        accepted = enqueue_rows(app, binder(collector, later), rows, "payload")
-        _say_accepted(collector.name, accepted, "payload", as_json=as_json)
-        return
-    # A lane is taken as it is written; the payload, always the last one, is JSON where it can be read so.
-    before = 0 if isinstance(collector, KeyedCollector) else 1
-    with _hint():
-        lane = send(collector, (*arguments[:before], *map(_value, arguments[before:])), score, later)
-    said(lane.lane, {"id": lane_id(lane.queue, lane.lane), "queue": lane.queue, "lane": lane.lane}, as_json)
-
-
-def _say_accepted(task: str, accepted: int, noun: str, *, as_json: bool) -> None:
-    said(f"{plural(accepted, noun)} of {task} enqueued", {"task": task, "accepted": accepted}, as_json)
-
-
 # -- arguments ---------------------------------------------------------------------------------------------------
 
 
-def _value(text: str) -> object:
-    import json  # noqa: PLC0415 - the help needs none of it
-
+def read_value(text: str) -> object:
+    """Read an argument: JSON, or else the text itself."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -223,7 +194,7 @@ def _named(pairs: tuple[str, ...]) -> dict[str, object]:
             raise click.UsageError(f"--kwarg {pair}: write NAME=VALUE, such as --kwarg template=bye")
         if name in named:
             raise click.UsageError(f"--kwarg {name} is given twice")
-        named[name] = _value(text)
+        named[name] = read_value(text)
     return named
 
 
@@ -231,7 +202,7 @@ def _named(pairs: tuple[str, ...]) -> dict[str, object]:
 
 
 @contextmanager
-def _hint() -> Generator[None]:
+def hint() -> Generator[None]:
     """Say how a text is written that reads as something else."""
     try:
         yield
@@ -258,8 +229,6 @@ def _wait(app: App, id_: str, timeout: float | None) -> StoredResult:
 
 
 def _outcome(found: StoredResult) -> dict[str, Any]:
-    import json  # noqa: PLC0415 - the help needs none of it
-
     return {"state": found.state, "result": None if found.value is None else json.loads(found.value)}
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 import msgspec
 
+from laneway.cli.command import said
 from laneway.errors import BadArguments, BulkError, EnqueueError, LanewayError
 from laneway.present.words import plural
 
@@ -29,8 +30,13 @@ __all__ = ["by_signature", "enqueue_rows"]
 CHUNK = 1000
 
 
-def enqueue_rows(app: App, bind: Callable[[object], Bound], rows: TextIO, noun: str) -> int:
-    """Enqueue what each line says; return how many were accepted."""
+def enqueue_rows(app: App, task: str, bind: Callable[[object], Bound], rows: TextIO, noun: str, *, as_json: bool) -> None:
+    """Enqueue what each line says, and say how many were accepted."""
+    accepted = _enqueue(app, bind, rows, noun)
+    said(f"{plural(accepted, noun)} of {task} enqueued", {"task": task, "accepted": accepted}, as_json)
+
+
+def _enqueue(app: App, bind: Callable[[object], Bound], rows: TextIO, noun: str) -> int:
     accepted = 0
     chunk: list[Bound] = []
     number = 0
@@ -91,10 +97,6 @@ def _send(app: App, chunk: list[Bound], before: int, noun: str) -> int:
         raise BulkError(f"{error.__cause__ or error}. {plural(before, noun)} enqueued before", accepted=before) from None
 
 
-def _nothing(_: int) -> None:
-    """Where nobody looks there is no bar."""
-
-
 @contextlib.contextmanager
 def _progress(rows: TextIO) -> Generator[Callable[[int], None]]:
     """Show a bar where somebody looks, if it is known how much there is."""
@@ -102,7 +104,7 @@ def _progress(rows: TextIO) -> Generator[Callable[[int], None]]:
     with contextlib.suppress(OSError, ValueError):
         size = os.fstat(rows.fileno()).st_size
     if not sys.stderr.isatty() or not size:
-        yield _nothing
+        yield lambda _: None
         return
     with click.progressbar(length=size, label="enqueueing", file=sys.stderr, show_pos=False) as bar:
         yield bar.update

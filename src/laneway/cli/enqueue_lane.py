@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from laneway.cli.command import said
+from laneway.cli.enqueue import hint, read_value
+from laneway.cli.enqueue_file import enqueue_rows
+from laneway.core.job import lane_id
 from laneway.desk.collector import AnyCollector, Collector, KeyedCollector
 from laneway.errors import BadArguments, did_you_mean
 
 if TYPE_CHECKING:
+    from laneway.desk.app import App
     from laneway.desk.handle import LaneHandle
     from laneway.desk.task import Bound
 
-__all__ = ["binder", "check_options", "send"]
+__all__ = ["check_options", "collect"]
 
 #: What a line that is an object may have.
 FIELDS = ("lane", "payload", "score", "run_after")
@@ -34,7 +39,24 @@ def check_options(name: str, given: Mapping[str, object]) -> None:
         raise click.UsageError(f"{name} is a collector, and {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} for tasks")
 
 
-def send(
+def collect(
+    app: App, collector: AnyCollector[Any, Any], arguments: tuple[str, ...], score: float | None,
+    later: float | datetime | None, rows: Any, *, as_json: bool,
+) -> None:  # fmt: skip
+    """Put a payload into a collector's lane, or one for each line of a file."""
+    if rows is not None:
+        if score is not None:
+            raise click.UsageError("--from gives many payloads: a line has its own score, and --score is for one")
+        enqueue_rows(app, collector.name, _binder(collector, later), rows, "payload", as_json=as_json)
+        return
+    # A lane is taken as it is written; the payload, always the last one, is JSON where it can be read so.
+    before = 0 if isinstance(collector, KeyedCollector) else 1
+    with hint():
+        lane = _send(collector, (*arguments[:before], *map(read_value, arguments[before:])), score, later)
+    said(lane.lane, {"id": lane_id(lane.queue, lane.lane), "queue": lane.queue, "lane": lane.lane}, as_json)
+
+
+def _send(
     collector: AnyCollector[Any, Any], words: tuple[object, ...], score: float | None, when: float | datetime | None
 ) -> LaneHandle:
     """Put a payload into a lane; `words` are the command's arguments, the lane as it is written."""
@@ -48,7 +70,7 @@ def send(
     return _open(collector).using(**_moment(when)).enqueue(cast("str", words[0]), *payload, score=score)
 
 
-def binder(collector: AnyCollector[Any, Any], when: float | datetime | None) -> Callable[[object], Bound]:
+def _binder(collector: AnyCollector[Any, Any], when: float | datetime | None) -> Callable[[object], Bound]:
     """Return what makes a call of a line: a payload, if the collector knows its lane, else what `_item` takes."""
     if isinstance(collector, KeyedCollector):
         using = collector.using(**_moment(when))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from laneway.cli.table import STATE_COLOURS, Cell, Column, moment
+from laneway.core.instant import as_datetime
 from laneway.logs import visible
 from laneway.present.documents import call_text
-from laneway.present.words import ago, clip, duration, kind, plural, score_words, summary
+from laneway.present.words import ago, clip, due_word, duration, kind, plural, score_words, seconds_of, share_of, summary
 
 if TYPE_CHECKING:
     from laneway.core.outcome import ErrorInfo
@@ -64,8 +66,6 @@ def row(job: JobInfo, queues: int, lanes: int = 0) -> list[str | Cell]:
 
 def _payload(job: JobInfo) -> str:
     """Return what a collector's lane or dead payload has in it."""
-    import json  # noqa: PLC0415 - the help needs none of it
-
     if job.payloads is not None:
         return plural(job.payloads, "payload")
     if job.score is None:
@@ -77,13 +77,13 @@ def _payload(job: JobInfo) -> str:
 
 def score_cell(score: float) -> Cell:
     """Return a score as a cell: exact for programs, as a moment for people if it is one."""
-    exact, moment = score_words(score)
-    return Cell(exact, "", moment)
+    exact, near = score_words(score)
+    return Cell(exact, "", near)
 
 
 def _score(score: float) -> str:
-    cell = score_cell(score)
-    return f"{cell.text} ({cell.short})" if cell.short else cell.text
+    exact, near = score_words(score)
+    return f"{exact} ({near})" if near else exact
 
 
 # -- the page ----------------------------------------------------------------------------------------------------
@@ -104,17 +104,16 @@ def page(job: JobInfo, reasons: Sequence[str]) -> list[str]:
 
 def run_page(run: Run, result: str | None) -> list[str]:
     """Return what is still known of a job that has left the store."""
-    took = f"{duration((run.finished - run.started) / 1_000_000)}" if run.started else "it never ran"
+    took = seconds_of(run)
     known = [
         ("queue", run.queue), ("lane", run.lane or ""), ("enqueued", time_text(run.enqueued_at)),
         ("started", time_text(run.started_at) if run.started_at else ""), ("finished", time_text(run.finished_at)),
-        ("took", took), ("result", result or ""),
+        ("took", "it never ran" if took is None else duration(took)), ("result", result or ""),
     ]  # fmt: skip
     return [title(run.task, run.id, run.outcome), "  it has left the store; this is its last run", "", *facts(known)]
 
 
 def _about(job: JobInfo) -> list[tuple[str, str]]:
-    due = {"dead": "died", "running": "was due"}.get(job.state, "due")
     what = {
         "job": [("arguments", call_text(job))],
         "lane": [("payloads", f"{job.payloads}: laneway lanes show {shlex.quote(job.lane or '')} --queue {job.queue}")],
@@ -126,7 +125,7 @@ def _about(job: JobInfo) -> list[tuple[str, str]]:
         ("lane", f"{job.lane}{' (this job holds it)' if job.holds else ''}" if job.lane else ""),
         ("priority", str(job.priority) if job.priority else ""),
         ("enqueued", time_text(job.enqueued_at)),
-        (due, time_text(job.due_at)),
+        (due_word(job.state), time_text(job.due_at)),
         ("expires", time_text(job.expires_at) if job.expires_at else ""),
         ("attempts", str(job.attempt)),
         ("worker", job.worker or ""),
@@ -157,14 +156,12 @@ def time_text(then: datetime) -> str:
 
 
 def _progress(done: float, total: float) -> str:
-    share = min(max(done / total if total else 0.0, 0.0), 1.0)
+    share = share_of(done, total)
     return f"{'━' * round(share * 20):╌<20} {share:.0%}, {done:g} of {total:g}"
 
 
 def error_lines(error: ErrorInfo) -> list[str]:
     """Return an error with its traceback."""
-    from laneway.core.instant import as_datetime  # noqa: PLC0415 - the help needs none of it
-
     at = f", {time_text(as_datetime(error.at))}" if error.at else ""
     said = visible(f"{error.kind}: {error.message}", keep="\n\t")
     trace = textwrap.indent(visible(error.traceback.rstrip(), keep="\n\t"), "    ").splitlines()

@@ -7,9 +7,16 @@ from typing import Any
 
 import click
 
-from laneway.cli import complete
+from laneway.cli import complete, job_views
 from laneway.cli.command import Group, app_options, asked, echo_json, examples, json_option, opened
 from laneway.cli.jobs_act import ACTIONS, filter_options, given
+from laneway.cli.known import find_job, find_run, unknown_job
+from laneway.cli.show import wants_colour
+from laneway.cli.table import print_table
+from laneway.errors import UnknownJob
+from laneway.logs import visible
+from laneway.present import documents
+from laneway.present.known import check_queue, check_task
 
 __all__ = ["jobs"]
 
@@ -44,21 +51,17 @@ def list_(
     limit: int, newest: bool, after: str | None, app_option: str | None, store: str | None, as_json: bool, **which: Any
 ) -> None:
     """List jobs, in the order they came."""
-    from laneway.cli.job_views import columns, row  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.table import print_table  # noqa: PLC0415
-    from laneway.present.documents import job_entry  # noqa: PLC0415 - the help needs none of it
-    from laneway.present.known import check_queue, check_task  # noqa: PLC0415
-
     with opened(app_option, store) as app:
         page = app.inspect.jobs(**which, limit=limit, after=after, newest=newest)
         if not page:
             check_queue(app, which["queue"])
             check_task(app, which["task"])
     if as_json:
-        echo_json([job_entry(job) for job in page])
+        echo_json([documents.job_entry(job) for job in page])
     else:
         queues = len({job.queue for job in page})
-        print_table(columns(page), [row(job, queues) for job in page], empty="no such jobs" if given(which) else "no jobs")
+        rows = [job_views.row(job, queues) for job in page]
+        print_table(job_views.columns(page), rows, empty="no such jobs" if given(which) else "no jobs")
     if page.next is not None:
         flags = [(f"--{name}", value) for name, value in which.items()]
         more = [("--limit", limit), ("--newest", newest), ("-A", app_option), ("--store", store), ("--after", page.next)]
@@ -75,11 +78,6 @@ def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> 
     Its arguments, attempts with their errors, progress, log, and why it is where it is. The end of its id will do, as a worker's
     lines show it.
     """
-    from laneway.cli import job_views  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.known import find_job, find_run, unknown_job  # noqa: PLC0415
-    from laneway.cli.show import wants_colour  # noqa: PLC0415
-    from laneway.present import documents  # noqa: PLC0415
-
     with opened(app_option, store) as app:
         job = find_job(app, id_)
         if job is not None:
@@ -105,10 +103,6 @@ def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> 
 @json_option
 def explain(id_: str, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Say why a job is where it is."""
-    from laneway.cli.known import find_job, unknown_job  # noqa: PLC0415 - the help needs none of it
-    from laneway.errors import UnknownJob  # noqa: PLC0415
-    from laneway.logs import visible  # noqa: PLC0415
-
     with opened(app_option, store) as app:
         job = find_job(app, id_)
         try:

@@ -16,19 +16,20 @@ import click
 
 from laneway.cli import complete
 from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
-from laneway.cli.values import Duration, Moment, OneOf, when
-from laneway.present.actions import CANCEL, DELETE, KILL, RESCHEDULE, RETRY, Action
-from laneway.present.words import plural
+from laneway.cli.known import unknown_job
+from laneway.cli.values import DURATION, MOMENT, OneOf, when
+from laneway.core.job import STATES
+from laneway.present.actions import CANCEL, DELETE, FILTERS, KILL, RESCHEDULE, RETRY, Action
+from laneway.present.known import check_queue, check_task, collects
+from laneway.present.words import kind, plural
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
+    from laneway.store.inspection import JobInfo
 
 __all__ = ["ACTIONS", "filter_options", "given"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-STATES = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
-FILTERS = ("state", "queue", "task", "lane", "error", "failing")
 
 
 def filter_options(function: F) -> F:
@@ -62,23 +63,23 @@ def _act(
         changed, matching, noun = _one(app, action, ids[0], at, dry_run) if len(ids) == 1 else _many(
             app, action, {"ids": ids} if ids else filters, at, yes=yes, dry_run=dry_run
         )  # fmt: skip
-    text = f"{plural(changed, noun)} {action.past}" + (f" of {matching} that matched" if changed < matching else "")
-    if dry_run:
-        text = f"{plural(matching, noun)} would be {action.past}; nothing was changed"
+    done = f"{plural(changed, noun)} {action.past}" + (f" of {matching} that matched" if changed < matching else "")
+    text = f"{plural(matching, noun)} would be {action.past}; nothing was changed" if dry_run else done
     said(text, {"matched": matching, "changed": changed, "dry_run": dry_run}, as_json)
 
 
 def _one(app: App, action: Action, id_: str, at: float | datetime | None, dry_run: bool) -> tuple[int, int, str]:
-    from laneway.cli.known import unknown_job  # noqa: PLC0415
-    from laneway.present.words import kind  # noqa: PLC0415 - the help needs none of it
+    job = _job(app, id_)
+    if not dry_run and not action.apply(app, id_, at):
+        raise click.ClickException(f"{id_} is {job.state}: there is nothing to {action.verb}")
+    return int(not dry_run), 1, kind(job)
 
+
+def _job(app: App, id_: str) -> JobInfo:
     job = app.inspect.job(id_)
     if job is None:
         raise unknown_job(app, id_)
-    call = getattr(app.inspect, action.verb)
-    if not dry_run and not (call(id_) if at is None else call(id_, at)):
-        raise click.ClickException(f"{id_} is {job.state}: there is nothing to {action.verb}")
-    return int(not dry_run), 1, kind(job)
+    return job
 
 
 def _many(
@@ -92,45 +93,24 @@ def _many(
         return 0, matching, noun
     parts = ", ".join(f"{counted[kind, state]:,} {state}" for kind, state in counted)
     confirmed(f"{action.verb.capitalize()} {plural(matching, noun)} ({parts})?", yes=yes)
-    call = getattr(app.inspect, f"{action.verb}_all")
-    if action is RETRY and "ids" not in which:
-        # What was counted and nothing else: a collector's lane that waits for its time would be made due too.
-        rest = _without_state(which)
-        return sum(call(state, **rest) for _, state in counted), matching, noun
-    return int(call(**which) if at is None else call(at, **which)), matching, noun
-
-
-def _without_state(which: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in which.items() if name != "state"}
+    return sum(action.apply_all(app, at, **one) for one in action.targets(which)), matching, noun
 
 
 def _count_ids(app: App, ids: Sequence[str]) -> Counter[tuple[str, str]]:
     """Count jobs by what they are and by state; all of them must be there."""
-    from laneway.cli.known import unknown_job  # noqa: PLC0415
-    from laneway.present.words import kind  # noqa: PLC0415 - the help needs none of it
-
-    counted: Counter[tuple[str, str]] = Counter()
-    for id_ in dict.fromkeys(ids):
-        job = app.inspect.job(id_)
-        if job is None:
-            raise unknown_job(app, id_)
-        counted[kind(job), job.state] += 1
-    return counted
+    return Counter((kind(job), str(job.state)) for job in (_job(app, id_) for id_ in dict.fromkeys(ids)))
 
 
 def _count(app: App, action: Action, which: Mapping[str, Any]) -> Counter[tuple[str, str]]:
     """Count what matches by what it is and by state; only what the action can change, unless a state is asked for."""
-    from laneway.present.known import check_queue, check_task, collects  # noqa: PLC0415 - the help needs none of it
-
     check_queue(app, which.get("queue"))
     check_task(app, which.get("task"))
     lanes = collects(app, which.get("queue", which.get("task")))  # a collector's queue has its name
-    rest = _without_state(which)
     counted: Counter[tuple[str, str]] = Counter()
     for state in (which["state"],) if "state" in which else action.states:
-        kind = "job" if not lanes else "payload" if state == "dead" else "lane"
-        if number := app.inspect.count(state, **rest):
-            counted[kind, state] = number
+        one: dict[str, Any] = {**which, "state": state}
+        if number := app.inspect.count(**one):
+            counted["job" if not lanes else "payload" if state == "dead" else "lane", state] = number
     return counted
 
 
@@ -143,43 +123,13 @@ def _options(function: F) -> F:
     return click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=complete.ids)(function)
 
 
-@click.command(
-    "retry", cls=Command,
-    epilog=examples("laneway jobs retry 06c4g8w2r9k1x3v5b7n0", "laneway jobs retry --state dead --error Timeout --dry-run"),
-)  # fmt: skip
-@_options
-def retry(ids: tuple[str, ...], **options: Any) -> None:
-    """Run dead jobs again, or those that wait for their retry now."""
-    _act(RETRY, ids, None, **options)
+def _command(action: Action, meaning: str, *shown: str) -> click.Command:
+    @click.command(action.verb, cls=Command, help=meaning, epilog=examples(*shown))
+    @_options
+    def command(ids: tuple[str, ...], **options: Any) -> None:
+        _act(action, ids, None, **options)
 
-
-@click.command(
-    "cancel", cls=Command,
-    epilog=examples("laneway jobs cancel 06c4g8w2r9k1x3v5b7n0", "laneway jobs cancel --task shop.newsletter --yes"),
-)  # fmt: skip
-@_options
-def cancel(ids: tuple[str, ...], **options: Any) -> None:
-    """Cancel jobs; those that run are asked to end."""
-    _act(CANCEL, ids, None, **options)
-
-
-@click.command(
-    "kill", cls=Command, epilog=examples("laneway jobs kill 06c4g8w2r9k1x3v5b7n0", "laneway jobs kill --queue mail --state ready")
-)
-@_options
-def kill(ids: tuple[str, ...], **options: Any) -> None:
-    """Let jobs die: they are kept, and can be retried."""
-    _act(KILL, ids, None, **options)
-
-
-@click.command(
-    "delete", cls=Command,
-    epilog=examples("laneway jobs delete 06c4g8w2r9k1x3v5b7n0", "laneway jobs delete --state dead --task shop.old --yes"),
-)  # fmt: skip
-@_options
-def delete(ids: tuple[str, ...], **options: Any) -> None:
-    """Remove jobs for good; those that run, after their run."""
-    _act(DELETE, ids, None, **options)
+    return command
 
 
 @click.command(
@@ -189,12 +139,30 @@ def delete(ids: tuple[str, ...], **options: Any) -> None:
         "laneway jobs reschedule --queue mail --at 2026-12-24T18:00+01:00",
     ),
 )  # fmt: skip
-@click.option("--in", "within", metavar="DURATION", type=Duration(), help="So long from now: 30s, 5m, 2h, 1d.")
-@click.option("--at", metavar="TIME", type=Moment(), help="At this time: 2026-12-24T18:00+01:00.")
+@click.option("--in", "within", metavar="DURATION", type=DURATION, help="So long from now: 30s, 5m, 2h, 1d.")
+@click.option("--at", metavar="TIME", type=MOMENT, help="At this time: 2026-12-24T18:00+01:00.")
 @_options
 def reschedule(ids: tuple[str, ...], within: float | None, at: datetime | None, **options: Any) -> None:
     """Make waiting jobs due at another time."""
     _act(RESCHEDULE, ids, when(within, at, needed=True), **options)
 
 
-ACTIONS = (retry, reschedule, cancel, kill, delete)
+ACTIONS = (
+    _command(
+        RETRY, "Run dead jobs again, or those that wait for their retry now.",
+        "laneway jobs retry 06c4g8w2r9k1x3v5b7n0", "laneway jobs retry --state dead --error Timeout --dry-run",
+    ),
+    reschedule,
+    _command(
+        CANCEL, "Cancel jobs; those that run are asked to end.",
+        "laneway jobs cancel 06c4g8w2r9k1x3v5b7n0", "laneway jobs cancel --task shop.newsletter --yes",
+    ),
+    _command(
+        KILL, "Let jobs die: they are kept, and can be retried.",
+        "laneway jobs kill 06c4g8w2r9k1x3v5b7n0", "laneway jobs kill --queue mail --state ready",
+    ),
+    _command(
+        DELETE, "Remove jobs for good; those that run, after their run.",
+        "laneway jobs delete 06c4g8w2r9k1x3v5b7n0", "laneway jobs delete --state dead --task shop.old --yes",
+    ),
+)  # fmt: skip

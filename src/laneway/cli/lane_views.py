@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from laneway.cli.job_views import error_lines, facts, head, score_cell, time_text, title
 from laneway.cli.table import STATE_COLOURS, Cell, Column, moment
-from laneway.present.words import lane_state, plural, summary
+from laneway.present.words import due_word, lane_state, plural, summary
 
 if TYPE_CHECKING:
     from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo
@@ -64,14 +64,13 @@ def row(lane: LaneInfo, queues: int) -> list[str | Cell]:
 
 def opening(lane: LaneInfo, reasons: Sequence[str], job: JobInfo | None) -> list[str]:
     """Return the first lines of a lane's page: how it stands, and why; `job` is the lane itself, or the job at its head."""
-    due = {"dead": "died", "running": "was due"}.get(lane.state, "due")
     known = [
         ("queue", lane.queue),
         ("task", lane.task if lane.task != lane.queue else ""),
         ("head", "" if lane.collects else f"job {lane.head}"),
         ("payloads" if lane.collects else "jobs", f"{lane.size:,}"),
         ("attempts", str(lane.attempts)),
-        (due, time_text(lane.due_at)),
+        (due_word(lane.state), time_text(lane.due_at)),
         ("worker", (job and job.worker) or ""),
         ("asked for", (job and job.mark) or ""),
     ]

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laneway.cli import complete
+from laneway.cli import complete, job_views, lane_views
 from laneway.cli.command import Group, app_options, asked, echo_json, examples, json_option, opened
+from laneway.cli.known import find_lane
 from laneway.cli.lanes_act import ACTIONS, lane_argument
+from laneway.cli.show import wants_colour
+from laneway.cli.table import print_table
 from laneway.cli.values import OneOf
+from laneway.present import documents
+from laneway.present.known import check_queue
+from laneway.present.words import lane_state
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -58,11 +64,6 @@ def list_(
     queue: str | None, order: str | None, limit: int, after: str | None, app_option: str | None, store: str | None, as_json: bool
 ) -> None:
     """List lanes: those that fail first, then the longest overdue."""
-    from laneway.cli.lane_views import columns, row  # noqa: PLC0415
-    from laneway.cli.table import print_table  # noqa: PLC0415
-    from laneway.present.documents import lane_entry  # noqa: PLC0415
-    from laneway.present.known import check_queue  # noqa: PLC0415 - the help needs none of it
-
     if after is not None and order is None:
         raise click.UsageError("--after goes on in an order: add the --order of the page before")
     with opened(app_option, store) as app:
@@ -70,11 +71,11 @@ def list_(
         if not page:
             check_queue(app, queue)
     if as_json:
-        echo_json([lane_entry(lane) for lane in page])
+        echo_json([documents.lane_entry(lane) for lane in page])
     else:
         queues = len({lane.queue for lane in page})
-        rows = [row(lane, queues) for lane in page]
-        print_table(columns(page, terminal=sys.stdout.isatty()), rows, empty="no lane has anything to do")
+        rows = [lane_views.row(lane, queues) for lane in page]
+        print_table(lane_views.columns(page, terminal=sys.stdout.isatty()), rows, empty="no lane has anything to do")
     if page.next is not None:
         where = [("--queue", queue), ("--order", order or "lag"), ("--limit", limit), ("-A", app_option), ("--store", store)]
         again = asked([*where, ("--after", page.next if order else None)])
@@ -113,12 +114,6 @@ def show(
 
     Of a collector's lane the payloads with their scores, what runs first; of another one its jobs, in the order they run.
     """
-    from laneway.cli import job_views, lane_views  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.known import find_lane  # noqa: PLC0415
-    from laneway.cli.show import wants_colour  # noqa: PLC0415
-    from laneway.cli.table import print_table  # noqa: PLC0415
-    from laneway.present import documents  # noqa: PLC0415
-
     with opened(app_option, store) as app:
         lane = find_lane(app, name, queue)
         if after is not None and not lane.collects:
@@ -165,10 +160,6 @@ def _line(app: App, lane: LaneInfo) -> list[JobInfo]:
 @json_option
 def explain(name: str, queue: str | None, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Say why a lane is where it is."""
-    from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.lane_views import label  # noqa: PLC0415
-    from laneway.present.words import lane_state  # noqa: PLC0415
-
     with opened(app_option, store) as app:
         lane = find_lane(app, name, queue)
         found = app.inspect.explain(lane.head)
@@ -176,8 +167,8 @@ def explain(name: str, queue: str | None, app_option: str | None, store: str | N
         head = {"queue": lane.queue, "lane": lane.lane, "head": lane.head}
         echo_json({**head, "state": lane.state, "halted": lane.state == "dead", "reasons": found.reasons})
         return
-    at_its_head = "" if lane.collects else f"; job {lane.head} is at its head"
-    click.echo("\n".join([f"{label(lane)} is {lane_state(lane)}{at_its_head}:", *(f"  {reason}" for reason in found.reasons)]))
+    opening = f"{lane_views.label(lane)} is {lane_state(lane)}" + ("" if lane.collects else f"; job {lane.head} is at its head")
+    click.echo("\n".join([f"{opening}:", *(f"  {reason}" for reason in found.reasons)]))
 
 
 for action in ACTIONS:

@@ -13,8 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
-from laneway.present.words import plural
+from laneway.cli.command import (
+    Command,
+    app_options,
+    change_many,
+    confirmed,
+    examples,
+    json_option,
+    opened,
+    question_options,
+    said,
+)
+from laneway.cli.known import find_lane
+from laneway.cli.lane_views import label, payload_text, size
+from laneway.present.actions import DELETE, KILL, Action, can_run
+from laneway.present.known import check_queue
+from laneway.present.words import lane_state, plural
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -37,8 +51,6 @@ def lane_argument(function: F) -> F:
 
 def _check_collector(app: App, queue: str, instead: str) -> None:
     """Refuse a queue whose lanes are made of jobs."""
-    from laneway.present.known import check_queue  # noqa: PLC0415 - the help needs none of it
-
     check_queue(app, queue)
     if any(found.name == queue and not found.collects for found in app.inspect.queues()):
         raise click.UsageError(f"queue {queue} is no collector's: act on its jobs with laneway jobs {instead} --queue {queue}")
@@ -71,50 +83,40 @@ def run(
         raise click.UsageError(f"a lane and --all together: use one of them. {how}" if name else f"say which lane: {how}")
     with opened(app_option, store) as app:
         if name is not None:
-            text, document = _run_one(app, name, queue, dry_run)
+            _run_one(app, name, queue, dry_run=dry_run, as_json=as_json)
         elif queue is None:
             raise click.UsageError("--all is for the lanes of one collector: name its queue with --queue")
         else:
-            text, document = _run_all(app, queue, yes=yes, dry_run=dry_run)
-    said(text, {**document, "dry_run": dry_run}, as_json)
+            _run_all(app, queue, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-def _run_one(app: App, name: str, queue: str | None, dry_run: bool) -> tuple[str, dict[str, Any]]:
-    from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.lane_views import label  # noqa: PLC0415
-
+def _run_one(app: App, name: str, queue: str | None, *, dry_run: bool, as_json: bool) -> None:
     lane = find_lane(app, name, queue)
-    waits = lane.state == "retrying" or (lane.state == "scheduled" and lane.collects)
-    if not waits or not (dry_run or app.inspect.run_lane(lane.queue, lane.lane)):
+    if not can_run(lane) or not (dry_run or app.inspect.run_lane(lane.queue, lane.lane)):
         raise click.ClickException(f"{label(lane)} {_cannot_run(lane)}")
     text = f"{label(lane)} would be due now; nothing was changed" if dry_run else f"{label(lane)} is due now"
-    return text, {"queue": lane.queue, "lane": lane.lane, "matched": 1, "changed": int(not dry_run)}
+    document = {"queue": lane.queue, "lane": lane.lane, "matched": 1, "changed": int(not dry_run), "dry_run": dry_run}
+    said(text, document, as_json)
 
 
 def _cannot_run(lane: LaneInfo) -> str:
     """Say why a lane is not made to run now, and what else can be done."""
-    match lane.state:
-        case "dead":
-            return f"is halted by job {lane.head}: replay it with laneway jobs retry {lane.head}, or delete it to go on"
-        case "scheduled":
-            return f"waits for the time of job {lane.head}: change it with laneway jobs reschedule {lane.head} --in 0s"
-        case "running":
-            return "runs already"
-        case _:
-            return "is due already: laneway lanes explain says what it waits for"
+    words = {
+        "dead": f"is halted by job {lane.head}: replay it with laneway jobs retry {lane.head}, or delete it to go on",
+        "scheduled": f"waits for the time of job {lane.head}: change it with laneway jobs reschedule {lane.head} --in 0s",
+        "running": "runs already",
+    }
+    return words.get(lane.state, "is due already: laneway lanes explain says what it waits for")
 
 
-def _run_all(app: App, queue: str, *, yes: bool, dry_run: bool) -> tuple[str, dict[str, Any]]:
+def _run_all(app: App, queue: str, **options: bool) -> None:
     _check_collector(app, queue, "retry")
     counted = {state: app.inspect.count(state, queue=queue) for state in ("retrying", "scheduled")}
     matching = sum(counted.values())
-    if matching and not dry_run:
-        confirmed(f"Let {plural(matching, 'lane')} of {queue} run now ({_parts(counted)})?", yes=yes)
-    changed = app.inspect.run_lanes(queue) if matching and not dry_run else 0
-    text = f"{plural(changed, 'lane')} of {queue} made due now"
-    if dry_run:
-        text = f"{plural(matching, 'lane')} of {queue} would be made due now; nothing was changed"
-    return text, {"queue": queue, "matched": matching, "changed": changed}
+    change_many(
+        lambda number: f"{plural(number, 'lane')} of {queue}", "made due now", matching, lambda: app.inspect.run_lanes(queue),
+        f"Let {plural(matching, 'lane')} of {queue} run now ({_parts(counted)})?", queue=queue, **options,
+    )  # fmt: skip
 
 
 # -- drop --------------------------------------------------------------------------------------------------------
@@ -132,9 +134,6 @@ def drop_oldest(name: str, queue: str | None, app_option: str | None, store: str
 
     That is the one with the lowest score among those that wait; what runs is left alone.
     """
-    from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.lane_views import label, payload_text  # noqa: PLC0415
-
     with opened(app_option, store) as app:
         lane = find_lane(app, name, queue)
         if not lane.collects:
@@ -163,10 +162,6 @@ def drop(
 
     What waits goes at once, what runs when its run has ended. A halted lane goes too; what else is dead stays.
     """
-    from laneway.cli.known import find_lane  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.lane_views import label, size  # noqa: PLC0415
-    from laneway.present.words import lane_state  # noqa: PLC0415
-
     with opened(app_option, store) as app:
         lane = find_lane(app, name, queue)
         what = f"{label(lane)} with {size(lane)}"
@@ -196,9 +191,9 @@ def _failing_options(function: F) -> F:
 
 
 def _act_failing(
-    verb: str, past: str, *, failing: bool, queue: str | None, yes: bool, dry_run: bool,
-    app_option: str | None, store: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    action: Action, *, failing: bool, queue: str | None, app_option: str | None, store: str | None, **options: bool
+) -> None:
+    verb = action.verb
     if not failing or queue is None:
         raise click.UsageError(
             f"say which lanes: laneway lanes {verb} --failing --queue QUEUE. One lane is removed with laneway lanes drop LANE"
@@ -207,15 +202,12 @@ def _act_failing(
         _check_collector(app, queue, f"{verb} --failing")
         counted = {state: app.inspect.count(state, queue=queue, failing=True) for state in ALIVE}
         matching = sum(counted.values())
-        if matching and not dry_run:
-            question = f"{verb.capitalize()} {plural(matching, 'failing lane')} of {queue} with all payloads ({_parts(counted)})?"
-            confirmed(question, yes=yes)
-        act = app.inspect.kill_all if verb == "kill" else app.inspect.delete_all
-        changed = act(queue=queue, failing=True) if matching and not dry_run else 0
-    text = f"{plural(changed, 'failing lane')} of {queue} {past}"
-    if dry_run:
-        text = f"{plural(matching, 'failing lane')} of {queue} would be {past}; nothing was changed"
-    said(text, {"queue": queue, "matched": matching, "changed": changed, "dry_run": dry_run}, as_json)
+        change_many(
+            lambda number: f"{plural(number, 'failing lane')} of {queue}", action.past, matching,
+            lambda: action.apply_all(app, queue=queue, failing=True),
+            f"{verb.capitalize()} {plural(matching, 'failing lane')} of {queue} with all payloads ({_parts(counted)})?",
+            queue=queue, **options,
+        )  # fmt: skip
 
 
 @click.command("kill", cls=Command, epilog=examples("laneway lanes kill --failing --queue shop.sync_orders --dry-run"))
@@ -225,14 +217,14 @@ def kill(**options: Any) -> None:
 
     Their payloads are dead then, each by itself: laneway jobs retry --state dead --queue QUEUE puts them back.
     """
-    _act_failing("kill", "killed", **options)
+    _act_failing(KILL, **options)
 
 
 @click.command("delete", cls=Command, epilog=examples("laneway lanes delete --failing --queue shop.sync_orders --dry-run"))
 @_failing_options
 def delete(**options: Any) -> None:
     """Remove failing lanes of a collector, for good."""
-    _act_failing("delete", "deleted", **options)
+    _act_failing(DELETE, **options)
 
 
 ACTIONS = (run, drop_oldest, drop, kill, delete)

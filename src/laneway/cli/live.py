@@ -8,11 +8,12 @@ Enters: snapshots.  Leaves: a picture of them.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,59 +21,34 @@ from rich.table import Table
 from rich.text import Text
 
 from laneway.cli.show import OUTCOME_COLOURS, clock
-from laneway.cli.table import STATE_COLOURS
+from laneway.cli.table import PHASE_COLOURS, STATE_COLOURS
 from laneway.core.instant import SECOND
 from laneway.core.job import STATES
 from laneway.present.snapshot import Details, Snapshot
-from laneway.present.words import clip, clip_name, duration, short_id, sparkline
+from laneway.present.words import clip, clip_name, duration, seconds_of, share_of, short_id, sparkline
 
 if TYPE_CHECKING:
+    from laneway.cli.demo import Demo
+    from laneway.cli.top import Top
     from laneway.store.inspection import QueueInfo
     from laneway.store.runs import Run
 
-__all__ = ["Shown", "View", "divide", "print_once", "print_status", "watch"]
+    Shown: TypeAlias = Top | Demo  # what is watched: a store, or the demo's shop
 
-PHASE_COLOURS = {"working": "green", "quiet": "yellow", "stopping": "red"}
+__all__ = ["View", "divide", "print_once", "print_status", "watch"]
+
 HEAD = "bold"
 DIM = "bright_black"
 LANE_LINES = 4
 LEAST_RUNS = 3
+#: So many runs are remembered, so that none is counted twice.
+COUNTED = 3000
 #: Queues are the last to become fewer.
 LEAST = {"queues": 5, "tasks": 3, "workers": 2, "lanes": 2}
 #: So much of a queue's name is shown before it is told that it counts lanes.
 LEAST_NAME = 8
 #: A view with blank lines between its parts needs so many rows.
 ROOMY = 30
-
-
-class Shown(Protocol):
-    """What is watched."""
-
-    every: float  #: seconds between two looks
-    name: str  #: for the title
-    hint: str  #: how to end it
-
-    @property
-    def phase(self) -> str:
-        """What it does now, in a word."""
-        ...
-
-    @property
-    def share(self) -> float | None:
-        """How much of it is over, if it has an end."""
-        ...
-
-    def look(self) -> tuple[Snapshot, Details]:
-        """Look at the store."""
-        ...
-
-    def done(self, seen: Snapshot) -> bool:
-        """Say whether it is over."""
-        ...
-
-    def rest(self, seconds: float) -> bool:
-        """Wait; True ends it."""
-        ...
 
 
 def watch(shown: Shown) -> None:
@@ -102,8 +78,7 @@ class View:
 
     def __init__(self) -> None:
         self._outcomes: dict[str, Counter[str]] = {}  # by task
-        self._counted: deque[tuple[str, int]] = deque(maxlen=3000)
-        self._counted_set: set[tuple[str, int]] = set()
+        self._counted: dict[tuple[str, int], None] = {}  # the runs that are in it, the oldest first
         self._lanes: list[str] = []
         self._ticks: deque[tuple[float, int]] = deque(maxlen=400)  # when, and runs until then
         self._seen: Snapshot
@@ -115,13 +90,11 @@ class View:
         self._details = details
         for run in reversed(seen.recent):
             key = (run.id, run.finished)
-            if key in self._counted_set:
-                continue
-            if len(self._counted) == self._counted.maxlen:
-                self._counted_set.discard(self._counted[0])
-            self._counted.append(key)
-            self._counted_set.add(key)
-            self._outcomes.setdefault(run.task, Counter())[run.outcome] += 1
+            if key not in self._counted:
+                self._counted[key] = None
+                self._outcomes.setdefault(run.task, Counter())[run.outcome] += 1
+            if len(self._counted) > COUNTED:
+                del self._counted[next(iter(self._counted))]
         for job in details.running:
             self._outcomes.setdefault(job.task, Counter())
         self._lanes += sorted({job.lane for job in details.blocked if job.lane} - set(self._lanes))
@@ -171,12 +144,9 @@ class View:
 
     def _rates(self, size: int) -> list[float]:
         """Runs a second, over two looks each, the newest last."""
-        rates: list[float] = []
-        ticks = list(self._ticks)
-        for i in range(len(ticks) - 1, 1, -2):
-            (before, few), (after, many) = ticks[i - 2], ticks[i]
-            rates.append((many - few) / (after - before))
-        return rates[size - 1 :: -1] if len(rates) >= size else rates[::-1]
+        pairs = itertools.pairwise(list(self._ticks)[::-2])
+        rates = [(many - few) / (after - before) for (after, many), (before, few) in pairs]
+        return rates[:size][::-1]
 
     def _queues(self, lines: int, width: int) -> Table:
         names = 16 + min(max(width - 78, 0), 20)
@@ -312,20 +282,20 @@ def _number(value: int, colour: str) -> Text:
 
 
 def _bar(done: float, total: float) -> Text:
-    share = min(max(done / total if total else 0.0, 0.0), 1.0)
+    share = share_of(done, total)
     filled = round(share * 20)
     return Text.assemble(("━" * filled, "green"), ("━" * (20 - filled), "bright_black"), f" {share:4.0%}")
 
 
 def _run_cells(run: Run, task: int, lane: int) -> list[Text | str]:
-    took = duration((run.finished - run.started) / SECOND) if run.started else "-"
+    took = seconds_of(run)
     return [
         Text(clock(run.finished / SECOND), "bright_black"),
         _name(run.task, task),
         Text(short_id(run.id), "bright_black"),
         _name(run.lane or "-", lane),
         Text(run.outcome, OUTCOME_COLOURS[run.outcome]),
-        took,
+        "-" if took is None else duration(took),
     ]
 
 
@@ -348,7 +318,7 @@ def print_status(seen: Snapshot) -> None:
     queues.add_row(Text("all", HEAD), *(_number(seen.counts[state], STATE_COLOURS[state]) for state in STATES))
     console.print(queues)
     console.print()
-    console.print("totals  " + "  ".join(f"{name} {number}" for name, number in seen.totals.items()))
+    console.print("totals  " + "  ".join(f"{name} {number}" for name, number in seen.main_totals.items()))
     console.print(f"workers  {seen.crew}")
     if seen.learned:
         console.print(f"learned  {seen.learned}")

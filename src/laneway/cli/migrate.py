@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from laneway.cli.command import Command, app_argument, app_options, examples, json_option, said
+from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
+from laneway.errors import SchemaError, StoreUnavailable
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -27,19 +28,13 @@ def migrate(app_name: str | None, dry_run: bool, app_option: str | None, store: 
 
     Stop all workers first, and make a backup. It is done as a whole or not at all; a store that has this version stays as it is.
     """
-    from laneway.desk.app import App  # noqa: PLC0415 - the help needs none of it
-    from laneway.desk.locate import find_app  # noqa: PLC0415
-    from laneway.store import backend_of, check_url  # noqa: PLC0415
+    from laneway.store import backend_of, check_url  # noqa: PLC0415 - the help needs none of it
 
-    bare = store is not None and not app_name and not app_option
-    app = App(store) if bare else find_app(app_name, app_option, store)
-    try:
+    with opened(app_option, store, app_name, looks=False) as app:
         backend = backend_of(check_url(app.url).scheme)
         found, expected = _versions(app, backend.layout())
         if not dry_run:
             app.store.migrate()
-    finally:
-        app.close()
     steps = [] if found is None else backend.steps(found)
     if found is None:
         text = f"there is no store yet: one of version {expected} {'would be' if dry_run else 'was'} made"
@@ -53,8 +48,7 @@ def migrate(app_name: str | None, dry_run: bool, app_option: str | None, store: 
 
 def _versions(app: App, expected: int) -> tuple[int | None, int]:
     """Return the version a store has and the one it is to have; None for a store that is not there."""
-    from laneway.desk.locate import check_store  # noqa: PLC0415
-    from laneway.errors import SchemaError, StoreUnavailable  # noqa: PLC0415 - the help needs none of it
+    from laneway.desk.locate import check_store  # noqa: PLC0415 - the help needs none of it
 
     try:
         check_store(app, to_write=False)

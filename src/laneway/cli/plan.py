@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
-from laneway.cli.values import Duration, FloatType, IntType, OneOf
-from laneway.settings import read_size
+from laneway.cli.show import wants_colour
+from laneway.cli.values import DURATION, SIZE, OneOf, Reader
+from laneway.errors import ConfigError
 
 if TYPE_CHECKING:
-    from laneway.capacity import Plan
     from laneway.capacity.observe import Observed
 
 __all__ = ["plan"]
@@ -25,45 +25,24 @@ PER = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 
 
-class Rate(FloatType):
-    """So many a second: 1000, or 50/m, 20/h, 5/d."""
-
-    name = "rate"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        found = re.fullmatch(rf"{NUMBER}\s*(?:/\s*([smhd]))?", str(value).replace(",", ""))
-        if not found:
-            self.fail(f"{value!r}: use so many a second, a minute, an hour or a day: 1000, 50/m, 20/h, 5/d", param, ctx)
-        return float(found[1]) / PER[found[2] or ""]
+def _read_rate(value: object) -> float:
+    """Read so many a second: 1000, or 50/m, 20/h, 5/d."""
+    found = re.fullmatch(rf"{NUMBER}\s*(?:/\s*([smhd]))?", str(value).replace(",", ""))
+    if not found:
+        raise ValueError("use so many a second, a minute, an hour or a day: 1000, 50/m, 20/h, 5/d")
+    return float(found[1]) / PER[found[2] or ""]
 
 
-class Share(FloatType):
-    """A share: 10%, or 0.1."""
-
-    name = "share"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        found = re.fullmatch(rf"{NUMBER}\s*(%?)", str(value))
-        share = float(f"{found[1]}{'e-2' if found[2] else ''}") if found else 2.0  # so that 7% is 0.07, to the digit
-        if share > 1:
-            self.fail(f"{value!r}: use a share of 0% to 100%, such as 10% or 0.1", param, ctx)
-        return share
+def _read_share(value: object) -> float:
+    """Read a share: 10%, or 0.1."""
+    found = re.fullmatch(rf"{NUMBER}\s*(%?)", str(value))
+    share = float(f"{found[1]}{'e-2' if found[2] else ''}") if found else 2.0  # so that 7% is 0.07, to the digit
+    if share > 1:
+        raise ValueError("use a share of 0% to 100%, such as 10% or 0.1")
+    return share
 
 
-class Size(IntType):
-    """An amount of memory: 400M, 4G, or bytes."""
-
-    name = "size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read it."""
-        try:
-            return read_size(value)
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-
+RATE, SHARE = Reader("rate", _read_rate), Reader("share", _read_share)
 
 #: Requests a second, where only their share that enqueues a job is said.
 REQUESTS = 1000
@@ -79,16 +58,16 @@ REQUESTS = 1000
     ),
 )  # fmt: skip
 @app_argument
-@click.option("--rate", type=Rate(), metavar="N", help="Jobs a second, or requests with --share [1000]; 50/m: a minute.")
-@click.option("--share", type=Share(), metavar="10%", help="How many of the requests enqueue a job. [all]")
-@click.option("--seconds", type=Duration(), metavar="SECONDS", help="How long a job runs: 0.05, 50ms, 2m.")
+@click.option("--rate", type=RATE, metavar="N", help="Jobs a second, or requests with --share [1000]; 50/m: a minute.")
+@click.option("--share", type=SHARE, metavar="10%", help="How many of the requests enqueue a job. [all]")
+@click.option("--seconds", type=DURATION, metavar="SECONDS", help="How long a job runs: 0.05, 50ms, 2m.")
 @click.option("--kind", type=OneOf(["io", "cpu"]), help="Jobs wait for others, or compute. [io]")
-@click.option("--bytes", type=Size(), metavar="N", help="What a waiting job takes in the store. [270]")
+@click.option("--bytes", type=SIZE, metavar="N", help="What a waiting job takes in the store. [270]")
 @click.option("--backlog", type=int, metavar="N", help="Jobs that wait now.")
 @click.option("--slots", type=int, metavar="N", help="Jobs at a time in one process. [25, or as workers have]")
 @click.option("--cores", type=int, metavar="N", help="Cores of a machine. [1]")
-@click.option("--ram", type=Size(), metavar="SIZE", help="RAM of a machine: 4G.")
-@click.option("--app-memory", type=Size(), metavar="SIZE", help="What one process takes: 400M. [as workers take]")
+@click.option("--ram", type=SIZE, metavar="SIZE", help="RAM of a machine: 4G.")
+@click.option("--app-memory", type=SIZE, metavar="SIZE", help="What one process takes: 400M. [as workers take]")
 @app_options
 @json_option
 def plan(app_name: str | None, app_option: str | None, store: str | None, as_json: bool, **given: Any) -> None:
@@ -98,8 +77,7 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
     ran, what waits, and who works.
     """
     from laneway.cli.plan_views import lines  # noqa: PLC0415 - the help needs none of it
-    from laneway.cli.show import wants_colour  # noqa: PLC0415
-    from laneway.present.documents import plan_document  # noqa: PLC0415 - the help needs none of it
+    from laneway.present.plan import plan_document, plan_from  # noqa: PLC0415
 
     if given["share"] is not None and given["rate"] is None:
         given["rate"] = REQUESTS
@@ -108,7 +86,7 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
     if given["rate"] is None or given["seconds"] is None:
         missing = [f"--{name}" for name in ("rate", "seconds") if given[name] is None]
         seen = _look(app_name, app_option, store, " and ".join(missing))
-    answers = _answers(given, seen)
+    answers = plan_from(given, seen)
     if as_json:
         echo_json(plan_document(answers, seen))
     else:
@@ -117,7 +95,6 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
 
 def _look(app_name: str | None, app_option: str | None, store: str | None, missing: str) -> Observed:
     from laneway.capacity.observe import observed  # noqa: PLC0415 - the help needs none of it
-    from laneway.errors import ConfigError  # noqa: PLC0415
 
     try:
         with opened(app_option, store, app_name) as app:
@@ -126,21 +103,3 @@ def _look(app_name: str | None, app_option: str | None, store: str | None, missi
         if not error.no_app:
             raise
         raise ConfigError(f"{error}; or give {missing}: then no app is needed") from None
-
-
-def _answers(given: dict[str, Any], seen: Observed | None) -> Plan:
-    """Plan with what is given, else with what was seen, else with what is usual."""
-    import dataclasses  # noqa: PLC0415 - the help needs none of it
-
-    from laneway.capacity import Load, Machine, plan  # noqa: PLC0415
-
-    usual: dict[str, Any] = {} if seen is None else {"slots": seen.slots, "app_memory": seen.app_memory}
-    load = _said(given, "rate", "seconds", "share", "kind", "bytes", "backlog")
-    machine = Machine(**_said(usual | _said(given, "cores", "slots", "ram", "app_memory")))
-    if seen is None:
-        return plan(Load(**load), machine)
-    return plan(dataclasses.replace(seen.load, **load), machine, seen.crew)
-
-
-def _said(values: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: values[name] for name in names or values if values[name] is not None}

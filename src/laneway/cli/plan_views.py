@@ -1,6 +1,6 @@
-"""How a plan is shown: one block for each question, and a document with every figure.
+"""How a plan is shown: one block for each question.
 
-Enters: a `Plan`.  Leaves: lines, or a document.
+Enters: a `Plan`.  Leaves: lines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import click
 
 from laneway.capacity import HOUR, Kind, Machine, Need, Pace, Plan
 from laneway.capacity.observe import ENOUGH, LONG, Observed
-from laneway.present.words import duration, plural
+from laneway.present.words import digits, duration, plural, trimmed
 
 __all__ = ["count", "hours", "lines", "size"]
 
@@ -61,15 +61,12 @@ def hours(number: float) -> str:
 
 
 def _digits(number: float) -> str:
-    """Three digits that count, and all before the point; words where those are too many."""
-    if number >= 10**6:
-        return count(number)
-    return _short(number, 0 if number >= 100 else 1 if number >= 10 else 2)
+    """Three digits that count; words where there are too many before the point."""
+    return count(number) if number >= 10**6 else digits(number)
 
 
 def _short(number: float, decimals: int) -> str:
-    text = f"{number:,.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return trimmed(f"{number:,.{decimals}f}")
 
 
 def _rate(number: float) -> str:
@@ -148,9 +145,7 @@ def _machine_name(machine: Machine, kind: Kind) -> str:
 
 
 def _keeps_up(pace: Pace) -> str:
-    if not pace.keeps_up:
-        return "no"
-    return f"yes, {pace.busy * 100:.0f} % busy"
+    return f"yes, {pace.busy * 100:.0f} % busy" if pace.keeps_up else "no"
 
 
 def _ratio(pace: Pace) -> str:
@@ -161,9 +156,7 @@ def _ratio(pace: Pace) -> str:
 
 
 def _longer(number: float | None) -> str:
-    if number is None:
-        return "for ever"
-    return hours(number) if number else "nothing"
+    return "for ever" if number is None else hours(number) if number else "nothing"
 
 
 Row = tuple[str, Callable[[Pace], str]]
@@ -251,6 +244,3 @@ def _backlog(answers: Plan, paces: Sequence[tuple[str, Pace]], *, live: bool) ->
         *_rows(paces, [("gone in", lambda pace: "never" if pace.drained is None else duration(pace.drained))]),
         f"  Gone within an hour takes {count(need.slots_for_hour)} at a time, within a day {count(need.slots_for_day)}.",
     ]
-
-
-# -- a document --------------------------------------------------------------------------------------------------

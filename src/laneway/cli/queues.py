@@ -5,8 +5,13 @@ from __future__ import annotations
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Group, app_options, confirmed, echo_json, examples, json_option, opened, question_options, said
-from laneway.present.words import plural
+from laneway.cli.command import Group, app_options, change_many, echo_json, examples, json_option, opened, question_options, said
+from laneway.cli.table import STATE_COLOURS, Cell, Column, print_table
+from laneway.core.job import STATES
+from laneway.errors import did_you_mean
+from laneway.present.actions import waiting_in
+from laneway.present.known import check_queue, collects, queue_names
+from laneway.present.words import ago, plural
 
 __all__ = ["queues"]
 
@@ -24,10 +29,6 @@ def queues() -> None:
 @json_option
 def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
     """List the queues with their jobs by state; of a collector's its lanes, and its dead payloads."""
-    from laneway.cli.table import STATE_COLOURS, Cell, Column, print_table  # noqa: PLC0415 - the help needs none of it
-    from laneway.core.job import STATES  # noqa: PLC0415
-    from laneway.present.words import ago  # noqa: PLC0415 - the help needs none of it
-
     with opened(app_option, store) as app:
         found = app.inspect.queues()
     if as_json:
@@ -55,9 +56,6 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
 
 
 def _acts(names: tuple[str, ...], app_option: str | None, store: str | None, as_json: bool, paused: bool) -> None:
-    from laneway.errors import did_you_mean  # noqa: PLC0415
-    from laneway.present.known import queue_names  # noqa: PLC0415 - the help needs none of it
-
     with opened(app_option, store, makes=paused, tasks=True) as app:
         known = queue_names(app)
         for name in names:
@@ -92,21 +90,15 @@ def resume(names: tuple[str, ...], app_option: str | None, store: str | None, as
 @question_options
 @app_options
 @json_option
-def clear(name: str, yes: bool, dry_run: bool, app_option: str | None, store: str | None, as_json: bool) -> None:
+def clear(name: str, app_option: str | None, store: str | None, **options: bool) -> None:
     """Remove all waiting jobs of a queue. What runs goes on, what is dead stays."""
-    from laneway.present.known import check_queue, collects  # noqa: PLC0415 - the help needs none of it
-
     with opened(app_option, store) as app:
         check_queue(app, name)
         noun = "lane" if collects(app, name) else "job"
-        counts = {queue.name: queue.counts for queue in app.inspect.queues()}.get(name, {})
-        waiting = {state: number for state, number in counts.items() if state not in ("running", "dead") and number}
+        waiting = waiting_in(app, name)
         number = sum(waiting.values())
-        parts = ", ".join(f"{number} {state}" for state, number in waiting.items())
-        if number and not dry_run:
-            confirmed(f"Remove {plural(number, noun)} of queue {name} ({parts})?", yes=yes)
-        removed = app.inspect.clear(name) if number and not dry_run else 0
-    text = f"{plural(removed, noun)} of queue {name} removed"
-    if dry_run:
-        text = f"{plural(number, noun)} of queue {name} would be removed; nothing was changed"
-    said(text, {"matched": number, "changed": removed, "dry_run": dry_run}, as_json)
+        parts = ", ".join(f"{number} {state}" for state, number in waiting.items() if number)
+        change_many(
+            lambda number: f"{plural(number, noun)} of queue {name}", "removed", number, lambda: app.inspect.clear(name),
+            f"Remove {plural(number, noun)} of queue {name} ({parts})?", **options,
+        )  # fmt: skip

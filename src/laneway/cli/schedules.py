@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
 import click
 
 from laneway.cli import complete
 from laneway.cli.command import Group, app_options, echo_json, examples, json_option, opened, said
+from laneway.cli.table import Cell, Column, moment, print_table
+from laneway.present.documents import schedule_document
+
+if TYPE_CHECKING:
+    from laneway.desk.app import App
 
 __all__ = ["schedules"]
 
@@ -21,11 +29,11 @@ def schedules() -> None:
     """
 
 
-def _needs_an_app(app_option: str | None, store: str | None) -> str | None:
-    """Return how the app is named; --store alone means the app that would be taken without it."""
+def _opened(app_option: str | None, store: str | None) -> AbstractContextManager[App]:
+    """Open an app with its tasks; --store alone means the app that would be taken without it."""
     from laneway.desk.locate import choose  # noqa: PLC0415 - the help needs none of it
 
-    return choose(None, app_option)[0] if store is not None else app_option
+    return opened(choose(None, app_option)[0] if store is not None else app_option, store, tasks=True, makes=True)
 
 
 @schedules.command("list", epilog=examples("laneway schedules list", "laneway schedules list --json"))
@@ -33,19 +41,10 @@ def _needs_an_app(app_option: str | None, store: str | None) -> str | None:
 @json_option
 def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
     """List the schedules, with their last slot and their next."""
-    from laneway.cli.table import Cell, Column, moment, print_table  # noqa: PLC0415 - the help needs none of it
-
-    with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
+    with _opened(app_option, store) as app:
         found = app.inspect.schedules()
     if as_json:
-        echo_json([
-            {
-                "task": one.task, "schedule": one.schedule, "catch_up": one.catch_up, "paused": one.paused,
-                "paused_by": one.paused_by or None, "last_at": one.last_at.isoformat() if one.last_at else None,
-                "next_at": one.next_at.isoformat(),
-            }
-            for one in found
-        ])  # fmt: skip
+        echo_json([schedule_document(one) for one in found])
         return
     columns = [
         Column("task", names=True), Column("schedule"), Column("catch up"), Column("last", whole=True),
@@ -68,7 +67,7 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
 @json_option
 def run(task: str, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Enqueue a schedule's job now, beside its slots."""
-    with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
+    with _opened(app_option, store) as app:
         job = app.inspect.run_schedule(task)
     said(job.id, {"id": job.id, "created": job.created}, as_json)
 
@@ -79,7 +78,7 @@ def run(task: str, app_option: str | None, store: str | None, as_json: bool) -> 
 @json_option
 def pause(task: str, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Let a schedule's occurrences pass unused until it is resumed."""
-    with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
+    with _opened(app_option, store) as app:
         app.inspect.pause_schedule(task)
     said(f"paused {task}", {"task": task, "paused": True}, as_json)
 
@@ -90,6 +89,6 @@ def pause(task: str, app_option: str | None, store: str | None, as_json: bool) -
 @json_option
 def resume(task: str, app_option: str | None, store: str | None, as_json: bool) -> None:
     """Let a paused schedule go on with its next occurrence."""
-    with opened(_needs_an_app(app_option, store), store, tasks=True, makes=True) as app:
+    with _opened(app_option, store) as app:
         app.inspect.resume_schedule(task)
     said(f"resumed {task}", {"task": task, "paused": False}, as_json)

@@ -23,7 +23,7 @@ from laneway.core.outcome import Dead, Outcome, Retrying, Snoozed
 from laneway.desk.context import JobContext
 from laneway.events import Events, RunEnded
 from laneway.logs import log, runs_log, visible
-from laneway.present.words import clip, clip_name, duration, short_id
+from laneway.present.words import clip, clip_name, duration, short_id, summary
 
 __all__ = ["OUTCOME_COLOURS", "JobLines", "clock", "wants_colour"]  # fmt: skip
 
@@ -120,7 +120,7 @@ def _reason(job: JobContext, outcome: Outcome) -> list[str]:
     if not isinstance(outcome, Retrying | Dead):
         return []
     error = outcome.error
-    said = f"{error.kind}: {' '.join(error.message.split())}"
+    said = summary(error)
     if isinstance(outcome, Dead):
         return [f"attempt {job.attempt}, the last: {said}", *_frames(error.traceback)]
     places = _PLACE.findall(error.traceback)

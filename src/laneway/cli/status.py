@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
+from laneway.cli.show import clock
+from laneway.cli.table import aligned
+from laneway.core.instant import SECOND
+from laneway.present.documents import run_document, worker_document
+from laneway.present.words import duration, seconds_of
 
 if TYPE_CHECKING:
     from laneway.present.snapshot import Snapshot
@@ -39,17 +44,14 @@ def status(app_name: str | None, app_option: str | None, store: str | None, as_j
 
 def document(seen: Snapshot) -> dict[str, Any]:
     """Return a look at a store as a document."""
-    from laneway.config import safe_url  # noqa: PLC0415
-    from laneway.present.documents import run_document, worker_document  # noqa: PLC0415
-
     return {
-        "store": safe_url(seen.store),
+        "store": seen.store,
         "counts": seen.counts,
         "queues": [
             {"name": queue.name, "paused": queue.paused, "collects": queue.collects, "counts": queue.counts}
             for queue in seen.queues
         ],
-        "totals": seen.totals,
+        "totals": seen.main_totals,
         "workers": [worker_document(worker) for worker in seen.workers],
         "kinds": seen.kinds,
         "recent": [run_document(run) for run in seen.recent],
@@ -58,11 +60,6 @@ def document(seen: Snapshot) -> dict[str, Any]:
 
 def _lines(seen: Snapshot) -> list[str]:
     """Return a look at a store as text: a table for each part, its columns apart by two spaces at least."""
-    from laneway.cli.show import clock  # noqa: PLC0415
-    from laneway.cli.table import aligned  # noqa: PLC0415
-    from laneway.core.instant import SECOND  # noqa: PLC0415
-    from laneway.present.words import duration  # noqa: PLC0415
-
     states = list(seen.counts)
     queues = [
         [
@@ -76,7 +73,7 @@ def _lines(seen: Snapshot) -> list[str]:
     runs = [
         [
             clock(run.finished / SECOND), run.task, run.id, run.queue, run.lane or "-", run.outcome,
-            duration((run.finished - run.started) / SECOND) if run.started else "-",
+            "-" if (took := seconds_of(run)) is None else duration(took),
         ]
         for run in seen.recent
     ]  # fmt: skip
@@ -85,7 +82,7 @@ def _lines(seen: Snapshot) -> list[str]:
         "",
         *aligned(["queue", "paused", *states, "counts"], [*queues, total], [False, False, *(True for _ in states), False]),
         "",
-        f"totals: {', '.join(f'{name} {number}' for name, number in seen.totals.items())}",
+        f"totals: {', '.join(f'{name} {number}' for name, number in seen.main_totals.items())}",
         "",
         f"workers: {seen.crew}",
         *([f"learned: {seen.learned}"] if seen.learned else []),

@@ -20,7 +20,7 @@ from laneway.cli.show import wants_colour
 from laneway.logs import visible
 from laneway.present.words import ago, clip, clip_name
 
-__all__ = ["STATE_COLOURS", "Cell", "Column", "aligned", "moment", "print_table"]
+__all__ = ["PHASE_COLOURS", "STATE_COLOURS", "Cell", "Column", "aligned", "moment", "print_table"]
 
 #: A cell that is cut still shows so much.
 NARROW = 10
@@ -36,6 +36,7 @@ STATE_COLOURS = {
     "done": "green",
     "cancelled": "magenta",
 }
+PHASE_COLOURS = {"working": "green", "quiet": "yellow", "stopping": "red"}
 
 
 class Column(NamedTuple):
@@ -59,12 +60,13 @@ class Cell(NamedTuple):
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]], *, empty: str) -> None:
     """Print a table, or say in words that it is empty."""
+    cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
     if not rows:
         click.echo(empty, err=not sys.stdout.isatty())
     elif sys.stdout.isatty():
-        _paint(columns, rows)
+        _paint(columns, cells)
     else:
-        texts = [[cell.text if isinstance(cell, Cell) else cell for cell in row] for row in rows]
+        texts = [[cell.text for cell in row] for row in cells]
         click.echo("\n".join(aligned([column.name for column in columns], texts, [column.right for column in columns])))
 
 
@@ -80,14 +82,14 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     ]
 
 
-def _paint(columns: Sequence[Column], rows: Sequence[Sequence[str | Cell]]) -> None:
-    shown = [[_shown(cell) for cell in row] for row in rows]
+def _paint(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    shown = [[_one_line(cell.short or cell.text) for cell in row] for row in rows]
     widths = _fit(columns, shown, shutil.get_terminal_size().columns)
     head = [click.style(_placed(column.name, width, column), bold=True) for column, width in zip(columns, widths, strict=True)]
     lines = [head]
     for row, texts in zip(rows, shown, strict=True):
         placed = [_placed(text, width, column) for text, width, column in zip(texts, widths, columns, strict=True)]
-        lines.append([_coloured(text, cell) for text, cell in zip(placed, row, strict=True)])
+        lines.append([click.style(text, fg=cell.colour) if cell.colour else text for text, cell in zip(placed, row, strict=True)])
     used = [number for number, width in enumerate(widths) if width]
     colour = wants_colour(sys.stdout)
     for line in lines:
@@ -119,16 +121,6 @@ def _placed(text: str, width: int, column: Column) -> str:
     if column.right and len(text) <= width:
         return text.rjust(width)
     return (clip_name if column.names else clip)(text, width)
-
-
-def _coloured(text: str, cell: str | Cell) -> str:
-    colour = cell.colour if isinstance(cell, Cell) else ""
-    return click.style(text, fg=colour) if colour else text
-
-
-def _shown(cell: str | Cell) -> str:
-    text = (cell.short or cell.text) if isinstance(cell, Cell) else cell
-    return _one_line(text)
 
 
 def _one_line(text: str) -> str:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
-from laneway.cli.values import Duration
+from laneway.cli.status import document
+from laneway.cli.values import DURATION
+from laneway.config import safe_url
+from laneway.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -29,7 +32,7 @@ RUNS = 200
     epilog=examples("laneway top", "laneway top shop.jobs:app", "laneway top --store sqlite:///jobs.db --every 5"),
 )
 @app_argument
-@click.option("--every", metavar="DURATION", type=Duration(), default=1.0, show_default=True, help="Look so often.")
+@click.option("--every", metavar="DURATION", type=DURATION, default=1.0, show_default=True, help="Look so often.")
 @app_options
 @json_option
 def top(app_name: str | None, every: float, app_option: str | None, store: str | None, as_json: bool) -> None:
@@ -39,7 +42,6 @@ def top(app_name: str | None, every: float, app_option: str | None, store: str |
     """
     with opened(app_option, store, app_name) as app:
         if as_json:
-            from laneway.cli.status import document  # noqa: PLC0415
             from laneway.present.snapshot import Snapshot  # noqa: PLC0415 - the help needs none of it
 
             echo_json(document(Snapshot.of(app, RUNS)))
@@ -61,8 +63,6 @@ class Top:
     share = None
 
     def __init__(self, app: App, every: float) -> None:
-        from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
-
         self.every = every
         self.name = safe_url(app.url)
         self._app = app
@@ -72,11 +72,10 @@ class Top:
     @property
     def phase(self) -> str:
         """The time of day; or that it stands still, since the store is away."""
-        return f"{time.strftime('%H:%M:%S')}, the store is away: this is how it was" if self._away else time.strftime("%H:%M:%S")
+        return time.strftime("%H:%M:%S") + (", the store is away: this is how it was" if self._away else "")
 
     def look(self) -> tuple[Snapshot, Details]:
         """Look at the store. While it is away nothing changes; but at first it must be there."""
-        from laneway.errors import StoreUnavailable  # noqa: PLC0415
         from laneway.present.snapshot import Details, Snapshot  # noqa: PLC0415 - the help needs none of it
 
         try:

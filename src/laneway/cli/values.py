@@ -9,49 +9,49 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from laneway.errors import did_you_mean
-from laneway.settings import SETTINGS, Settings, read_duration
+from laneway.settings import SETTINGS, Settings, read_duration, read_size
 
-__all__ = ["Duration", "FloatType", "IntType", "Moment", "OneOf", "chosen_settings", "setting_option", "when"]
+__all__ = ["DURATION", "MOMENT", "SIZE", "OneOf", "Reader", "chosen_settings", "setting_option", "when"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Click's types are generic only since 8.2 and 8.4; type checkers see the latest.
 if TYPE_CHECKING:
-    FloatType = click.ParamType[float]
-    IntType = click.ParamType[int]
-    MomentType = click.ParamType[datetime]
+    ParamType = click.ParamType[object]
     Choice = click.Choice[str]
 else:
-    FloatType = IntType = MomentType = click.ParamType
+    ParamType = click.ParamType
     Choice = click.Choice
 
 
-class Duration(FloatType):
-    """A duration: 30, 30s, 5m, 2h, 1d."""
+class Reader(ParamType):
+    """A value that a function reads; what the function raises is said to the user."""
 
-    name = "duration"
+    def __init__(self, name: str, read: Callable[[object], object]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         """Read it."""
         try:
-            return read_duration(value)
+            return self._read(value)
         except ValueError as error:
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
-class Moment(MomentType):
-    """A moment: 2026-12-24T18:00+01:00. Without an offset it is in this machine's time zone."""
+def _read_moment(value: object) -> datetime:
+    try:
+        return datetime.fromisoformat(str(value)).astimezone()
+    except (ValueError, OverflowError):
+        raise ValueError("use a date and a time, such as 2026-12-24T18:00 or 2026-12-24T18:00+01:00") from None
 
-    name = "moment"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Read it."""
-        if isinstance(value, datetime):
-            return value
-        try:
-            return datetime.fromisoformat(str(value)).astimezone()
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r}: use a date and a time, such as 2026-12-24T18:00 or 2026-12-24T18:00+01:00", param, ctx)
+#: 30, 30s, 5m, 2h, 1d.
+DURATION = Reader("duration", read_duration)
+#: 2026-12-24T18:00+01:00. Without an offset it is in this machine's time zone.
+MOMENT = Reader("moment", _read_moment)
+#: 400M, 4G, or bytes.
+SIZE = Reader("size", read_size)
 
 
 class OneOf(Choice):

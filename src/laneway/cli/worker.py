@@ -11,7 +11,9 @@ import click
 from laneway.cli import complete
 from laneway.cli.command import Command, app_argument, examples
 from laneway.cli.values import chosen_settings, setting_option
-from laneway.logs import log
+from laneway.config import safe_url
+from laneway.logs import log, start_logging
+from laneway.present.words import duration, plural
 
 __all__ = ["worker"]
 
@@ -47,19 +49,15 @@ def worker(
     LANEWAY_APP says, or [tool.laneway] app in pyproject.toml, or app.py or main.py here. Ctrl-C or SIGTERM stops it; what runs
     may end. A second one ends it at once; nothing is lost.
     """
-    from laneway.config import safe_url  # noqa: PLC0415 - the help needs none of it
-    from laneway.fleet.reload import check_reload  # noqa: PLC0415
+    from laneway.fleet.reload import check_reload  # noqa: PLC0415 - the help needs none of it
     from laneway.fleet.settings import FleetSettings  # noqa: PLC0415
     from laneway.fleet.supervisor import Stopped, Supervisor  # noqa: PLC0415
-    from laneway.logs import start_logging  # noqa: PLC0415
     from laneway.worker.balance import choose, name_of, read_weights  # noqa: PLC0415
 
     if reload:
         check_reload()
     chosen = chosen_settings(given)
     names, weights = read_weights(chosen.pop("queues"))
-    slots: int = chosen["slots"]
-    processes: int = chosen["processes"]
     since = time.monotonic()
     fleet = Supervisor(
         FleetSettings(
@@ -75,17 +73,11 @@ def worker(
     policy = name_of(choose(chosen["balance"], names, weights))
     if policy != "even":
         served += f" by {policy}"
+    slots, processes = chosen["slots"], chosen["processes"]
     places = f"{slots} slots" if processes == 1 else f"{processes} processes of {slots} slots"
-    tasks = f"{len(report.tasks)} task{'s' * (len(report.tasks) != 1)}"
-    log.info("worker started: %s, %s, %s, %s", safe_url(report.url), tasks, served, places)
+    log.info("worker started: %s, %s, %s, %s", safe_url(report.url), plural(len(report.tasks), "task"), served, places)
     if not report.tasks:
         log.warning("the app has no tasks: import the modules that declare them, or name them in App(imports=[...])")
     fleet.run()
-    _say_end(fleet.outcomes, time.monotonic() - since)
-
-
-def _say_end(outcomes: dict[str, int], seconds: float) -> None:
-    from laneway.present.words import duration  # noqa: PLC0415
-
-    did = ", ".join(f"{number} {name}" for name, number in outcomes.items() if number)
-    log.info("worker stopped after %s%s", duration(seconds), f": {did}" if did else "")
+    did = ", ".join(f"{number} {name}" for name, number in fleet.outcomes.items() if number)
+    log.info("worker stopped after %s%s", duration(time.monotonic() - since), f": {did}" if did else "")

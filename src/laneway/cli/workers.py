@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from laneway.cli import complete
 from laneway.cli.command import Group, app_options, confirmed, echo_json, examples, json_option, opened, said
+from laneway.cli.table import PHASE_COLOURS, Cell, Column, moment, print_table
+from laneway.errors import UnknownWorker, did_you_mean
+from laneway.present.documents import worker_document
+from laneway.present.words import duration
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -29,14 +33,9 @@ def workers() -> None:
 @json_option
 def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
     """List the workers with what they run."""
-    from laneway.cli.table import Cell, Column, moment, print_table  # noqa: PLC0415
-    from laneway.present.words import duration  # noqa: PLC0415 - the help needs none of it
-
     with opened(app_option, store) as app:
         found = app.inspect.workers()
     if as_json:
-        from laneway.present.documents import worker_document  # noqa: PLC0415
-
         echo_json([worker_document(worker) for worker in found])
         return
     columns = [
@@ -52,10 +51,9 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
         Column("memory", right=True, whole=True, spare=1),
         Column("runs"),
     ]
-    colours = {"working": "green", "quiet": "yellow", "stopping": "red"}
     rows: list[list[str | Cell]] = [
         [
-            worker.id, worker.host, str(worker.pid or ""), Cell(worker.phase, colours.get(worker.phase, "")),
+            worker.id, worker.host, str(worker.pid or ""), Cell(worker.phase, PHASE_COLOURS.get(worker.phase, "")),
             f"{worker.busy}/{worker.slots}", ",".join(worker.queues) or "all", worker.balance,
             "" if worker.uptime is None else duration(worker.uptime), moment(worker.last_beat),
             f"{worker.rss / (1 << 20):.0f}M" if worker.rss else "", ",".join(sorted({job.task for job in worker.jobs})),
@@ -67,8 +65,6 @@ def list_(app_option: str | None, store: str | None, as_json: bool) -> None:
 
 def _chosen(app: App, names: tuple[str, ...], everyone: bool) -> list[WorkerStatus]:
     """Return the workers that are meant: by id, by pid if that is one worker, by fleet, or all."""
-    from laneway.errors import UnknownWorker, did_you_mean  # noqa: PLC0415 - the help needs none of it
-
     known = app.inspect.workers()
     if everyone:
         return known
@@ -87,21 +83,20 @@ def _chosen(app: App, names: tuple[str, ...], everyone: bool) -> list[WorkerStat
 
 
 def _tell(
-    names: tuple[str, ...], everyone: bool, yes: bool, app_option: str | None, store: str | None, as_json: bool, *, stop: bool
-) -> None:
+    command: str, words: str, names: tuple[str, ...], everyone: bool, yes: bool, app_option: str | None, store: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     if bool(names) == everyone:
         raise click.UsageError("name workers by id, pid or fleet, or all of them with --all")
-    verb = "stop" if stop else "quiet"
     with opened(app_option, store) as app:
         chosen = _chosen(app, names, everyone)
         if len(chosen) > 1:
             running = sum(worker.busy for worker in chosen)
-            confirmed(f"Tell {len(chosen)} workers, which run {running} jobs, to {'stop' if stop else 'be quiet'}?", yes=yes)
+            confirmed(f"Tell {len(chosen)} workers, which run {running} jobs, to {words}?", yes=yes)
         for worker in chosen:
-            (app.inspect.stop if stop else app.inspect.quiet)(worker)
+            getattr(app.inspect, command)(worker)
     told = ", ".join(worker.id for worker in chosen) or "nobody: no worker runs"
-    said(f"told to {'stop' if stop else 'be quiet'} at the next beat: {told}",
-         [{"id": worker.id, "told": verb} for worker in chosen], as_json)  # fmt: skip
+    said(f"told to {words} at the next beat: {told}", [{"id": worker.id, "told": command} for worker in chosen], as_json)
 
 
 @workers.command("quiet", epilog=examples("laneway workers quiet 4711", "laneway workers quiet --all --yes"))
@@ -110,12 +105,12 @@ def _tell(
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @app_options
 @json_option
-def quiet(names: tuple[str, ...], everyone: bool, yes: bool, app_option: str | None, store: str | None, as_json: bool) -> None:
+def quiet(**options: Any) -> None:
     """Ask workers to claim nothing more. What runs goes on.
 
     WORKER is an id, a pid, or the id of a fleet.
     """
-    _tell(names, everyone, yes, app_option, store, as_json, stop=False)
+    _tell("quiet", "be quiet", **options)
 
 
 @workers.command("stop", epilog=examples("laneway workers stop 4711", "laneway workers stop --all --yes"))
@@ -124,9 +119,9 @@ def quiet(names: tuple[str, ...], everyone: bool, yes: bool, app_option: str | N
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @app_options
 @json_option
-def stop(names: tuple[str, ...], everyone: bool, yes: bool, app_option: str | None, store: str | None, as_json: bool) -> None:
+def stop(**options: Any) -> None:
     """Ask workers to end when what runs has ended.
 
     WORKER is an id, a pid, or the id of a fleet.
     """
-    _tell(names, everyone, yes, app_option, store, as_json, stop=True)
+    _tell("stop", "stop", **options)

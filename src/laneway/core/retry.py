@@ -12,7 +12,7 @@ from laneway.core.instant import FAR
 __all__ = ["Backoff", "Retry", "grow", "stored_policy", "with_stored"]
 
 #: Seconds; seconds for each retry, the last for all after it; or a function of the retries before this one (0 first).
-Backoff = float | Sequence[float] | Callable[[int], float]
+Backoff = float | list[float] | tuple[float, ...] | Callable[[int], float]
 
 
 def grow(retries: int) -> float:
@@ -43,12 +43,14 @@ class Retry:
     def __post_init__(self) -> None:
         if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 0:
             raise ValueError(f"Retry(times={self.times!r}): use a whole number, 0 for no retry")
-        if isinstance(self.backoff, Sequence) and not isinstance(self.backoff, str | bytes):
-            if not self.backoff:
+        backoff = self.backoff
+        if isinstance(backoff, list | tuple):
+            if not backoff:
                 raise ValueError("Retry(backoff=[]): name at least one wait, in seconds")
-            object.__setattr__(self, "backoff", tuple(map(_check_seconds, self.backoff)))
-        elif not callable(self.backoff):
-            _check_seconds(self.backoff)
+            waits = cast("Sequence[object]", backoff)
+            object.__setattr__(self, "backoff", tuple([_check_seconds(wait) for wait in waits]))
+        elif not callable(backoff):
+            _check_seconds(backoff)
         if self.max_delay is not None and not _is_seconds(self.max_delay):
             raise ValueError(f"Retry(max_delay={self.max_delay!r}): use seconds from 0 to ten years")
         if not _is_seconds(self.jitter) or self.jitter > 1:
@@ -67,10 +69,10 @@ class Retry:
     def delay(self, retries: int) -> float:
         """Return the seconds to wait after this many earlier retries. A bad answer of the user's function is a ValueError."""
         backoff = self.backoff
-        if isinstance(backoff, Sequence):
-            wait = backoff[min(retries, len(backoff) - 1)]
+        if callable(backoff):
+            wait = _check_seconds(backoff(retries))
         else:
-            wait = _check_seconds(backoff(retries) if callable(backoff) else backoff)
+            wait = backoff if isinstance(backoff, int | float) else backoff[min(retries, len(backoff) - 1)]
         if self.jitter:
             wait *= 1 + self.jitter * (2 * random.random() - 1)  # noqa: S311 - jitter is no secret
         return min(wait, FAR if self.max_delay is None else self.max_delay)

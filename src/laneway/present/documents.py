@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, is_dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct
 
 from laneway.core.instant import as_datetime
 from laneway.present.words import summary
 
 if TYPE_CHECKING:
-    from laneway.capacity import Load, Plan
-    from laneway.capacity.observe import Observed
+    from laneway.desk.inspection import ScheduleInfo
     from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, WorkerStatus
     from laneway.store.runs import Run
 
 __all__ = [
-    "call_text", "job_document", "job_entry", "lane_entry", "payload_entry", "plan_document", "result_of", "run_document",
-    "worker_document",
+    "call_text", "job_document", "job_entry", "lane_entry", "payload_entry", "plain", "result_of", "run_document",
+    "schedule_document", "worker_document",
 ]  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """Return a value, a Struct or a dataclass as plain JSON values, by its fields."""
+    if isinstance(value, Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in cast("list[Any]", value)]
+    return value.isoformat() if isinstance(value, date) else value  # a datetime is one too
 
 
 def job_entry(job: JobInfo) -> dict[str, Any]:
@@ -113,6 +128,11 @@ def payload_entry(payload: PayloadInfo) -> dict[str, Any]:
     return {"payload": payload.value, "score": payload.score, "running": payload.running}
 
 
+def schedule_document(schedule: ScheduleInfo) -> dict[str, Any]:
+    """Return a schedule as a document."""
+    return {**plain(schedule), "paused_by": schedule.paused_by or None}
+
+
 def worker_document(worker: WorkerStatus) -> dict[str, Any]:
     """Return a worker as a document."""
     return {
@@ -137,37 +157,3 @@ def worker_document(worker: WorkerStatus) -> dict[str, Any]:
             for job in worker.jobs
         ],
     }  # fmt: skip
-
-
-def plan_document(answers: Plan, seen: Observed | None) -> dict[str, Any]:
-    """Return a plan as a document: seconds, hours and bytes as numbers."""
-    return {
-        "based_on": _basis_document(seen),
-        "load": _load_document(answers),
-        "machine": {**asdict(answers.machine), "processes": answers.machine.processes},
-        "workers": None if answers.crew is None else asdict(answers.crew),
-        "alone": asdict(answers.alone),
-        "with_machine": asdict(answers.with_machine),
-        "now": None if answers.now is None else asdict(answers.now),
-        "needed": asdict(answers.need),
-    }
-
-
-def _basis_document(seen: Observed | None) -> dict[str, Any] | None:
-    if seen is None:
-        return None
-    return {
-        "runs": seen.runs, "seconds": seen.over, "ended_ago": seen.ago, "enough": seen.enough,
-        "paused": list(seen.paused),
-    }  # fmt: skip
-
-
-def _load_document(answers: Plan) -> dict[str, Any]:
-    load: Load = answers.load
-    return {
-        **asdict(load),
-        "jobs_a_second": float(load.jobs),
-        "jobs_a_day": answers.jobs_a_day,
-        "hours_of_work_a_day": answers.hours_of_work_a_day,
-        "at_once": float(load.work),
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from laneway.desk.app import App
     from laneway.desk.task_base import TaskBase
 
-__all__ = ["NEAR", "check_queue", "check_task", "collects", "job_ids", "lane_names", "queue_names", "task_names"]
+__all__ = [
+    "NEAR", "check_queue", "check_task", "collects", "declared_tasks", "job_ids", "lane_names", "parameter_names", "queue_names",
+    "task_names",
+]  # fmt: skip
 
 #: So many jobs are looked through for one that may be meant.
 NEAR = 1000
@@ -20,17 +24,17 @@ NEAR = 1000
 
 def queue_names(app: App) -> list[str]:
     """Name the queues that have had jobs, and those of the app's tasks."""
-    return sorted({*(queue.name for queue in app.inspect.queues()), *(task.queue for task in _tasks(app).values())})
+    return sorted({*(queue.name for queue in app.inspect.queues()), *(task.queue for task in declared_tasks(app).values())})
 
 
 def task_names(app: App) -> list[str]:
     """Name the app's tasks, those that workers know, and those that ran lately."""
     told = {name for worker in app.inspect.workers() for name in worker.tasks}
-    return sorted({*_tasks(app), *told, *(run.task for run in app.stats.recent(NEAR))})
+    return sorted({*declared_tasks(app), *told, *(run.task for run in app.stats.recent(NEAR))})
 
 
-def _tasks(app: App) -> Mapping[str, TaskBase]:
-    """The app's tasks and collectors, as far as they can be loaded: who only looks can do without."""
+def declared_tasks(app: App) -> Mapping[str, TaskBase]:
+    """Return the app's tasks and collectors; none if they cannot be loaded: who only looks can do without."""
     from laneway.desk.locate import load_tasks  # noqa: PLC0415 - the help needs none of it
 
     try:
@@ -38,6 +42,12 @@ def _tasks(app: App) -> Mapping[str, TaskBase]:
     except ConfigError:
         return {}
     return app.declared
+
+
+def parameter_names(app: App, task: str) -> list[str]:
+    """Name the parameters of a task, if it is known here."""
+    found = declared_tasks(app).get(task)
+    return [] if found is None else list(inspect.signature(found.function).parameters)
 
 
 def job_ids(app: App) -> list[str]:

@@ -1,24 +1,32 @@
-"""A look at a store: what `status`, `top` and the demo show, gathered in one go."""
+"""A snapshot of a store: what `status`, `top` and the demo show, and health, metrics and the live stream are made of.
+
+Figures are those the store keeps: taking a snapshot looks at no jobs. Only `Details` does.
+
+Enters: an app.  Leaves: `Snapshot`, `Details`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from laneway.config import safe_url
+from laneway.core.job import STATES
 from laneway.desk.app import App
 from laneway.store.inspection import Counts, JobInfo, QueueInfo, WorkerStatus
 from laneway.store.runs import Run
 from laneway.worker.shares.learn import Kind, Learner
 
-__all__ = ["Details", "Snapshot"]
+__all__ = ["Details", "Snapshot", "sum_counts"]
 
 #: Where more jobs than this are in a store, nobody searches it every second for the one that waits longest.
 MANY = 100_000
 DEAD = 4
 #: So many names are listed in a line.
 SHOWN = 8
+MAIN = ("enqueued", "processed", "failed", "retried", "dead")
 
 
 class Snapshot(Struct, frozen=True):
@@ -27,19 +35,30 @@ class Snapshot(Struct, frozen=True):
     store: str
     counts: Counts
     queues: list[QueueInfo]
-    totals: dict[str, int]
-    recent: list[Run]
+    totals: dict[str, int]  #: all that the store has counted since it began
     workers: list[WorkerStatus]
-    kinds: dict[str, Kind]  #: what workers have learned of tasks: those that compute ("cpu"), and those that wait ("io")
+    recent: list[Run] = []  #: the last runs, the newest first
+    kinds: dict[str, Kind] = {}  #: what workers have learned of tasks: those that compute ("cpu"), and those that wait ("io")
 
     @classmethod
-    def of(cls, app: App, runs: int) -> Snapshot:
-        """Look at an app's store."""
-        look = app.inspect
-        kinds = dict(Learner(app.stats.learned()).kinds)
-        return cls(
-            safe_url(app.url), look.counts(), look.queues(), app.stats.totals(), app.stats.recent(runs), look.workers(), kinds
-        )
+    def of(cls, app: App, runs: int = 0) -> Snapshot:
+        """Ask an app's store; with `runs` for so many of the last runs, too, and for what workers have learned."""
+        queues = app.inspect.queues()
+        counts = sum_counts(queue.counts for queue in queues)
+        figures = cls(safe_url(app.url), counts, queues, app.store_inspect.totals(), app.inspect.workers())
+        if not runs:
+            return figures
+        return structs.replace(figures, recent=app.stats.recent(runs), kinds=dict(Learner(app.stats.learned()).kinds))
+
+    @property
+    def main_totals(self) -> dict[str, int]:
+        """The totals that people are shown first."""
+        return {name: self.totals[name] for name in MAIN}
+
+    @property
+    def lag(self) -> float:
+        """How long the oldest due job of all queues has waited, seconds; 0: none is due."""
+        return max((queue.lag for queue in self.queues), default=0.0)
 
     @property
     def crew(self) -> str:
@@ -58,6 +77,15 @@ class Snapshot(Struct, frozen=True):
     def unfinished(self) -> int:
         """How many jobs wait or run."""
         return sum(number for state, number in self.counts.items() if state != "dead")
+
+
+def sum_counts(counted: Iterable[Counts]) -> Counts:
+    """Add counts up."""
+    sums: Counts = dict.fromkeys(STATES, 0)
+    for counts in counted:
+        for state, number in counts.items():
+            sums[state] += number
+    return sums
 
 
 def _some(names: list[str]) -> str:

@@ -7,23 +7,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from laneway.core.instant import SECOND
+
 if TYPE_CHECKING:
     from laneway.core.outcome import ErrorInfo
     from laneway.store.inspection import JobInfo, LaneInfo
+    from laneway.store.runs import Run
 
 __all__ = [
-    "ago",
-    "clip",
-    "clip_name",
-    "duration",
-    "kind",
-    "lane_state",
-    "plural",
-    "score_words",
-    "short_id",
-    "sparkline",
-    "summary",
-]
+    "ago", "clip", "clip_name", "cut", "digits", "due_word", "duration", "kind", "lane_state", "plural", "score_words",
+    "seconds_of", "share_of", "short_id", "sparkline", "summary", "trimmed",
+]  # fmt: skip
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -69,6 +63,25 @@ def short_id(id_: str) -> str:
     return id_ if len(id_) <= 8 else f"…{id_[-7:]}"
 
 
+def cut(text: str, most: int) -> str:
+    """Return as much of a text as is shown."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def digits(number: float) -> str:
+    """Return three digits that count, and all before the point.
+
+    >>> digits(1234.5), digits(99.97), digits(1.234), digits(2.0)
+    ('1,234', '100', '1.23', '2')
+    """
+    return trimmed(f"{number:,.{0 if abs(number) >= 99.95 else 1 if abs(number) >= 9.995 else 2}f}")
+
+
+def trimmed(text: str) -> str:
+    """Return a number without zeros at its end."""
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def clip(text: str, width: int) -> str:
     """Return a text in exactly so many columns."""
     return f"{text:{width}}" if len(text) <= width else f"{text[: width - 1]}…"
@@ -102,6 +115,21 @@ def kind(job: JobInfo) -> str:
 def lane_state(lane: LaneInfo) -> str:
     """Return where a lane stands: one that a dead job keeps from going on is halted."""
     return "halted" if lane.state == "dead" else lane.state
+
+
+def due_word(state: str) -> str:
+    """Return what the due time of a job or lane is called."""
+    return {"dead": "died", "running": "was due"}.get(state, "due")
+
+
+def share_of(done: float, total: float) -> float:
+    """Return how much of a job is done, as its run told: 0 to 1."""
+    return min(max(done / total if total else 0.0, 0.0), 1.0)
+
+
+def seconds_of(run: Run) -> float | None:
+    """Return how long a run took; None: it never ran."""
+    return (run.finished - run.started) / SECOND if run.started else None
 
 
 def score_words(score: float) -> tuple[str, str]:

@@ -4,7 +4,7 @@
  a request ──▶ app (routes) ──▶ endpoint ──▶ access: who asks, and may they? ──▶ api, actions ──▶ inspect, stats
                                    │                                              │
                                    └──▶ audit                                     └──▶ operations (what takes long)
- beside them: live (server-sent events), health, metrics; all three take one look at the store
+ beside them: live (server-sent events), health, metrics; all three are made of one snapshot of the store
 ```
 
 Needs the extra `web`: pip install "laneway[web]". Nothing else of Laneway loads it.

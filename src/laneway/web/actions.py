@@ -6,24 +6,25 @@ One job is acted on at once. All that match filters, or are named, and whatever 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from laneway.core.instant import When
+from laneway.desk.app import App
 from laneway.desk.locate import load_tasks
-from laneway.present.actions import RETRY
+from laneway.present.actions import ACTIONS as JOB_ACTIONS
+from laneway.present.actions import FILTERS, RESCHEDULE, Action, waiting_in
 from laneway.present.known import check_queue, collects
-from laneway.web.api import FILTERS, LANE, job_id
+from laneway.store.inspection import Page
+from laneway.web.api import LANE, job_id
 from laneway.web.endpoint import Endpoint
-from laneway.web.look import WAITING
 from laneway.web.operations import Operation, Work
 from laneway.web.refused import Refused
 from laneway.web.request import Answer, WebRequest, bad
 
-__all__ = ["ACTIONS"]
+__all__ = ["ACTIONS", "begin", "walk"]
 
-#: So many jobs are changed at a time. A store looks up each among the ids of its portion: more would not be faster.
-PORTION = 100
 #: So many are found at a time.
 FOUND = 5_000
 
@@ -31,59 +32,57 @@ FOUND = 5_000
 # -- jobs --------------------------------------------------------------------------------------------------------
 
 
-def act(verb: str, ask: WebRequest) -> object:
+def act(action: Action, ask: WebRequest) -> object:
     """Act on one job."""
     id_ = job_id(ask)
-    call = getattr(ask.app.inspect, verb)
-    if not (call(id_, ask.when()) if verb == "reschedule" else call(id_)):
+    if not action.apply(ask.app, id_, _when(action, ask)):
         found = ask.app.inspect.job(id_)
         state = "gone" if found is None else found.state
-        raise Refused(409, "nothing_to_do", f"{id_} is {state}: there is nothing to {verb}")
+        raise Refused(409, "nothing_to_do", f"{id_} is {state}: there is nothing to {action.verb}")
     return {"id": id_, "matched": 1, "changed": 1, "dry_run": False}
 
 
-def act_all(verb: str, ask: WebRequest) -> object:
+def act_all(action: Action, ask: WebRequest) -> object:
     """Act on all jobs that match, or are named."""
     which, ids = ask.which(), ask.ids()
     if ids is not None and which:
         raise bad("ids and filters together: use one of them")
     if ids is None and not which and not ask.flag("all"):
         raise bad(f'say which jobs: {", ".join(FILTERS)}, or ids; all of them with {{"all": true}}')
-    more = (ask.when(),) if verb == "reschedule" else ()
-    # Of a collector `retry` would make lanes due that wait for their time: they are not meant unless it is said.
-    states = [which.pop("state")] if "state" in which else [*RETRY.states] if verb == "retry" and ids is None else [None]
+    when, targets = _when(action, ask), action.targets(which) if ids is None else [which]
     if ask.flag("dry_run"):
-        count = ask.app.inspect.count
-        matched = len(ids) if ids is not None else sum(count(state, **which) for state in states)
+        matched = len(ids) if ids is not None else sum(ask.app.inspect.count(**one) for one in targets)
         return {"matched": matched, "changed": 0, "dry_run": True}
-    call = partial(getattr(ask.app.inspect, f"{verb}_all"), *more)
 
     def work(operation: Operation) -> None:
-        named = {state: list(ids) if ids is not None else _find(ask, state, which) for state in states}
-        operation.total = sum(map(len, named.values()))
-        for state, found in named.items():
-            for start in range(0, len(found), PORTION):
-                portion = tuple(found[start : start + PORTION])
-                operation.changed += call(state, **which, ids=portion)
-                operation.done += len(portion)
+        found = [(one, ids or _ids(ask, one)) for one in targets]
+        operation.change(partial(action.apply_all, ask.app, when), found)
 
-    return _begin(ask, f"jobs.{verb}_all", work)
+    return begin(ask, f"jobs.{action.verb}_all", ask.given, work)
 
 
-def _find(ask: WebRequest, state: str | None, which: dict[str, Any]) -> list[str]:
-    found: list[str] = []
+def _ids(ask: WebRequest, which: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(job.id for page in walk(ask.app, **which, limit=FOUND) for job in page)
+
+
+def _when(action: Action, ask: WebRequest) -> When | None:
+    return ask.when() if action is RESCHEDULE else None
+
+
+def walk(app: App, **which: Any) -> Iterator[Page]:
+    """Yield all jobs that match, page by page."""
     after = None
     while True:
-        page = ask.app.inspect.jobs(state, **which, limit=FOUND, after=after)
-        found += [job.id for job in page]
+        page = app.inspect.jobs(**which, after=after)
+        yield page
         after = page.next
         if after is None:
-            return found
+            return
 
 
-def _begin(ask: WebRequest, action: str, work: Work) -> Answer:
+def begin(ask: WebRequest, action: str, target: Mapping[str, Any], work: Work) -> Answer:
     """Start an operation, and say where it can be watched."""
-    made = Operation(action, ask.site.documents.safe({**ask.path, **ask.given}), ask.caller.who)
+    made = Operation(action, ask.site.documents.safe({**ask.path, **target}), ask.caller.who)
     operation = ask.site.operations.start(made, work)
     return Answer(operation.document, 202, {"Location": f"{ask.root}/api/v1/operations/{operation.id}"})
 
@@ -111,8 +110,7 @@ def clear(ask: WebRequest) -> object:
     check_queue(ask.app, name)
 
     def waiting() -> int:
-        found = (queue.counts for queue in ask.app.inspect.queues() if queue.name == name)
-        return sum(counts[state] for counts in found for state in WAITING)
+        return sum(waiting_in(ask.app, name).values())
 
     if ask.flag("dry_run"):
         return {"matched": waiting(), "changed": 0, "dry_run": True}
@@ -123,7 +121,7 @@ def clear(ask: WebRequest) -> object:
         operation.changed = ask.app.inspect.clear(name)
         operation.total = operation.done = max(operation.changed, total)
 
-    return _begin(ask, "queue.clear", work)
+    return begin(ask, "queue.clear", ask.given, work)
 
 
 # -- lanes -------------------------------------------------------------------------------------------------------
@@ -148,7 +146,7 @@ def run_lanes(ask: WebRequest) -> object:
     def work(operation: Operation) -> None:
         operation.changed = operation.total = operation.done = ask.app.inspect.run_lanes(queue)
 
-    return _begin(ask, "lanes.run_all", work)
+    return begin(ask, "lanes.run_all", ask.given, work)
 
 
 def drop_oldest(ask: WebRequest) -> object:
@@ -174,7 +172,7 @@ def drop_lane(ask: WebRequest) -> object:
         operation.changed = ask.app.inspect.drop_lane(queue, lane)
         operation.done = size
 
-    return _begin(ask, "lane.drop", work)
+    return begin(ask, "lane.drop", ask.given, work)
 
 
 # -- workers, schedules, errors ----------------------------------------------------------------------------------
@@ -218,13 +216,16 @@ def _post(path: str, action: str, answer: Callable[[WebRequest], object], *takes
     return Endpoint("POST", path, answer, takes, action)
 
 
-WHEN = ("in", "at")
-VERBS: dict[str, tuple[str, ...]] = {"retry": (), "cancel": (), "kill": (), "delete": (), "reschedule": WHEN}
+def _of_jobs(action: Action) -> tuple[Endpoint, Endpoint]:
+    verb, more = action.verb, ("in", "at") if action is RESCHEDULE else ()
+    return (
+        _post(f"/api/v1/jobs/{verb}_all", f"jobs.{verb}_all", partial(act_all, action), *FILTERS, "ids", "all", "dry_run", *more),
+        _post(f"/api/v1/jobs/{{id}}/{verb}", f"job.{verb}", partial(act, action), *more),
+    )
+
 
 ACTIONS = (
-    *(_post(f"/api/v1/jobs/{verb}_all", f"jobs.{verb}_all", partial(act_all, verb), *FILTERS, "ids", "all", "dry_run", *more)
-      for verb, more in VERBS.items()),
-    *(_post(f"/api/v1/jobs/{{id}}/{verb}", f"job.{verb}", partial(act, verb), *more) for verb, more in VERBS.items()),
+    *(endpoint for action in JOB_ACTIONS for endpoint in _of_jobs(action)),
     _post("/api/v1/queues/{queue}/pause", "queue.pause", pause),
     _post("/api/v1/queues/{queue}/resume", "queue.resume", resume),
     _post("/api/v1/queues/{queue}/clear", "queue.clear", clear, "dry_run"),

@@ -1,36 +1,34 @@
 """What can be looked at: everything `app.inspect` and `app.stats` show.
 
-Each function answers one endpoint; the table at the end says which. No function looks at all jobs; those that list or count jobs
-cost what the store's own lists cost.
+Each function answers an endpoint; the table at the end says which, and has the answers that are a single call. No function looks
+at all jobs; those that list or count jobs cost what the store's own lists cost.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import laneway as front
-from laneway.capacity import Load, Machine, plan
 from laneway.capacity.observe import observed
 from laneway.config import safe_url
 from laneway.core.job import check_id
 from laneway.desk.locate import load_tasks
 from laneway.errors import StoreError, UnknownJob, UnknownQueue
-from laneway.present.documents import plan_document
+from laneway.present.actions import FILTERS
+from laneway.present.documents import lane_entry, schedule_document
+from laneway.present.plan import plan_document, plan_from
+from laneway.present.snapshot import Snapshot
 from laneway.web import documents
 from laneway.web.documents import figures
 from laneway.web.endpoint import Endpoint
 from laneway.web.health import Health
-from laneway.web.look import lags_of, look
 from laneway.web.metrics import CONTENT_TYPE
 from laneway.web.request import Answer, WebRequest, bad
 from laneway.worker.shares.learn import Learner
 
-__all__ = ["FILTERS", "LANE", "LOOKS", "PLAN", "RUNS", "capacity", "job_id"]
+__all__ = ["LANE", "PLAN", "QUERIES", "RUNS", "capacity", "job_id"]
 
-#: Which jobs.
-FILTERS = ("state", "queue", "task", "lane", "error", "failing")
 PAGE = ("limit", "after")
 #: How many jobs are looked at for one page, if they are not found by state and queue: it may be short then, and go on.
 LOOK = 10_000
@@ -53,11 +51,6 @@ def session(ask: WebRequest) -> object:
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------
-
-
-def counts(ask: WebRequest) -> object:
-    """Count the jobs in each state."""
-    return ask.app.inspect.counts()
 
 
 def jobs(ask: WebRequest) -> object:
@@ -97,19 +90,7 @@ def job(ask: WebRequest) -> object:
     return ask.site.documents.run(run, ask.app.store_inspect.result(id_).value)
 
 
-def explain(ask: WebRequest) -> object:
-    """Say why a job is where it is."""
-    return ask.app.inspect.explain(job_id(ask))
-
-
 # -- queues, lanes, workers, schedules ---------------------------------------------------------------------------
-
-
-def queues(ask: WebRequest) -> object:
-    """List the queues."""
-    found = ask.app.inspect.queues()
-    lags = lags_of(found)
-    return {"queues": [documents.queue(queue, lags[queue.name]) for queue in found]}
 
 
 def queue(ask: WebRequest) -> object:
@@ -117,20 +98,20 @@ def queue(ask: WebRequest) -> object:
     found = next((queue for queue in ask.app.inspect.queues() if queue.name == ask.path["queue"]), None)
     if found is None:
         raise UnknownQueue(f'no queue "{ask.path["queue"]}" has had a job: api/v1/queues lists those that have')
-    return documents.queue(found, lags_of([found])[found.name])
+    return documents.queue(found)
 
 
 def lanes(ask: WebRequest) -> object:
     """List lanes that have something to do."""
     page = ask.app.inspect.lanes(ask.text("queue") or None, order=ask.text("order") or "lag", **ask.page())
-    return {"lanes": [documents.lane(lane) for lane in page], "next": page.next}
+    return {"lanes": [lane_entry(lane) for lane in page], "next": page.next}
 
 
 def lane(ask: WebRequest) -> object:
     """Show a lane, and why it is where it is."""
     queue, key = ask.lane()
     found = ask.app.inspect.lane(queue, key)
-    return {**documents.lane(found), "reasons": ask.app.inspect.explain_lane(queue, key).reasons}
+    return {**lane_entry(found), "reasons": ask.app.inspect.explain_lane(queue, key).reasons}
 
 
 def payloads(ask: WebRequest) -> object:
@@ -140,15 +121,10 @@ def payloads(ask: WebRequest) -> object:
     return {"payloads": [ask.site.documents.payload(payload) for payload in page], "next": page.next}
 
 
-def workers(ask: WebRequest) -> object:
-    """List the workers."""
-    return {"workers": [documents.worker(worker) for worker in ask.app.inspect.workers()]}
-
-
 def schedules(ask: WebRequest) -> object:
     """List the schedules of the app."""
     load_tasks(ask.app)
-    return {"schedules": [documents.schedule(schedule) for schedule in ask.app.inspect.schedules()]}
+    return {"schedules": [schedule_document(schedule) for schedule in ask.app.inspect.schedules()]}
 
 
 def tasks(ask: WebRequest) -> object:
@@ -161,27 +137,7 @@ def tasks(ask: WebRequest) -> object:
     }
 
 
-def operations(ask: WebRequest) -> object:
-    """List the operations that this process remembers, the newest first."""
-    return {"operations": [operation.document for operation in ask.site.operations.list()]}
-
-
-def operation(ask: WebRequest) -> object:
-    """Show an operation, its progress and its result."""
-    return ask.site.operations.find(ask.path["id"]).document
-
-
 # -- figures -----------------------------------------------------------------------------------------------------
-
-
-def stats(ask: WebRequest) -> object:
-    """Show length, dead and lag, in total and of each queue."""
-    return figures(*ask.site.look())
-
-
-def totals(ask: WebRequest) -> object:
-    """Return what has happened since the store began."""
-    return ask.app.stats.totals()
 
 
 def recent(ask: WebRequest) -> object:
@@ -189,41 +145,19 @@ def recent(ask: WebRequest) -> object:
     return {"runs": [ask.site.documents.run(run) for run in ask.app.stats.recent(ask.whole("limit", 100, 1, RUNS))]}
 
 
-def _by(ask: WebRequest) -> dict[str, bool]:
+def over_time(name: str, unit: str, usual: int, most: int, ask: WebRequest) -> object:
+    """Return a point for each ten seconds, each minute or each day; by task or by queue if asked."""
+    number = ask.whole(unit, usual, 1, most)
     by = ask.text("by") or ""
     if by not in ("", "task", "queue"):
         raise bad(f"by={by}: use task or queue")
-    return {"by_task": by == "task" or ask.flag("by_task"), "by_queue": by == "queue" or ask.flag("by_queue")}
+    by_task, by_queue = by == "task" or ask.flag("by_task"), by == "queue" or ask.flag("by_queue")
+    return {name: getattr(ask.app.stats, name)(number, by_task=by_task, by_queue=by_queue)}
 
 
-def series(ask: WebRequest) -> object:
-    """Return a point for each ten seconds."""
-    return {"series": ask.app.stats.series(ask.whole("seconds", 1000, 1, 1_100), **_by(ask))}
-
-
-def minutes(ask: WebRequest) -> object:
-    """Return a point for each minute."""
-    return {"minutes": ask.app.stats.minutes(ask.whole("hours", 24, 1, 25), **_by(ask))}
-
-
-def history(ask: WebRequest) -> object:
-    """Return what happened on each day."""
-    return {"history": ask.app.stats.history(ask.whole("days", 365, 1, 366), **_by(ask))}
-
-
-def by_task(ask: WebRequest) -> object:
-    """Sum up each task."""
-    return {"tasks": list(ask.app.stats.tasks(ask.whole("seconds", 3600, 1, 366 * 86_400)).values())}
-
-
-def by_queue(ask: WebRequest) -> object:
-    """Sum up each queue."""
-    return {"queues": list(ask.app.stats.queues(ask.whole("seconds", 3600, 1, 366 * 86_400)).values())}
-
-
-def errors(ask: WebRequest) -> object:
-    """List failures by kind."""
-    return {"errors": ask.app.stats.errors(ask.whole("limit", 100, 1, 500))}
+def sums(name: str, ask: WebRequest) -> object:
+    """Sum up each task, or each queue."""
+    return {name: [*getattr(ask.app.stats, name)(ask.whole("seconds", 3600, 1, 366 * 86_400)).values()]}
 
 
 def learned(ask: WebRequest) -> object:
@@ -234,28 +168,20 @@ def learned(ask: WebRequest) -> object:
 
 def capacity(ask: WebRequest) -> object:
     """Say whether workers keep up, and what it would take; what is not given is taken from the store."""
-    load: dict[str, Any] = {
+    given = {
         "rate": ask.number("rate"), "share": ask.number("share"), "seconds": ask.seconds("seconds"), "kind": ask.text("kind"),
         "bytes": ask.size("bytes"), "backlog": ask.whole("backlog", 0, 0, 10**15) if "backlog" in ask.given else None,
-    }  # fmt: skip
-    machine: dict[str, Any] = {
         **{name: ask.whole(name, 1, 1, 10_000) for name in ("cores", "slots") if name in ask.given},
         "ram": ask.size("ram"), "app_memory": ask.size("app_memory"),
     }  # fmt: skip
-    said = {name: value for name, value in load.items() if value is not None}
-    fixed = {name: value for name, value in machine.items() if value is not None}
-    if "rate" in said and "seconds" in said:
-        return plan_document(plan(Load(**said), Machine(**fixed)), None)
-    seen = observed(ask.app)
-    usual = {name: value for name, value in (("slots", seen.slots), ("app_memory", seen.app_memory)) if value is not None}
-    answers = plan(dataclasses.replace(seen.load, **said), Machine(**{**usual, **fixed}), seen.crew)
-    return plan_document(answers, seen)
+    seen = observed(ask.app) if given["rate"] is None or given["seconds"] is None else None
+    return plan_document(plan_from(given, seen), seen)
 
 
 def health(ask: WebRequest) -> object:
     """Say whether work gets done: 200, or 503 with why not."""
     try:
-        _, found = ask.site.look()
+        _, found = ask.site.snapshot()
     except StoreError as error:
         found = Health(status="failing", reasons=[f"the store cannot be used: {error}"])
     return Answer(found, 200 if found.status == "ok" else 503)
@@ -264,7 +190,7 @@ def health(ask: WebRequest) -> object:
 def metrics(ask: WebRequest) -> object:
     """Return the figures for Prometheus."""
     try:
-        text = ask.site.metrics.text(look(ask.app))
+        text = ask.site.metrics.text(Snapshot.of(ask.app))
     except StoreError:
         text = ask.site.metrics.text(None)
     return Answer(None, text=text, content_type=CONTENT_TYPE)
@@ -278,34 +204,34 @@ BY = ("by", "by_task", "by_queue")
 LANE = ("queue", "lane")
 PLAN = ("rate", "share", "seconds", "kind", "bytes", "backlog", "slots", "cores", "ram", "app_memory")
 
-LOOKS = (
+QUERIES = (
     Endpoint("GET", "/healthz", health, open=True),
     _get("/metrics", metrics),
     _get("/api/v1/session", session),
-    _get("/api/v1/counts", counts),
+    _get("/api/v1/counts", lambda ask: ask.app.inspect.counts()),
     _get("/api/v1/count", count, *FILTERS),
     _get("/api/v1/jobs", jobs, *FILTERS, *PAGE, "newest"),
     _get("/api/v1/jobs/{id}", job),
-    _get("/api/v1/jobs/{id}/explain", explain),
-    _get("/api/v1/queues", queues),
+    _get("/api/v1/jobs/{id}/explain", lambda ask: ask.app.inspect.explain(job_id(ask))),
+    _get("/api/v1/queues", lambda ask: {"queues": [documents.queue(queue) for queue in ask.app.inspect.queues()]}),
     _get("/api/v1/queues/{queue}", queue),
     _get("/api/v1/lanes", lanes, "queue", "order", *PAGE),
     _get("/api/v1/lane", lane, *LANE),
     _get("/api/v1/lane/payloads", payloads, *LANE, *PAGE),
-    _get("/api/v1/workers", workers),
+    _get("/api/v1/workers", lambda ask: {"workers": [documents.worker(worker) for worker in ask.app.inspect.workers()]}),
     _get("/api/v1/schedules", schedules),
     _get("/api/v1/tasks", tasks),
-    _get("/api/v1/operations", operations),
-    _get("/api/v1/operations/{id}", operation),
+    _get("/api/v1/operations", lambda ask: {"operations": [one.document for one in ask.site.operations.list()]}),
+    _get("/api/v1/operations/{id}", lambda ask: ask.site.operations.find(ask.path["id"]).document),
     _get("/api/v1/plan", capacity, *PLAN),
-    _get("/api/v1/stats", stats),
-    _get("/api/v1/stats/totals", totals),
+    _get("/api/v1/stats", lambda ask: figures(*ask.site.snapshot())),
+    _get("/api/v1/stats/totals", lambda ask: ask.app.stats.totals()),
     _get("/api/v1/stats/recent", recent, "limit"),
-    _get("/api/v1/stats/series", series, "seconds", *BY),
-    _get("/api/v1/stats/minutes", minutes, "hours", *BY),
-    _get("/api/v1/stats/history", history, "days", *BY),
-    _get("/api/v1/stats/tasks", by_task, "seconds"),
-    _get("/api/v1/stats/queues", by_queue, "seconds"),
-    _get("/api/v1/stats/errors", errors, "limit"),
+    _get("/api/v1/stats/series", partial(over_time, "series", "seconds", 1000, 1_100), "seconds", *BY),
+    _get("/api/v1/stats/minutes", partial(over_time, "minutes", "hours", 24, 25), "hours", *BY),
+    _get("/api/v1/stats/history", partial(over_time, "history", "days", 365, 366), "days", *BY),
+    _get("/api/v1/stats/tasks", partial(sums, "tasks"), "seconds"),
+    _get("/api/v1/stats/queues", partial(sums, "queues"), "seconds"),
+    _get("/api/v1/stats/errors", lambda ask: {"errors": ask.app.stats.errors(ask.whole("limit", 100, 1, 500))}, "limit"),
     _get("/api/v1/stats/learned", learned),
 )

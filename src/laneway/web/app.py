@@ -8,6 +8,7 @@ Enters: an app and who may use it.  Leaves: an ASGI app.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 try:
@@ -24,7 +25,7 @@ from laneway.errors import ConfigError
 from laneway.settings import UNSET, Secret, Settings
 from laneway.web.access import Access, Auth
 from laneway.web.actions import ACTIONS
-from laneway.web.api import LOOKS
+from laneway.web.api import QUERIES
 from laneway.web.endpoint import HEADERS, Endpoint, handler, refuse
 from laneway.web.health import Pulse
 from laneway.web.pages.acts import PAGE_ACTIONS
@@ -36,7 +37,7 @@ from laneway.web.site import Site
 __all__ = ["ENDPOINTS", "dashboard"]
 
 #: Everything that can be asked for, except the live stream, which is no single answer.
-ENDPOINTS: tuple[Endpoint, ...] = (*LOOKS, *ACTIONS, *PAGE_ACTIONS)
+ENDPOINTS: tuple[Endpoint, ...] = (*QUERIES, *ACTIONS, *PAGE_ACTIONS)
 LIVE = "/api/v1/live"
 
 
@@ -71,7 +72,7 @@ def dashboard(
     routes = [Route(one.path, handler(site, one), methods=[one.method]) for one in ENDPOINTS]
     made = Starlette(
         routes=[*routes, Route(LIVE, _live(site), methods=["GET"]), *page_routes(site)],
-        exception_handlers={HTTPException: _refused, Exception: _broken},
+        exception_handlers={HTTPException: _tell, Exception: _tell},
     )
     made.router.redirect_slashes = False
     made.state.laneway = site
@@ -82,7 +83,7 @@ def _text(secret: Secret | str | None) -> str | None:
     return secret.text if isinstance(secret, Secret) else secret
 
 
-def _live(site: Site) -> Any:
+def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
     async def live(request: Request) -> Response:
         try:
             await site.access.caller(request)
@@ -93,25 +94,18 @@ def _live(site: Site) -> Any:
     return live
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    return await _tell(request, _refusal(request, error))
-
-
-async def _broken(request: Request, error: Exception) -> Response:
-    said = f"{type(error).__name__}: a mistake of Laneway's own; the program's log has it all"
-    return await _tell(request, Refused(500, "internal", said))
-
-
-async def _tell(request: Request, refused: Refused) -> Response:
+async def _tell(request: Request, error: Exception) -> Response:
+    refused = _refusal(request, error)
     return await show_refusal(request, refused) if is_for_people(request) else refuse(refused)
 
 
 def _refusal(request: Request, error: Exception) -> Refused:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = (error.headers or {}) if isinstance(error, HTTPException) else {}
-    if status == 405:
+    if not isinstance(error, HTTPException):
+        return Refused(500, "internal", f"{type(error).__name__}: a mistake of Laneway's own; the program's log has it all")
+    headers = error.headers or {}
+    if error.status_code == 405:
         allowed = headers.get("Allow", "another method")
         return Refused(405, "wrong_method", f"{request.method} does nothing here: use {allowed}", headers)
-    if status == 404:
+    if error.status_code == 404:
         return Refused(404, "not_found", "there is nothing at this address: docs/web.md lists what there is")
-    return Refused(status, "bad_request", str(getattr(error, "detail", "")), headers)
+    return Refused(error.status_code, "bad_request", error.detail, headers)

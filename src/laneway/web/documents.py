@@ -8,51 +8,29 @@ Enters: values of the inspection side.  Leaves: dicts and lists.
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 from collections.abc import Sequence
-from datetime import date
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from laneway.desk.app import App
-from laneway.desk.inspection import ScheduleInfo
-from laneway.desk.locate import load_tasks
-from laneway.errors import ConfigError
 from laneway.present import documents
-from laneway.present.documents import worker_document
-from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, WorkerStatus
+from laneway.present.actions import waiting
+from laneway.present.documents import plain, worker_document
+from laneway.present.known import parameter_names
+from laneway.present.snapshot import Snapshot
+from laneway.store.inspection import JobInfo, PayloadInfo, QueueInfo, WorkerStatus
 from laneway.store.runs import Run
 from laneway.web.health import Health
-from laneway.web.look import WAITING, Seen, total
 from laneway.web.redact import HIDDEN, Redactor
 
-__all__ = ["Documents", "figures", "lane", "plain", "queue", "schedule", "worker"]
+__all__ = ["Documents", "figures", "queue", "worker"]
 
 
-def plain(value: Any) -> Any:
-    """Return a value, a Struct or a dataclass as plain JSON values, by its fields; times as the command line writes them."""
-    if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in cast("list[Any]", value)]
-    return value.isoformat() if isinstance(value, date) else value  # a datetime is one too
-
-
-def queue(found: QueueInfo, lag: float | None = None) -> dict[str, Any]:
+def queue(found: QueueInfo) -> dict[str, Any]:
     """Return a queue."""
     known = {**plain(found), "paused_by": found.paused_by or None}
-    return {**known, "length": _length(found.counts), "dead": found.counts["dead"], "lag": lag}
-
-
-def schedule(found: ScheduleInfo) -> dict[str, Any]:
-    """Return a schedule."""
-    return {**plain(found), "paused_by": found.paused_by or None}
+    return {**known, "length": waiting(found.counts), "dead": found.counts["dead"]}
 
 
 def worker(found: WorkerStatus) -> dict[str, Any]:
@@ -61,20 +39,15 @@ def worker(found: WorkerStatus) -> dict[str, Any]:
     return {**worker_document(found), **more}
 
 
-def lane(found: LaneInfo) -> dict[str, Any]:
-    """Return a lane."""
-    return documents.lane_entry(found)
-
-
-def figures(seen: Seen, health: Health) -> dict[str, Any]:
-    """Return a look at a store: length, dead and lag in total and of each queue."""
+def figures(seen: Snapshot, health: Health) -> dict[str, Any]:
+    """Return a snapshot of a store: length, dead and lag in total and of each queue."""
     workers = seen.workers
     return {
-        "length": _length(seen.counts),
+        "length": waiting(seen.counts),
         "dead": seen.counts["dead"],
         "lag": seen.lag,
         "counts": seen.counts,
-        "queues": [queue(one, seen.lags[one.name]) for one in seen.queues],
+        "queues": [queue(one) for one in seen.queues],
         "totals": seen.totals,
         "workers": {
             "count": len(workers),
@@ -84,11 +57,6 @@ def figures(seen: Seen, health: Health) -> dict[str, Any]:
         },
         "health": plain(health),
     }
-
-
-def _length(counts: dict[str, int]) -> int:
-    """What waits: for its time, a slot, its retry or its lane."""
-    return sum(total([counts])[state] for state in WAITING)
 
 
 class Documents:
@@ -121,19 +89,9 @@ class Documents:
         return self._redactor.value(value)
 
     def _without_secrets(self, job: JobInfo, document: dict[str, Any]) -> dict[str, Any]:
-        document["args"], document["kwargs"] = self._redactor.call(document["args"], document["kwargs"], self._names(job.task))
+        names = parameter_names(self._app, job.task)
+        document["args"], document["kwargs"] = self._redactor.call(document["args"], document["kwargs"], names)
         return document
-
-    def _names(self, task: str) -> list[str]:
-        """Name a task's parameters, if the task is known here."""
-        try:
-            load_tasks(self._app)
-        except ConfigError:  # who only looks can do without
-            return []
-        declared = self._app.declared.get(task)
-        if declared is None:
-            return []
-        return list(inspect.signature(declared.function).parameters)
 
 
 def _read(result: bytes) -> Any:

@@ -18,9 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from laneway.errors import LanewayError
+from laneway.present.documents import plain
 from laneway.web.access import Caller
 from laneway.web.audit import audit
-from laneway.web.documents import plain
 from laneway.web.refused import Refused, refusal_of
 from laneway.web.request import Answer, WebRequest
 from laneway.web.site import Site
@@ -106,9 +106,7 @@ async def _answered(
 
     try:
         return await in_thread(answer)
-    except Refused as refused:
-        return refuse(refused)
-    except LanewayError as error:
+    except (Refused, LanewayError) as error:
         return refuse(refusal_of(error))
 
 

@@ -7,7 +7,7 @@ are all taken do not stand still: whether what waits behind them waits too long 
 Whether nothing moves is only seen by looking twice, so a `Pulse` remembers what it saw last. What one look is enough for, that no
 worker serves a queue, is said at once.
 
-Enters: `Seen`.  Leaves: `Health`.
+Enters: `Snapshot`.  Leaves: `Health`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import QueueInfo, WorkerStatus
-from laneway.web.look import Seen
 
-__all__ = ["SILENT", "Health", "Pulse"]
+__all__ = ["SILENT", "Health", "Pulse", "serving_of", "working_of"]
 
 #: A worker that has not beaten for so long does not count, seconds.
 SILENT = 15.0
@@ -34,9 +34,19 @@ class Health(Struct, frozen=True, kw_only=True):
 
     status: str  #: ok or failing
     reasons: list[str]  #: what is wrong, in words; nothing if it is ok
-    lag: float | None = None  #: seconds that the oldest due job has waited, of queues that are not paused; None: not known
+    lag: float | None = None  #: seconds that the oldest due job of queues that are not paused has waited; None: the store is away
     due: int = 0  #: jobs that are due in queues that are not paused
     workers: int = 0  #: that work
+
+
+def working_of(workers: Sequence[WorkerStatus]) -> list[WorkerStatus]:
+    """Return the workers that live and claim."""
+    return [worker for worker in workers if worker.phase == "working" and (worker.beat_age or 0.0) <= SILENT]
+
+
+def serving_of(queue: str, working: Sequence[WorkerStatus]) -> list[WorkerStatus]:
+    """Return the workers that would claim from a queue."""
+    return [worker for worker in working if not worker.queues or queue in worker.queues]
 
 
 class Pulse:
@@ -50,19 +60,22 @@ class Pulse:
         self._before: object = None
         self._since = clock()  # when something moved last, or nothing was due
 
-    def judge(self, seen: Seen) -> Health:
+    def judge(self, seen: Snapshot) -> Health:
         """Say how it is."""
         due = [queue for queue in seen.queues if queue.counts["ready"] and not queue.paused]
-        working = [worker for worker in seen.workers if worker.phase == "working" and (worker.beat_age or 0.0) <= SILENT]
-        lags = {queue.name: seen.lags[queue.name] for queue in due}
-        known = [lag for lag in lags.values() if lag is not None]
-        reasons = [*self._stalled(due, lags, working, self._still(seen, due)), *self._late(lags)]
+        working = working_of(seen.workers)
+        late = [
+            f"lag: a due job of queue {queue.name} has waited {queue.lag:.0f} s, more than {self._max_lag:g} s"
+            for queue in due
+            if queue.lag > self._max_lag
+        ]
+        reasons = [*self._stalled(due, working, self._still(seen, due)), *late]
         return Health(
-            status="failing" if reasons else "ok", reasons=reasons, lag=max(known, default=None if lags else 0.0),
+            status="failing" if reasons else "ok", reasons=reasons, lag=max((queue.lag for queue in due), default=0.0),
             due=sum(queue.counts["ready"] for queue in due), workers=len(working),
         )  # fmt: skip
 
-    def _still(self, seen: Seen, due: Sequence[QueueInfo]) -> float:
+    def _still(self, seen: Snapshot, due: Sequence[QueueInfo]) -> float:
         """Return for how long nothing has moved although work is due."""
         moved = (*(seen.totals.get(name, 0) for name in MOVES), frozenset(job.token for one in seen.workers for job in one.jobs))
         with self._lock:
@@ -72,13 +85,11 @@ class Pulse:
             self._before = moved
             return now - self._since
 
-    def _stalled(
-        self, due: Sequence[QueueInfo], lags: dict[str, float | None], working: Sequence[WorkerStatus], still: float
-    ) -> list[str]:
+    def _stalled(self, due: Sequence[QueueInfo], working: Sequence[WorkerStatus], still: float) -> list[str]:
         said: list[str] = []
         for queue in due:
-            serving = [worker for worker in working if not worker.queues or queue.name in worker.queues]
-            waits = max(lags[queue.name] or 0.0, still)
+            serving = serving_of(queue.name, working)
+            waits = max(queue.lag, still)
             if waits < self._max_stall or (serving and still < self._max_stall):
                 continue
             if not serving:
@@ -90,10 +101,3 @@ class Pulse:
                     f"{len(serving)} workers, which have free slots, have claimed nothing"
                 )
         return said
-
-    def _late(self, lags: dict[str, float | None]) -> list[str]:
-        return [
-            f"lag: a due job of queue {name} has waited {lag:.0f} s, more than {self._max_lag:g} s"
-            for name, lag in lags.items()
-            if lag is not None and lag > self._max_lag
-        ]

@@ -1,10 +1,10 @@
-"""Live: server-sent events, one look at the store a second, whoever listens.
+"""Live: server-sent events, one snapshot of the store a second, whoever listens.
 
-There is no ticker of its own that somebody would have to start and stop. Every listener sleeps until the next look is due; the
-first to wake looks, in a thread, and all take what it saw. So the store is asked once a second with a thousand listeners, and not
+There is no ticker of its own that somebody would have to start and stop. Every listener sleeps until the next snapshot is due;
+the first to wake takes it, in a thread, and all send it. So the store is asked once a second with a thousand listeners, and not
 at all with none. Nothing is queued: a listener sends what is newest, and one that takes nothing for a while is dropped.
 
-Enters: a function that looks.  Leaves: events.
+Enters: a function that asks the store.  Leaves: events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from laneway.web.refused import Refused, refusal_of
 
 __all__ = ["Live", "Stream"]
 
-#: So often somebody looks, seconds.
+#: So often the store is asked, seconds.
 EVERY = 1.0
 #: A listener that takes nothing for so long is dropped, seconds.
 SLOW = 5.0
@@ -32,7 +32,7 @@ SLOW = 5.0
 LONG = 60.0
 #: So many may listen at a time.
 MOST = 500
-#: While somebody else looks, one looks so often whether they have seen something.
+#: While another listener asks the store, one looks so often whether it has an answer.
 PATIENCE = 0.02
 
 
@@ -72,11 +72,11 @@ class Live:
             if self._frame.number > than and (than or fresh):
                 return self._frame
             if not fresh and not self._asking:
-                await self._look()
+                await self._refresh()
                 return self._frame
             await anyio.sleep(PATIENCE if self._asking else max(self._next - time.monotonic(), 0.0))
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         self._asking = True
         begun = time.monotonic()
         try:
@@ -84,7 +84,7 @@ class Live:
         except LanewayError as error:
             name, document = "trouble", refusal_of(error).document
         finally:
-            self._asking = False  # if this listener leaves in the middle, the next one looks
+            self._asking = False  # if this listener leaves in the middle, the next one asks
             self._next = max(begun + EVERY, time.monotonic() + EVERY / 2)  # a slow store is not asked without a break
         number = self._frame.number + 1
         self._frame = LiveFrame(

@@ -3,16 +3,17 @@
 The number of series is bounded, however many queues and tasks there are: the first so many that are seen keep their names as long
 as this process lives, all others are added up as "other".
 
-Enters: `Seen`.  Leaves: text.
+Enters: `Snapshot`.  Leaves: text.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from laneway.store.inspection import Counts
-from laneway.web.look import Seen
+from laneway.present.snapshot import Snapshot, sum_counts
+from laneway.store.inspection import QueueInfo
 
 __all__ = ["CONTENT_TYPE", "MOST", "Metrics", "Names"]
 
@@ -35,6 +36,8 @@ COUNTERS = {
 
 #: Labels and a value.
 Sample = tuple[Mapping[str, str], float]
+#: A name, its type, its meaning, and its samples.
+Family = tuple[str, str, str, Sequence[Sample]]
 
 
 class Names:
@@ -65,43 +68,34 @@ class Metrics:
         self._queues = Names()
         self._tasks = Names()
 
-    def text(self, seen: Seen | None) -> str:
-        """Return a look at a store as text; None: it cannot be reached."""
+    def text(self, seen: Snapshot | None) -> str:
+        """Return a snapshot of a store as text; None: it cannot be reached."""
         lines = _family("laneway_up", "gauge", "Whether the store can be reached.", [({}, 0 if seen is None else 1)])
         if seen is not None:
             for family in (*self._of_queues(seen), *_of_store(seen), *self._of_workers(seen)):
                 lines += _family(*family)
         return "\n".join([*lines, ""])
 
-    def _of_queues(self, seen: Seen) -> Iterable[tuple[str, str, str, list[Sample]]]:
-        counts: dict[str, Counts] = {}
-        lags: dict[str, float] = {}
-        paused: dict[str, int] = {}
+    def _of_queues(self, seen: Snapshot) -> Iterable[Family]:
+        named: dict[str, list[QueueInfo]] = {}
         for queue in seen.queues:
-            name = self._queues.of(queue.name)
-            mine = counts.setdefault(name, {})
-            for state, number in queue.counts.items():
-                mine[state] = mine.get(state, 0) + number
-            paused[name] = paused.get(name, 0) + queue.paused
-            if (lag := seen.lags.get(queue.name)) is not None:
-                lags[name] = max(lags.get(name, 0.0), lag)
+            named.setdefault(self._queues.of(queue.name), []).append(queue)
         jobs: list[Sample] = [
-            ({"queue": name, "state": state}, number) for name, mine in counts.items() for state, number in mine.items()
+            ({"queue": name, "state": state}, number)
+            for name, queues in named.items()
+            for state, number in sum_counts(queue.counts for queue in queues).items()
         ]
         yield "laneway_jobs", "gauge", "Jobs in the store; of a collector lanes, and dead payloads.", jobs
-        lagging: list[Sample] = [({"queue": name}, lag) for name, lag in lags.items()]
-        yield "laneway_lag_seconds", "gauge", "How long the oldest due job has waited.", lagging
-        resting: list[Sample] = [({"queue": name}, number) for name, number in paused.items()]
-        yield "laneway_paused", "gauge", "Whether the queue is paused; of other the number of those that are.", resting
+        lags: list[Sample] = [({"queue": name}, max(queue.lag for queue in queues)) for name, queues in named.items()]
+        yield "laneway_lag_seconds", "gauge", "How long the oldest due job has waited.", lags
+        paused: list[Sample] = [({"queue": name}, sum(queue.paused for queue in queues)) for name, queues in named.items()]
+        yield "laneway_paused", "gauge", "Whether the queue is paused; of other the number of those that are.", paused
 
-    def _of_workers(self, seen: Seen) -> Iterable[tuple[str, str, str, list[Sample]]]:
+    def _of_workers(self, seen: Snapshot) -> Iterable[Family]:
         phases = dict.fromkeys(("working", "quiet", "stopping"), 0)
-        running: dict[str, int] = {}
         for worker in seen.workers:
             phases[worker.phase if worker.phase in phases else "working"] += 1
-            for job in worker.jobs:
-                name = self._tasks.of(job.task)
-                running[name] = running.get(name, 0) + 1
+        running = Counter(self._tasks.of(job.task) for worker in seen.workers for job in worker.jobs)
         yield "laneway_workers", "gauge", "Workers.", [({"phase": phase}, number) for phase, number in phases.items()]
         yield "laneway_slots", "gauge", "Slots of all workers.", [({}, sum(worker.slots for worker in seen.workers))]
         yield "laneway_slots_busy", "gauge", "Slots in use.", [({}, sum(worker.busy for worker in seen.workers))]
@@ -109,9 +103,8 @@ class Metrics:
         yield "laneway_running", "gauge", "Jobs that run.", [({"task": task}, number) for task, number in running.items()]
 
 
-def _of_store(seen: Seen) -> Iterable[tuple[str, str, str, list[Sample]]]:
-    for name, meaning in COUNTERS.items():
-        yield f"laneway_{name}_total", "counter", meaning, [({}, seen.totals.get(name, 0))]
+def _of_store(seen: Snapshot) -> Iterable[Family]:
+    return ((f"laneway_{name}_total", "counter", meaning, [({}, seen.totals.get(name, 0))]) for name, meaning in COUNTERS.items())
 
 
 def _family(name: str, kind: str, meaning: str, samples: Sequence[Sample]) -> list[str]:

@@ -14,7 +14,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,6 +30,8 @@ log = logging.getLogger("laneway.web")
 KEEP = 100
 #: So many run at a time: they all write to the same store.
 AT_ONCE = 2
+#: So many jobs are changed at a time. A store looks up each among the ids of its portion: more would not be faster.
+PORTION = 100
 #: A thread without work ends after so long, seconds.
 IDLE = 5.0
 
@@ -64,6 +66,15 @@ class Operation:
             "error": None if self.error is None else self.error.document["error"],
             "created_at": self.created_at, "started_at": self.started_at, "finished_at": self.finished_at,
         }  # fmt: skip
+
+    def change(self, call: Callable[..., int], found: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> None:
+        """Change jobs in portions: `found` are ids with the filters that they must still match."""
+        self.total = sum(len(ids) for _, ids in found)
+        for which, ids in found:
+            for start in range(0, len(ids), PORTION):
+                portion = tuple(ids[start : start + PORTION])
+                self.changed += call(**which, ids=portion)
+                self.done += len(portion)
 
 
 #: Does an operation, and counts on it.
@@ -133,10 +144,8 @@ class Operations:
         begun = time.monotonic()
         try:
             work(operation)
-        except LanewayError as error:
+        except (Refused, LanewayError) as error:
             operation.error = refusal_of(error)
-        except Refused as error:
-            operation.error = error
         except Exception as error:  # nobody else hears of it: the operation says so, and the log has it all
             log.exception("operation %s (%s) broke", operation.id, operation.action)
             operation.error = Refused(500, "internal", f"{type(error).__name__}: the log of the dashboard has more")

@@ -33,13 +33,17 @@ class Refused(Exception):
         return {"error": {"kind": self.kind, "message": self.message}}
 
 
-def refusal_of(error: LanewayError) -> Refused:
+def refusal_of(error: LanewayError | Refused) -> Refused:
     """Return what Laneway says as an answer: not found, the store is away, or else a mistake in what was asked.
+
+    A refusal stays as it is.
 
     >>> from laneway.errors import UnknownJob
     >>> (refused := refusal_of(UnknownJob())).status, refused.kind
     (404, 'unknown_job')
     """
+    if isinstance(error, Refused):
+        return error
     kind = _HUMP.sub("_", type(error).__name__).lower()
     if isinstance(error, NotFound):
         return Refused(404, kind, str(error))

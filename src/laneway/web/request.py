@@ -15,6 +15,7 @@ import msgspec
 from laneway.core.instant import When
 from laneway.core.job import STATES, check_lane
 from laneway.errors import did_you_mean
+from laneway.present.words import cut
 from laneway.settings import read_duration, read_size
 from laneway.web.access import Caller
 from laneway.web.refused import Refused
@@ -83,9 +84,8 @@ class WebRequest:
     def lane(self) -> tuple[str, str]:
         """Return the queue and the key of a lane."""
         queue = self.needed("queue")
-        key = self.given.get("lane")
         try:
-            return queue, check_lane(key)
+            return queue, check_lane(self.given.get("lane"))
         except ValueError as error:
             raise bad(f"lane: {error}") from None
 
@@ -102,16 +102,7 @@ class WebRequest:
 
     def number(self, name: str) -> float | None:
         """Return a number, or None if it is not given."""
-        value = self.given.get(name)
-        if value is None:
-            return None
-        try:
-            number = float(value) if not isinstance(value, bool) else float("nan")
-        except (TypeError, ValueError, OverflowError):
-            number = float("nan")
-        if not 0 <= number < 1e15:
-            raise bad(f"{name}={_short(value)}: use a number from 0")
-        return number
+        return self._read(name, _read_number)
 
     def seconds(self, name: str) -> float | None:
         """Return a duration in seconds: 30, 5m, 2h."""
@@ -121,7 +112,7 @@ class WebRequest:
         """Return an amount of memory in bytes: 400M, 2G."""
         return self._read(name, read_size)
 
-    def _read(self, name: str, read: Callable[[object], T]) -> T | None:
+    def _read(self, name: str, read: Callable[[Any], T]) -> T | None:
         value = self.given.get(name)
         if value is None:
             return None
@@ -142,11 +133,10 @@ class WebRequest:
     def when(self) -> When:
         """Return the time that `in` (a duration) or `at` (a moment with its time zone) means."""
         within, at = self.seconds("in"), self.text("at")
-        if (within is None) == (at is None):
-            raise bad('say when: {"in": "5m"}, or {"at": "2026-12-24T18:00+01:00"}')
-        if at is None:
-            assert within is not None  # noqa: S101 - one of them is there
+        if within is not None and at is None:
             return within
+        if at is None or within is not None:
+            raise bad('say when: {"in": "5m"}, or {"at": "2026-12-24T18:00+01:00"}')
         try:
             moment = datetime.fromisoformat(at)
         except ValueError:
@@ -190,6 +180,16 @@ class WebRequest:
                 raise bad(f'there is no parameter "{_short(name)}".{did_you_mean(name, names)} {known}')
 
 
+def _read_number(value: Any) -> float:
+    try:
+        number = float("nan" if isinstance(value, bool) else value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not 0 <= number < 1e15:
+        raise ValueError("use a number from 0")
+    return number
+
+
 def _may_be_place(after: str) -> bool:
     """Say whether it can be a page's `next`, or a job's id. Numbers in it must be such that a store can count to."""
     if after.startswith("seq:"):
@@ -205,5 +205,4 @@ def _may_be_place(after: str) -> bool:
 
 
 def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    return cut(str(value), 60)

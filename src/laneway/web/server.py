@@ -20,8 +20,8 @@ import errno
 import logging
 import resource
 import socket
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import uvicorn
@@ -232,7 +232,9 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(self._complain)
         with ExitStack() as stack:
             for logger in (log, logging.getLogger("uvicorn.error")):
-                stack.enter_context(_moderated(logger))
+                once = _Once(logger)
+                logger.addFilter(once)
+                stack.callback(logger.removeFilter, once)
             await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -280,13 +282,3 @@ class _Once(logging.Filter):
         number = self._held_back.pop(kind, 0)
         if number:
             self._logger.handle(self._logger.makeRecord(self._logger.name, level, "", 0, said, (number,), None))
-
-
-@contextmanager
-def _moderated(logger: logging.Logger) -> Generator[None]:
-    once = _Once(logger)
-    logger.addFilter(once)
-    try:
-        yield
-    finally:
-        logger.removeFilter(once)

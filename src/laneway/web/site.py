@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from laneway.desk.app import App
+from laneway.present.snapshot import Snapshot
 from laneway.web.access import Access
 from laneway.web.audit import audit
 from laneway.web.documents import Documents, figures
 from laneway.web.health import Health, Pulse
 from laneway.web.live import Live
-from laneway.web.look import Seen, look
 from laneway.web.metrics import Metrics
 from laneway.web.operations import Operation, Operations
 from laneway.web.redact import Redactor
@@ -30,13 +30,13 @@ class Site:
         self.operations = Operations(_finished)
         self.live = Live(self._figures)
 
-    def look(self) -> tuple[Seen, Health]:
-        """Look at the store, and say how it is. Blocks."""
-        seen = look(self.app)
+    def snapshot(self) -> tuple[Snapshot, Health]:
+        """Take a snapshot of the store, and say how it is. Blocks."""
+        seen = Snapshot.of(self.app)
         return seen, self.pulse.judge(seen)
 
     async def _figures(self) -> object:
-        return figures(*await in_thread(self.look))
+        return figures(*await in_thread(self.snapshot))
 
 
 def _finished(operation: Operation) -> None:

@@ -7,7 +7,7 @@ and is sent back hidden stays as it was.
 A group's jobs are found by their last error, as groups are made; so it is exactly they who are meant, and not those whose error
 has the same name.
 
-Enters: an `WebRequest`.  Leaves: documents.
+Enters: a `WebRequest`.  Leaves: documents.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from laneway.desk.app import App
 from laneway.desk.locate import load_tasks
 from laneway.desk.task import Task, is_task
 from laneway.errors import UnknownJob
+from laneway.present.actions import DELETE, RETRY, Action
 from laneway.present.words import kind
 from laneway.store.inspection import JobInfo
+from laneway.web.actions import begin, walk
 from laneway.web.api import job_id
 from laneway.web.endpoint import Endpoint
 from laneway.web.operations import Operation
 from laneway.web.pages.find import group_of
 from laneway.web.redact import HIDDEN
 from laneway.web.refused import Refused
-from laneway.web.request import Answer, WebRequest, bad
+from laneway.web.request import WebRequest, bad
 
 __all__ = ["PAGE_ACTIONS", "restored"]
 
 #: The states of jobs that a group is about.
 FAILED = ("dead", "retrying")
-#: So many jobs are found at a time, and changed at a time.
-FOUND, PORTION = 2_000, 500
+#: So many jobs are found at a time.
+FOUND = 2_000
 #: Who asks how many there are waits no longer than this, seconds.
 PATIENCE = 0.5
 
@@ -98,7 +100,7 @@ def restored(sent: Any, before: Any) -> Any:
 # -- a group of failures -----------------------------------------------------------------------------------------
 
 
-def act_group(verb: str, ask: WebRequest) -> object:
+def act_group(action: Action, ask: WebRequest) -> object:
     """Act on the jobs that are dead, or wait for their retry, and whose last error is of a group."""
     group = ask.path["id"]
     known = next((one for one in ask.app.stats.errors(500) if one.id == group), None)
@@ -108,28 +110,19 @@ def act_group(verb: str, ask: WebRequest) -> object:
         return _count(ask.app, group, known.kind)
 
     def work(operation: Operation) -> None:
-        for state in FAILED:
-            named = [job.id for portion in _members(ask.app, group, known.kind, state) for job in portion]
-            operation.total = (operation.total or 0) + len(named)
-            for start in range(0, len(named), PORTION):
-                portion = tuple(named[start : start + PORTION])
-                operation.changed += getattr(ask.app.inspect, f"{verb}_all")(state, ids=portion)
-                operation.done += len(portion)
+        found = [
+            ({"state": state}, [job.id for portion in _members(ask.app, group, known.kind, state) for job in portion])
+            for state in FAILED
+        ]
+        operation.change(partial(action.apply_all, ask.app), found)
 
-    made = Operation(f"errors.{verb}", ask.site.documents.safe({**ask.path, "kind": known.kind}), ask.caller.who)
-    operation = ask.site.operations.start(made, work)
-    return Answer(operation.document, 202, {"Location": f"{ask.root}/api/v1/operations/{operation.id}"})
+    return begin(ask, f"errors.{action.verb}", {"kind": known.kind}, work)
 
 
 def _members(app: App, group: str, error: str, state: str) -> Iterator[list[JobInfo]]:
     """Walk a group's jobs in a state, in portions that may be empty; the store knows those whose error has the right name."""
-    after = None
-    while True:
-        page = app.inspect.jobs(state, error=error, limit=FOUND, after=after, newest=True, look=FOUND)
+    for page in walk(app, state=state, error=error, limit=FOUND, newest=True, look=FOUND):
         yield [job for job in page if group_of(job) == group]
-        after = page.next
-        if after is None:
-            return
 
 
 def _count(app: App, group: str, error: str) -> dict[str, Any]:
@@ -149,7 +142,7 @@ def _count(app: App, group: str, error: str) -> dict[str, Any]:
 PAGE_ACTIONS = (
     Endpoint("POST", "/api/v1/jobs/{id}/again", again, ("args", "kwargs"), "job.again"),
     *(
-        Endpoint("POST", f"/api/v1/stats/errors/{{id}}/{verb}", partial(act_group, verb), ("dry_run",), f"errors.{verb}")
-        for verb in ("retry", "delete")
+        Endpoint("POST", f"/api/v1/stats/errors/{{id}}/{one.verb}", partial(act_group, one), ("dry_run",), f"errors.{one.verb}")
+        for one in (RETRY, DELETE)
     ),
 )

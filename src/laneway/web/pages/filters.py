@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from markupsafe import Markup, escape
 
+from laneway.present.words import digits, trimmed
 from laneway.web.pages.points import spark
 
 __all__ = ["FILTERS", "json_text", "link_from", "number", "plain_number", "quoted", "short", "when", "words_for"]
@@ -97,30 +98,21 @@ def short(value: float, kind: str = "count") -> str:
 
 def _count(value: float) -> str:
     if abs(value) < 999_999.5:
-        return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else _trimmed(f"{value:,.1f}")
+        return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else trimmed(f"{value:,.1f}")
     for least, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
         if abs(value) >= least * 0.9999995:
-            return f"{_digits(value / least)} {unit}"
+            return f"{digits(value / least)} {unit}"
     return f"{value:,.0f}"
 
 
-def _digits(value: float) -> str:
-    """Three digits that count."""
-    return _trimmed(f"{value:,.{0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2}f}")
-
-
-def _trimmed(text: str) -> str:
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 def _rate(value: float) -> str:
-    return f"{_count(value) if value >= 1e6 else _digits(value)}/s" if value >= 0.005 or not value else "<0.01/s"
+    return f"{_count(value) if value >= 1e6 else digits(value)}/s" if value >= 0.005 or not value else "<0.01/s"
 
 
 def _bytes(value: float) -> str:
     for least, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if value >= least:
-            return f"{_digits(value / least)} {unit}"
+            return f"{digits(value / least)} {unit}"
     return f"{value:,.0f} B"
 
 
@@ -130,7 +122,7 @@ def _seconds(value: float) -> str:
     if value < 0.9995:
         return f"{value * 1e6:.0f} µs" if value < 0.0009995 else f"{value * 1000:.0f} ms"
     if value < 59.95:
-        return f"{_digits(round(value, 1))} s"
+        return f"{digits(round(value, 1))} s"
     whole = round(value)
     for (length, unit), (part, smaller) in itertools.pairwise(_SPANS):
         if whole >= length:
@@ -141,7 +133,7 @@ def _seconds(value: float) -> str:
 
 def _share(value: float) -> str:
     percent = value * 100
-    return f"{_digits(percent)} %" if percent >= 0.01 or not percent else "<0.01 %"
+    return f"{digits(percent)} %" if percent >= 0.01 or not percent else "<0.01 %"
 
 
 _KINDS: dict[str, Callable[[float], str]] = {

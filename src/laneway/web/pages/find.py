@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ from laneway.core.error_groups import fault_of
 from laneway.core.job import check_id
 from laneway.desk.app import App
 from laneway.errors import NotFound
-from laneway.present.words import kind, summary
+from laneway.present.words import cut, due_word, kind, share_of, summary
 from laneway.store.inspection import JobInfo
 from laneway.web.documents import Documents
 from laneway.web.pages.query import FINISHED, Query
@@ -62,8 +61,7 @@ def find(app: App, documents: Documents, query: Query, after: str | None, limit:
     except NotFound:
         if after is None:
             raise
-        found = _find(app, documents, query, None, limit)
-        return msgspec.structs.replace(found, moved=True)
+        return msgspec.structs.replace(_find(app, documents, query, None, limit), moved=True)
 
 
 def _find(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> FoundJobs:
@@ -72,24 +70,22 @@ def _find(app: App, documents: Documents, query: Query, after: str | None, limit
         return FoundJobs(jobs=list(page), next=page.next)
     if after is None and (named := _named(app, query)) is not None:
         return FoundJobs(jobs=[named], looked=1)
-    return _search(app, _fitter(documents, query), query.which, after, limit, PORTION if query.searches else limit)
+    return _search(app, documents, query, after, limit)
 
 
-def _search(
-    app: App, fits: Callable[[JobInfo], bool], which: dict[str, Any], after: str | None, limit: int, portion: int
-) -> FoundJobs:
+def _search(app: App, documents: Documents, query: Query, after: str | None, limit: int) -> FoundJobs:
     until = time.monotonic() + PATIENCE
+    which, portion = query.which, PORTION if query.searches else limit
     found: list[JobInfo] = []
     looked = 0
     while True:
         page = app.inspect.jobs(**which, limit=portion, after=after, newest=True, look=LOOK)
         looked += len(page) if {*which} <= INDEXED or page.next is None else LOOK
-        for place, job in enumerate(page):
-            if fits(job):
+        for job in page:
+            if _fits(job, documents, query):
                 found.append(job)
             if len(found) == limit:
-                last = place == len(page) - 1
-                return FoundJobs(jobs=found, next=page.next if last else job.id, looked=looked)
+                return FoundJobs(jobs=found, next=page.next if job is page[-1] else job.id, looked=looked)
         after = page.next
         if after is None or looked >= BUDGET or time.monotonic() > until:
             return FoundJobs(jobs=found, next=after, looked=looked, tired=after is not None)
@@ -105,15 +101,10 @@ def _named(app: App, query: Query) -> JobInfo | None:
         return None
 
 
-def _fitter(documents: Documents, query: Query) -> Callable[[JobInfo], bool]:
-    def fits(job: JobInfo) -> bool:
-        if query.group is not None and group_of(job) != query.group:
-            return False
-        if not (query.args or query.words):
-            return True
-        return may_fit(job, query) and query.fits(parts_of(job, documents))
-
-    return fits
+def _fits(job: JobInfo, documents: Documents, query: Query) -> bool:
+    if query.group is not None and group_of(job) != query.group:
+        return False
+    return not (query.args or query.words) or (may_fit(job, query) and query.fits(parts_of(job, documents)))
 
 
 def may_fit(job: JobInfo, query: Query) -> bool:
@@ -149,13 +140,12 @@ def row_of(job: JobInfo, documents: Documents) -> dict[str, Any]:
     """Return a job as a row of a list."""
     entry = documents.entry(job)
     said = {"lane": "", "payload": call_text(entry["args"], {})}.get(kind(job), call_text(entry["args"], entry["kwargs"]))
-    done, total = job.progress or (0.0, 0.0)
     return {
         "id": job.id, "state": job.state, "task": job.task, "queue": job.queue, "lane": job.lane, "attempt": job.attempt,
-        "kind": kind(job), "payloads": job.payloads, "args": _clipped(said), "at": job.due_at,
-        "word": {"dead": "died", "running": "was due"}.get(job.state, "due"), "mark": job.mark, "worker": job.worker,
-        "error": _clipped(summary(job.errors[-1])) if job.errors else "",
-        "share": min(max(done / total, 0.0), 1.0) if total > 0 else None,
+        "kind": kind(job), "payloads": job.payloads, "args": cut(said, CLIP), "at": job.due_at,
+        "word": due_word(job.state), "mark": job.mark, "worker": job.worker,
+        "error": cut(summary(job.errors[-1]), CLIP) if job.errors else "",
+        "share": share_of(*job.progress) if job.progress and job.progress[1] > 0 else None,
     }  # fmt: skip
 
 
@@ -172,7 +162,3 @@ def call_text(args: list[Any] | None, kwargs: dict[str, Any] | None) -> str:
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode(errors="replace")
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= CLIP else f"{text[:CLIP]}…"

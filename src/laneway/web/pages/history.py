@@ -3,7 +3,7 @@
 Days are those of UTC, as the store counts them. The plan is that of `laneway plan`: with what is given, else with what was seen
 of late. How a backlog grows or goes is a straight line that ends at nothing; it is drawn until then, or for a week.
 
-Enters: an `WebRequest`.  Leaves: plain values.
+Enters: a `WebRequest`.  Leaves: plain values.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from laneway.capacity import DAY, HOUR, WEEK
 from laneway.core.instant import SECOND, as_datetime
-from laneway.desk.stats import Day, Stats, Summary, Times
+from laneway.desk.stats import Day, Stats, Summary
 from laneway.errors import LanewayError
 from laneway.web.api import PLAN, capacity
 from laneway.web.pages.filters import short
@@ -24,26 +22,13 @@ from laneway.web.pages.points import PointRow, row_at, row_of_day, spark
 from laneway.web.refused import Refused, refusal_of
 from laneway.web.request import WebRequest, bad
 
-__all__ = ["TaskRow", "backlog_after", "far_enough", "history", "verdict"]
+__all__ = ["backlog_after", "far_enough", "history", "verdict"]
 
 DAYS = (7, 30, 90, 365)
 #: So many tasks are listed, the busiest ones.
 TASKS = 100
 #: How far the plan's chart may reach, seconds; and by how many steps.
 REACHES, STEPS = (10 * 60, HOUR, 6 * HOUR, DAY, WEEK), 48
-
-
-class TaskRow(Struct, frozen=True, kw_only=True):
-    """A task over the days."""
-
-    name: str
-    processed: int
-    failed: int
-    dead: int
-    errors: float | None  #: share of the runs that failed
-    run: Times
-    wait: Times
-    spark: str
 
 
 def history(ask: WebRequest) -> dict[str, Any]:
@@ -67,19 +52,19 @@ def history(ask: WebRequest) -> dict[str, Any]:
     }
 
 
-def _tasks(stats: Stats, days: int, by_task: Mapping[str, Sequence[Day]]) -> list[TaskRow]:
-    summaries = stats.tasks(days * DAY)
-    rows = [_row(one, by_task.get(one.name, ())) for one in summaries.values()]
-    return sorted(rows, key=lambda row: (-row.processed - row.failed, row.name))
+def _tasks(stats: Stats, days: int, by_task: Mapping[str, Sequence[Day]]) -> list[dict[str, Any]]:
+    """Return the tasks over the days, the busiest first."""
+    summaries = sorted(stats.tasks(days * DAY).values(), key=lambda one: (-one.processed - one.failed, one.name))
+    return [_row(one, by_task.get(one.name, ())) for one in summaries]
 
 
-def _row(found: Summary, days: Sequence[Day]) -> TaskRow:
+def _row(found: Summary, days: Sequence[Day]) -> dict[str, Any]:
     runs = found.wait.count  # of a collector's run each lane
-    return TaskRow(
-        name=found.name, processed=found.processed, failed=found.failed, dead=found.dead,
-        errors=found.failed / runs if runs else None, run=found.run, wait=found.wait,
-        spark=spark([day.processed for day in days[:-1]]),  # today has only begun
-    )  # fmt: skip
+    return {
+        "name": found.name, "processed": found.processed, "failed": found.failed, "dead": found.dead,
+        "errors": found.failed / runs if runs else None, "run": found.run, "wait": found.wait,
+        "spark": spark([day.processed for day in days[:-1]]),  # today has only begun
+    }  # fmt: skip
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------
@@ -92,22 +77,16 @@ def _plan(ask: WebRequest) -> dict[str, Any]:
     empty: dict[str, Any] = {"form": form, "plan": None, "plan_error": "", "paces": [], "backlog": [], "verdict": ""}
     try:
         found: Any = capacity(dataclasses.replace(ask, given=given))
-    except Refused as refused:
-        return {**empty, "plan_error": refused.message}
-    except LanewayError as error:
+    except (Refused, LanewayError) as error:
         return {**empty, "plan_error": refusal_of(error).message}
-    paces = [(name, found[key]) for name, key in _columns(found)]
+    first = ("workers now", found["now"]) if found["now"] else ("one at a time", found["alone"])
+    paces = [first, ("one machine", found["with_machine"])]
     # One at a time is nobody's plan, and would dwarf the others in a chart.
     drawn = paces if found["now"] else paces[1:]
     return {
         **empty, "plan": found, "paces": paces, "drawn": [name for name, _ in drawn], "backlog": _backlog(ask, found, drawn),
         "verdict": verdict(found),
     }  # fmt: skip
-
-
-def _columns(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    first = ("one at a time", "alone") if found["now"] is None else ("workers now", "now")
-    return [first, ("one machine", "with_machine")]
 
 
 def _backlog(ask: WebRequest, found: Mapping[str, Any], paces: Sequence[tuple[str, Mapping[str, Any]]]) -> list[PointRow]:

@@ -5,7 +5,6 @@ A job that has left the store is shown as far as it is remembered: its last run,
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,10 +14,10 @@ from laneway.core.error_groups import fault_of
 from laneway.core.instant import as_datetime
 from laneway.core.outcome import ErrorInfo
 from laneway.desk.app import App
-from laneway.desk.locate import load_tasks
-from laneway.errors import ConfigError, UnknownJob
+from laneway.errors import UnknownJob
 from laneway.present.actions import applicable
-from laneway.present.words import kind
+from laneway.present.known import declared_tasks, parameter_names
+from laneway.present.words import cut, kind, share_of, summary
 from laneway.store.error_history import KILLED, WORKER_LOST
 from laneway.store.inspection import JobInfo
 from laneway.store.runs import Run
@@ -59,7 +58,7 @@ def job(ask: WebRequest) -> dict[str, Any]:
         "timeline": timeline(found, started),
         "errors": [error_of(error) for error in reversed(found.errors)],
         "group": fault_of(found.errors[-1], found.id, found.task, found.queue).id if found.errors else None,
-        "progress": {"done": done, "total": total, "share": min(max(done / total, 0.0), 1.0)} if total > 0 else None,
+        "progress": {"done": done, "total": total, "share": share_of(done, total)} if total > 0 else None,
         "log": found.log,
         "verbs": applicable(found.state),
     }
@@ -83,7 +82,7 @@ def _gone(ask: WebRequest, id_: str) -> dict[str, Any]:
 
 def _arguments(app: App, job: JobInfo, document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the arguments with their names, without secrets."""
-    names = ["payload"] if job.score is not None else _names(app, job.task)
+    names = ["payload"] if job.score is not None else parameter_names(app, job.task)
     placed = [
         {"name": names[place] if place < len(names) else f"#{place + 1}", "value": value}
         for place, value in enumerate(document["args"] or [])
@@ -94,26 +93,12 @@ def _arguments(app: App, job: JobInfo, document: dict[str, Any]) -> list[dict[st
 
 def _edit(app: App, job: JobInfo, document: dict[str, Any]) -> dict[str, Any] | None:
     """Return what can be edited before it is tried again; None: nothing can."""
-    if kind(job) != "job" or document["args"] is None or not _names_known(app, job.task):
+    if kind(job) != "job" or document["args"] is None or job.task not in declared_tasks(app):
         return None
     args, kwargs = document["args"], document["kwargs"]
     if max(len(json_text(args)), len(json_text(kwargs))) > EDITABLE:
         return None
     return {"args": args, "kwargs": kwargs, "hides": HIDDEN in str((args, kwargs))}
-
-
-def _names(app: App, task: str) -> list[str]:
-    if not _names_known(app, task):
-        return []
-    return [one.name for one in inspect.signature(app.declared[task].function).parameters.values()]
-
-
-def _names_known(app: App, task: str) -> bool:
-    try:
-        load_tasks(app)
-    except ConfigError:  # who only looks can do without
-        return False
-    return task in app.declared
 
 
 # -- what happened -----------------------------------------------------------------------------------------------
@@ -135,26 +120,23 @@ def timeline(job: JobInfo, started: datetime | None) -> list[dict[str, Any]]:
             events.append(_event("its worker was lost", at, f"{error.message}; no attempt counts"))
         else:
             name = f"attempt {error.attempt} failed" if error.attempt else "failed"
-            events.append(_event(name, at, _line(error), "bad"))
+            events.append(_event(name, at, cut(summary(error), 200), "bad"))
     return [*events, _now(job, started)]
 
 
 def _now(job: JobInfo, started: datetime | None) -> dict[str, Any]:
     nth = f"attempt {job.attempt + 1}"
-    match job.state:
-        case "running":
-            marked = f"asked to {job.mark}" if job.mark else ""
-            return _event(f"{nth} runs" if started else "claimed by a worker", started, marked, "now")
-        case "retrying":
-            return _event(f"{nth} is due", job.due_at, "", "now")
-        case "scheduled":
-            return _event("is due" if not job.holds else "snoozes, is due", job.due_at, "", "now")
-        case "ready":
-            return _event("due, waits for a slot", job.due_at, "", "now")
-        case "blocked":
-            return _event("waits for its lane", job.place_at, "", "now")
-        case _:
-            return _event("gave up", job.due_at, "", "dead")
+    words = {
+        "running": f"{nth} runs" if started else "claimed by a worker",
+        "retrying": f"{nth} is due",
+        "scheduled": "snoozes, is due" if job.holds else "is due",
+        "ready": "due, waits for a slot",
+        "blocked": "waits for its lane",
+        "dead": "gave up",
+    }
+    at = {"running": started, "blocked": job.place_at}.get(job.state, job.due_at)
+    asked = f"asked to {job.mark}" if job.state == "running" and job.mark else ""
+    return _event(words[job.state], at, asked, "dead" if job.state == "dead" else "now")
 
 
 def _ran(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -208,8 +190,3 @@ def trace_lines(traceback: str) -> list[dict[str, Any]]:
             foreign = False
         lines.append({"text": text, "foreign": foreign})
     return lines
-
-
-def _line(error: ErrorInfo) -> str:
-    said = f"{error.kind}: {' '.join(error.message.split())}"
-    return said if len(said) <= 200 else f"{said[:200]}…"

@@ -10,9 +10,10 @@ from typing import Any
 
 from laneway.core.job import STATES
 from laneway.present.actions import applicable
-from laneway.store.inspection import Counts, QueueInfo
+from laneway.present.snapshot import sum_counts
+from laneway.present.words import seconds_of
+from laneway.store.inspection import Counts
 from laneway.store.runs import Run
-from laneway.web.look import total
 from laneway.web.pages.find import BUDGET, INDEXED, FoundJobs, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse
 from laneway.web.request import WebRequest
@@ -30,7 +31,7 @@ def jobs(ask: WebRequest) -> dict[str, Any]:
     query = parse(ask.given.get("q", ""), {name: ask.given[name] for name in EXACT if ask.given.get(name)})
     queues = ask.app.inspect.queues()
     after = ask.page()["after"]
-    counts = _counts(query, queues)
+    counts = sum_counts(queue.counts for queue in queues if query.queue in (None, queue.name))
     nobody = query.state in STATES and not counts[query.state]  # the store has counted: it need not search
     found = FoundJobs(jobs=[]) if nobody else find(ask.app, ask.site.documents, query, after, LIMIT)
     rows = [row_of(job, ask.site.documents) for job in found.jobs]
@@ -53,13 +54,9 @@ def jobs(ask: WebRequest) -> dict[str, Any]:
         "all": _all(query, counts, more=found.next is not None or after is not None),
         "queues": [queue.name for queue in queues],
         "tasks": sorted(ask.app.declared),
-        "none_at_all": not any(total(queue.counts for queue in queues).values()),
+        "none_at_all": not any(sum_counts(queue.counts for queue in queues).values()),
         "id_like": query.words[0] if len(query.words) == 1 and _is_made_id(query.words[0]) else None,
     }
-
-
-def _counts(query: Query, queues: list[QueueInfo]) -> Counts:
-    return total(queue.counts for queue in queues if query.queue in (None, queue.name))
 
 
 def _tabs(query: Query, counts: Counts) -> list[dict[str, Any]]:
@@ -90,7 +87,7 @@ def _runs(ask: WebRequest, query: Query) -> list[dict[str, Any]]:
     return [
         {
             "id": run.id, "task": run.task, "queue": run.queue, "lane": run.lane, "outcome": run.outcome,
-            "finished_at": run.finished_at, "took": (run.finished - run.started) / 1e6 if run.started else None,
+            "finished_at": run.finished_at, "took": seconds_of(run),
             "waited": max(run.started - run.enqueued, 0) / 1e6 if run.started else None,
         }
         for run in found[:RUNS]

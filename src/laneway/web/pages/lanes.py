@@ -6,6 +6,7 @@ from typing import Any
 
 from laneway.core.job import check_lane
 from laneway.errors import ConfigError, UnknownLane
+from laneway.present.actions import can_run
 from laneway.present.words import lane_state, score_words, summary
 from laneway.store.inspection import LANE_ORDERS, JobInfo, LaneInfo
 from laneway.web.pages.find import call_text, row_of
@@ -88,7 +89,7 @@ def lane(ask: WebRequest) -> dict[str, Any]:
         "jobs": [row_of(job, ask.site.documents) for job in behind],
         "query": str(Query(queue=queue, lane=key)),
         "dead": str(Query(state="dead", queue=queue, lane=key)),
-        "can_run": found.state == "retrying" or (found.collects and found.state == "scheduled"),
+        "can_run": can_run(found),
     }
 
 

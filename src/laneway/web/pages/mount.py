@@ -1,7 +1,7 @@
 """Mounting the pages: their addresses, who may see them, and what a page looks like that cannot be shown.
 
-Each request takes one look at the store, for the frame; then the page's function is asked, and its template written, all in one
-thread. What goes wrong is a page as well, with the status that the API would answer.
+Each request takes one snapshot of the store, for the frame; then the page's function is asked, and its template written, all in
+one thread. What goes wrong is a page as well, with the status that the API would answer.
 
 Enters: requests of browsers.  Leaves: HTML, and static files.
 """
@@ -24,8 +24,8 @@ from starlette.types import Scope
 import laneway as front
 from laneway.errors import LanewayError
 from laneway.logs import visible
+from laneway.present.snapshot import Snapshot
 from laneway.web.endpoint import HEADERS, refuse
-from laneway.web.look import Seen
 from laneway.web.pages.errors import errors
 from laneway.web.pages.filters import FILTERS, link_from
 from laneway.web.pages.frame import PageFrame, frame_of, framed
@@ -62,10 +62,10 @@ class PageRoute:
     path: str
     here: str  #: the entry of the nav it belongs to
     template: str
-    values: Callable[[WebRequest, Seen], Mapping[str, Any]]  #: blocks
+    values: Callable[[WebRequest, Snapshot], Mapping[str, Any]]  #: blocks
 
 
-def _of(function: Callable[[WebRequest], Mapping[str, Any]]) -> Callable[[WebRequest, Seen], Mapping[str, Any]]:
+def _of(function: Callable[[WebRequest], Mapping[str, Any]]) -> Callable[[WebRequest, Snapshot], Mapping[str, Any]]:
     """Return the function of a page that needs no more than what was asked."""
     return lambda ask, _: function(ask)
 
@@ -120,12 +120,10 @@ def _handler(site: Site, page: PageRoute) -> Callable[[Request], Awaitable[Respo
 def _shown(ask: WebRequest, page: PageRoute) -> Response:
     frame = framed(ask, page.here)
     try:
-        seen, health = ask.site.look()
+        seen, health = ask.site.snapshot()
         frame = frame_of(ask, page.here, seen, health)
         return _write(page.template, 200, frame, page.values(ask, seen))
-    except Refused as refused:
-        return _write_refusal(frame, refused)
-    except LanewayError as error:
+    except (Refused, LanewayError) as error:
         return _write_refusal(frame, refusal_of(error))
 
 
@@ -173,16 +171,11 @@ def _seen(value: Any) -> Any:
     return visible(value, keep="\n\t") if type(value) is str else value
 
 
-def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, auto_reload=False, cache_size=-1, finalize=_seen,
-    )  # fmt: skip
-    made.filters.update(FILTERS)
-    return made
-
-
-_templates = _environment()
+_templates = Environment(
+    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+    lstrip_blocks=True, auto_reload=False, cache_size=-1, finalize=_seen,
+)  # fmt: skip
+_templates.filters.update(FILTERS)
 
 
 def _write(

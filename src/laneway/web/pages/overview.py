@@ -3,7 +3,7 @@
 All figures were counted when things happened; nothing here looks at jobs. What a queue does is told over the last minutes, long
 enough to be calm and short enough to be now.
 
-Enters: an `WebRequest`, and a look at the store.  Leaves: plain values.
+Enters: a `WebRequest`, and a snapshot of the store.  Leaves: plain values.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
 from laneway.desk.stats import Point, Stats, Summary
+from laneway.present.actions import waiting
+from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import QueueInfo
-from laneway.web.look import WAITING, Seen
-from laneway.web.pages.frame import slots_of, unserved
+from laneway.web.health import serving_of, working_of
+from laneway.web.pages.frame import slots_of
 from laneway.web.pages.points import row_at, spark
 from laneway.web.request import WebRequest, bad
 
-__all__ = ["QueueRow", "drain", "overview", "queue_rows"]
+__all__ = ["drain", "overview", "queue_rows"]
 
 #: Rates, times and errors of queues are of the last so many seconds.
 LATELY = 300
@@ -34,30 +34,7 @@ QUEUES = 200
 ERRORS = 5
 
 
-class QueueRow(Struct, frozen=True, kw_only=True):
-    """A queue in the table."""
-
-    name: str
-    collects: bool
-    paused: bool
-    paused_by: str
-    paused_at: Any
-    unserved: bool
-    length: int  #: what waits
-    ready: int
-    running: int
-    dead: int
-    lag: float | None
-    in_rate: float
-    out_rate: float
-    drain: float | None  #: seconds; None: never, at this pace
-    errors: float | None  #: share of the runs that failed; None: nothing ran
-    p50: float | None
-    p95: float | None
-    spark: str
-
-
-def overview(ask: WebRequest, seen: Seen) -> dict[str, Any]:
+def overview(ask: WebRequest, seen: Snapshot) -> dict[str, Any]:
     """Show how it goes."""
     stats = ask.app.stats
     span = ask.given.get("range", "15m")
@@ -87,22 +64,12 @@ Plotted = tuple[Any, float, float, float | None]
 
 def _points(stats: Stats, span: str) -> list[Plotted]:
     """Return (begin, done a second, failed a second, memory) for each point."""
-    if span == "15m":
-        return [_plotted([point]) for point in _whole(stats.series(910))]
-    minutes = _whole(stats.minutes(3 if span == "3h" else 24))
-    if span == "3h":
-        return [_plotted([point]) for point in minutes]
-    return [_plotted(list(points)) for _, points in itertools.groupby(minutes, _ten_minutes)]
-
-
-def _ten_minutes(point: Point) -> int:
-    """The ten minutes of the clock that a minute is in."""
-    return int(point.at.timestamp()) // 600
-
-
-def _whole(points: Sequence[Point]) -> Sequence[Point]:
-    """Leave the last one out while it has only begun: a rate over a moment jumps."""
-    return points[:-1]
+    # The last one is left out while it has only begun: a rate over a moment jumps.
+    points = (stats.series(910) if span == "15m" else stats.minutes(3 if span == "3h" else 24))[:-1]
+    if span != "24h":
+        return [_plotted([point]) for point in points]
+    by_clock = itertools.groupby(points, key=lambda point: int(point.at.timestamp()) // 600)  # ten minutes each
+    return [_plotted(list(some)) for _, some in by_clock]
 
 
 def _plotted(points: Sequence[Point]) -> Plotted:
@@ -116,43 +83,41 @@ def _plotted(points: Sequence[Point]) -> Plotted:
 # -- the queues --------------------------------------------------------------------------------------------------
 
 
-def queue_rows(seen: Seen, lately: Mapping[str, Summary], series: Mapping[str, Sequence[Point]]) -> list[QueueRow]:
+def queue_rows(seen: Snapshot, lately: Mapping[str, Summary], series: Mapping[str, Sequence[Point]]) -> list[dict[str, Any]]:
     """Return the table of queues by name: those in which most waits, if there are many."""
-    shown = heapq.nlargest(QUEUES, seen.queues, key=_waiting)
+    shown = heapq.nlargest(QUEUES, seen.queues, key=lambda queue: waiting(queue.counts))
     return [
         _row(one, seen, lately.get(one.name), series.get(one.name, ())) for one in sorted(shown, key=lambda queue: queue.name)
     ]
 
 
-def _waiting(queue: QueueInfo) -> int:
-    return sum(queue.counts[state] for state in WAITING)
+def _row(queue: QueueInfo, seen: Snapshot, sums: Summary | None, points: Sequence[Point]) -> dict[str, Any]:
+    counts, rates = queue.counts, _rates(sums)
+    return {
+        "name": queue.name, "collects": queue.collects, "paused": queue.paused, "paused_by": queue.paused_by,
+        "unserved": not serving_of(queue.name, working_of(seen.workers)), "length": waiting(counts), "ready": counts["ready"],
+        "running": counts["running"], "dead": counts["dead"], "lag": queue.lag, **rates,
+        "drain": drain(counts["ready"] + counts["blocked"], rates["in_rate"], rates["ended"], collects=queue.collects),
+        "spark": spark([point.processed for point in points[:-1]]),
+    }  # fmt: skip
 
 
-def _row(queue: QueueInfo, seen: Seen, sums: Summary | None, points: Sequence[Point]) -> QueueRow:
-    counts = queue.counts
-    in_rate, out_rate, ended, errors, p50, p95 = _lately(sums)
-    return QueueRow(
-        name=queue.name, collects=queue.collects, paused=queue.paused, paused_by=queue.paused_by, paused_at=queue.paused_at,
-        unserved=unserved(queue.name, seen.workers), length=_waiting(queue), ready=counts["ready"],
-        running=counts["running"], dead=counts["dead"], lag=seen.lags[queue.name], in_rate=in_rate, out_rate=out_rate,
-        drain=drain(counts["ready"] + counts["blocked"], in_rate, ended, collects=queue.collects), errors=errors, p50=p50,
-        p95=p95, spark=spark([point.processed for point in points[:-1]]),
-    )  # fmt: skip
-
-
-def _lately(sums: Summary | None) -> tuple[float, float, float, float | None, float | None, float | None]:
-    """Return what came, went and ended in a second, the share of runs that failed, and how long runs took.
+def _rates(sums: Summary | None) -> dict[str, Any]:
+    """Return what came, went and ended in a second, the share of runs that failed (None: nothing ran), and how long runs took.
 
     Of a collector payloads come and go, and lanes end.
     """
     if sums is None:
-        return 0.0, 0.0, 0.0, None, None, None
-    went = sums.processed + sums.dead + sums.cancelled
+        return {"in_rate": 0.0, "out_rate": 0.0, "ended": 0.0, "errors": None, "p50": None, "p95": None}
     runs = sums.wait.count  # of a collector's run each lane
-    ended = runs - sums.retried - sums.snoozed
-    p50, p95 = (sums.run.p50, sums.run.p95) if sums.run.count else (None, None)
-    share = sums.failed / runs if runs else None
-    return sums.enqueued / sums.seconds, went / sums.seconds, ended / sums.seconds, share, p50, p95
+    return {
+        "in_rate": sums.enqueued / sums.seconds,
+        "out_rate": (sums.processed + sums.dead + sums.cancelled) / sums.seconds,
+        "ended": (runs - sums.retried - sums.snoozed) / sums.seconds,
+        "errors": sums.failed / runs if runs else None,
+        "p50": sums.run.p50 if sums.run.count else None,
+        "p95": sums.run.p95 if sums.run.count else None,
+    }
 
 
 def drain(waiting: int, in_rate: float, out_rate: float, *, collects: bool = False) -> float | None:

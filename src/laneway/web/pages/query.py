@@ -23,11 +23,12 @@ from msgspec import Struct
 
 from laneway.core.job import STATES
 from laneway.errors import did_you_mean
+from laneway.present.actions import FILTERS
 
 __all__ = ["EXACT", "FINISHED", "Query", "parse"]
 
 #: What the store can filter by, beside `is:failing`.
-EXACT = ("state", "queue", "task", "lane", "error")
+EXACT = tuple(name for name in FILTERS if name != "failing")
 KEYS = (*EXACT, "group", "args", "is")
 #: No state of a job in the store: the last runs.
 FINISHED = "finished"

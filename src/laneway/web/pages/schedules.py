@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from laneway.core.instant import as_datetime
 from laneway.desk.inspection import ScheduleInfo
 from laneway.desk.locate import load_tasks
+from laneway.present.words import seconds_of
 from laneway.store.runs import Run
 from laneway.web.pages.query import FINISHED, Query
 from laneway.web.request import WebRequest
@@ -23,9 +25,7 @@ def schedules(ask: WebRequest) -> dict[str, Any]:
     found = ask.app.inspect.schedules()
     now = as_datetime(ask.app.store.schedules().now) if found else None
     runs = _runs({one.task for one in found}, ask.app.stats.recent(1000)) if found else {}
-    rows = [_row(one, runs.get(one.task, [])) for one in found]
-    for row, one in zip(rows, found, strict=True):
-        row["late"] = now is not None and not one.paused and (now - one.next_at).total_seconds() > 60
+    rows = [_row(one, runs.get(one.task, []), now) for one in found]
     return {"schedules": sorted(rows, key=lambda row: (row["paused"], row["next_at"])), "tasks": len(ask.app.declared)}
 
 
@@ -38,14 +38,15 @@ def _runs(tasks: set[str], recent: list[Run]) -> dict[str, list[Run]]:
     return found
 
 
-def _row(one: ScheduleInfo, runs: list[Run]) -> dict[str, Any]:
+def _row(one: ScheduleInfo, runs: list[Run], now: datetime | None) -> dict[str, Any]:
     last = runs[0] if runs else None
     return {
         "task": one.task, "schedule": one.schedule, "catch_up": one.catch_up, "paused": one.paused, "paused_by": one.paused_by,
         "last_at": one.last_at, "next_at": one.next_at,
+        "late": now is not None and not one.paused and (now - one.next_at).total_seconds() > 60,
         "outcome": last.outcome if last else None,
         "ran_at": last.finished_at if last else None,
-        "took": (last.finished - last.started) / 1e6 if last and last.started else None,
+        "took": seconds_of(last) if last else None,
         "job": last.id if last else None,
         "marks": [run.outcome for run in reversed(runs[:MARKS])],
         "q": str(Query(task=one.task)), "finished_q": str(Query(task=one.task, state=FINISHED)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from laneway.core.buckets import Seen
+from laneway.present.words import share_of
 from laneway.store.inspection import WorkerStatus
 from laneway.web.health import SILENT
 from laneway.web.request import WebRequest
@@ -83,13 +84,12 @@ def _fleets(found: list[WorkerStatus]) -> list[dict[str, Any]]:
 def _learned(seen: dict[str, Seen]) -> list[dict[str, Any]]:
     """Return what workers know of tasks: how many runs they saw, and how much of a core each of them used."""
     kinds = Learner(seen).kinds
-    rows: list[dict[str, Any]] = []
-    for task, (runs, could, cpu, more_runs, more_could, more_cpu) in sorted(seen.items()):
-        used = (cpu + more_cpu) / (could + more_could) if could + more_could > 0 else None
-        words = {"cpu": "runs alone in its process", "io": "many run side by side"}
-        kind = kinds.get(task)
-        rows.append({
-            "task": task, "runs": runs + more_runs, "share": None if used is None else min(max(used, 0.0), 1.0),
-            "kind": kind, "words": words.get(kind, "not known yet") if kind else "not known yet",
-        })  # fmt: skip
-    return rows
+    words = {"cpu": "runs alone in its process", "io": "many run side by side"}
+    return [
+        {
+            "task": task, "runs": runs + more_runs, "kind": kinds.get(task),
+            "words": words.get(kinds.get(task, ""), "not known yet"),
+            "share": share_of(cpu + more_cpu, could + more_could) if could + more_could > 0 else None,
+        }
+        for task, (runs, could, cpu, more_runs, more_could, more_cpu) in sorted(seen.items())
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A job's handle: what `enqueue` gives back."""
+"""A job's handle: what `enqueue` returns."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class JobHandle(Generic[R]):
         keeps: bool | None, read: Callable[[bytes], Any] = msgspec.json.decode,
     ) -> None:  # fmt: skip
         self._app = app
-        self._keeps = keeps  # None: nobody here knows the task
+        self._keeps = keeps  # None: the task is not known here
         self._read = read
         self.id = id
         self.task = task
-        #: False: this job, or an equal one (`unique`), was in the store already, and nothing was added.
+        #: False: this job, or an equal one (`unique`), was in the store already, and nothing was inserted.
         self.created = created
 
     def state(self) -> State:
-        """Return where the job stands now; `gone` once it has finished so long ago that nobody remembers."""
+        """Return the job's state; `gone` once it finished too long ago for the store to remember."""
         return self._app.store_inspect.result(self.id).state
 
     def result(self, timeout: float | None = None) -> R:
@@ -80,14 +80,14 @@ class JobHandle(Generic[R]):
                     pause = min(pause * 1.5, 0.05)
 
     def cancel(self) -> bool:
-        """Cancel it: at once if it waits, at the next beat if it runs. False if there is nothing left to cancel."""
+        """Cancel the job: at once if it waits, at the next beat if it runs. Returns False if there is nothing left to cancel."""
         try:
             return self._app.inspect.cancel(self.id)
         except UnknownJob:
             return False
 
     def explain(self) -> Explanation:
-        """Say why it is where it is."""
+        """Say why the job is where it is."""
         return self._app.inspect.explain(self.id)
 
     def __repr__(self) -> str:
@@ -111,11 +111,11 @@ class LaneHandle:
         self.lane = lane
 
     def state(self) -> State:
-        """Return where the lane stands now: `dead` if its last payload died, `gone` if nobody remembers it."""
+        """Return the lane's state: `dead` if its last payload died, `gone` if the store no longer remembers it."""
         return self._app.inspect.lane_state(self.queue, self.lane)
 
     def explain(self) -> Explanation:
-        """Say why it is where it is."""
+        """Say why the lane is where it is."""
         return self._app.inspect.explain_lane(self.queue, self.lane)
 
     def __repr__(self) -> str:

@@ -150,7 +150,7 @@ class Isolation:
         return IsolatedEnd(outcomes, code, killed=claim.token in self._killed)
 
     def _forker_is_gone(self, token: int) -> None:
-        """Wait until a child is gone whose forker has died: no other worker may run its claim before that.
+        """Make sure that the child of a dead forker is gone: no other worker may run its claim before that.
 
         The kernel closes a dying process's sockets first and ends its children last: in between they live. A fleet's worker is
         such a child too. It ends now, and its supervisor gives back its claims when all are gone.

@@ -52,7 +52,7 @@ class SupervisorListener(Service):
         self._heard = heard
         self._woken, self._wakes = os.pipe()
         self.known = False  #: the store knows this worker
-        self._complained = False  # that the store does not know it: logged once
+        self._complained = False  # a failed beat was logged
 
     def tick(self) -> None:
         """Beat once for this worker."""

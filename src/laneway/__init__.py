@@ -32,7 +32,7 @@ __all__ = [
 
 __version__ = "0.1.0.dev0"
 
-#: Where each name lives. It is loaded when somebody asks for it: a fleet's supervisor never does, and starts in half the time.
+#: The module of each name. It is imported on first use: a fleet's supervisor never does, and starts in half the time.
 _ROOMS = {
     "App": "laneway.desk.app",
     "Cancel": "laneway.desk.context",

@@ -1,4 +1,4 @@
-"""This machine's clock. Stores have clocks of their own, and what is due goes by those."""
+"""This machine's clock. Stores have clocks of their own, which decide what is due."""
 
 from __future__ import annotations
 

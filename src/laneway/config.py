@@ -1,4 +1,4 @@
-"""Which URL to use, and how URLs are shown without their secrets. What a URL says is in `laneway.store.registry`."""
+"""Which URL to use, and how URLs are shown without their secrets. `laneway.store.registry` parses URLs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from laneway.settings import UNSET, Found, Settings
 __all__ = ["IN_PASSWORDS", "check_written_url", "choose_url", "mask_urls", "safe_name", "safe_url"]
 
 IN_PASSWORDS = "In a password write / as %2F, @ as %40, : as %3A, # as %23, ? as %3F, [ as %5B and ] as %5D"
-#: Options of URLs that hold no secret. The values of all others are hidden: a mistyped "pasword" too is one.
+#: Options of URLs that hold no secret. The values of all others are hidden, also of a mistyped "pasword".
 SHOWN = (
     "client_name", "connections", "db", "ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname",
     "ssl_keyfile", "synchronous", "timeout", "username",
@@ -26,7 +26,7 @@ _URL = re.compile(r"[^\s'\"=(,;]*://[^\s'\"]*")
 
 
 def choose_url(url: str | None, settings: Settings | None = None) -> Found:
-    """Return the URL to use: what the code says, else the setting, else laneway.db in the working folder."""
+    """Return the URL to use: the code's, else the setting's, else laneway.db in the working folder."""
     found = (settings or Settings()).find("url", code=UNSET if url is None else url)
     if found.value is not None:
         return found
@@ -34,7 +34,7 @@ def choose_url(url: str | None, settings: Settings | None = None) -> Found:
 
 
 def check_written_url(found: Found, check: Callable[[str], object]) -> None:
-    """Check a URL; what is wrong with one that is written outside the code says where that is."""
+    """Check a URL; for one that is written outside the code an error says where that is."""
     try:
         check(found.value)
     except ConfigError as error:
@@ -42,7 +42,7 @@ def check_written_url(found: Found, check: Callable[[str], object]) -> None:
 
 
 def safe_url(url: str) -> str:
-    """Return a URL without its secrets, for messages, titles and logs. Of a malformed one more is hidden rather than less.
+    """Return a URL without its secrets, for messages, titles and logs. In a malformed one more is hidden rather than less.
 
     >>> safe_url("redis://ada:secret@store:6379/0?db=1&password=x")
     'redis://ada:***@store:6379/0?db=1&password=***'
@@ -56,10 +56,10 @@ def safe_url(url: str) -> str:
     if scheme.startswith(("sqlite:", "unix:")) and address[:1] in ("", "/"):
         pass  # a path
     elif not _ADDRESS.fullmatch(address) or "@" in query:
-        # Whatever stands before the last @ may be a password, and so may what follows a : that is not before a port.
+        # Anything before the last @ may be a password, and so may what follows a : that is not before a port.
         before, at, after = rest.rpartition("@")
         user, colon, password = (before if at else rest).partition(":")
-        user = user if password and re.fullmatch(r"[\w.+-]*", user) else ""  # a token may stand where a name does
+        user = user if password and re.fullmatch(r"[\w.+-]*", user) else ""  # a token may be in the place of a name
         host, mark, query = after.partition("?")
         if not at or not _ADDRESS.fullmatch(host):
             return f"{scheme}{user}{colon}***"
@@ -75,7 +75,7 @@ def _safe_option(written: str) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Return the name of a URL's option; what can be none may be a part of a password."""
+    """Return the name of a URL's option; an impossible name may be a part of a password."""
     return name if re.fullmatch(r"\w{1,40}", name) else "***"
 
 

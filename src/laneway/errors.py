@@ -154,7 +154,7 @@ class WrongQueue(EnqueueError, ValueError):
 
     @classmethod
     def of(cls, queue: str, *, collects: bool) -> WrongQueue:
-        """Say it of a queue into which a collector (or a task) wants."""
+        """Return the error for a queue that a collector (`collects`) or a task wanted to use."""
         if collects:
             what = "has jobs of tasks, and a collector needs one of its own: give it another name, or let the jobs finish"
         else:

@@ -1,7 +1,7 @@
 """Events: what happened to runs and workers, as values.
 
-A worker that tells one does not know who listens: the log, a terminal, statistics, an app's own functions, metrics, traces.
-A listener hears one kind of event, in the thread where it happened. One that raises is logged, and harms nobody.
+The worker that sends an event does not know its listeners: the log, a terminal, statistics, an app's own functions, metrics,
+traces. A listener gets one kind of event, in the thread where it happened. An error in a listener is logged and goes no further.
 
 Enters: events.  Leaves: calls of listeners.
 """
@@ -45,21 +45,21 @@ class RunEnded(Event, frozen=True):
 
 
 class RunFailed(Event, frozen=True):
-    """A run raised, and will be tried again: the job, or some lanes of a collector."""
+    """A run raised an error, and will be tried again: the job, or some lanes of a collector."""
 
     job: JobContext
     outcomes: Sequence[Outcome]
 
 
 class RunCrashed(Event, frozen=True):
-    """The process that ran a job alone ended without a word of it."""
+    """The process of an isolated run ended without an outcome."""
 
     job: JobContext
-    said: str  #: what it ended with, and what comes next
+    said: str  #: how the process ended, and what comes next
 
 
 class Death(Event, frozen=True):
-    """A job gives up, or a payload of a collector."""
+    """A job died, or a payload of a collector."""
 
     job: JobContext
     outcome: Dead
@@ -68,7 +68,7 @@ class Death(Event, frozen=True):
 
 
 class RunsSettled(Event, frozen=True):
-    """A store has taken the outcomes of runs, but for units that are not this worker's any more."""
+    """A store has taken the outcomes of runs, except for units that this worker no longer holds."""
 
     settled: Sequence[Settled]
     refused: Sequence[str]  #: ids of units
@@ -87,7 +87,7 @@ class WorkerStopped(Event, frozen=True):
 
 
 class WorkerCrashed(Event, frozen=True):
-    """A worker ends because of a mistake of its own."""
+    """A worker ends because of an internal error."""
 
     error: BaseException
 
@@ -96,32 +96,32 @@ E = TypeVar("E", bound=Event)
 
 
 class Events:
-    """Who listens to what: an app's listeners, or those of one worker of it."""
+    """The listeners of an app, or of one of its workers, by kind of event."""
 
     def __init__(self, app: Events | None = None) -> None:
         self._app = app
         self._listeners: dict[type[Event], tuple[Callable[[Any], object], ...]] = {}
 
     def listen(self, kind: type[E], listener: Callable[[E], object]) -> None:
-        """Call a function at each event of a kind, from now on; once, if it listens already."""
+        """Call a function at each event of a kind, from now on; adding it twice has no effect."""
         others = self._listeners.get(kind, ())
         if listener not in others:
             self._listeners[kind] = (*others, listener)
 
     def silence(self, kind: type[Event]) -> None:
-        """Let nobody hear of a kind of event any more."""
+        """Remove all listeners of a kind of event."""
         self._listeners.pop(kind, None)
 
     def hears(self, kind: type[Event]) -> bool:
-        """Say whether somebody listens: an event of each run need not be made for nobody."""
+        """Return whether a kind of event has a listener: without one, the event of each run need not be created."""
         return kind in self._listeners or (self._app is not None and kind in self._app._listeners)
 
     def tell(self, event: Event) -> None:
-        """Call all who listen to such an event, a worker's before its app's."""
+        """Call all listeners of this kind of event, a worker's before its app's."""
         for listener in self._listeners.get(type(event), ()):
             try:
                 listener(event)
-            except BaseException:  # noqa: BLE001 - SystemExit of a user's function harms nobody either
+            except BaseException:  # noqa: BLE001 - SystemExit in a user's function must not end the worker either
                 log.exception("%s raised", getattr(listener, "__qualname__", listener))
         if self._app is not None:
             self._app.tell(event)

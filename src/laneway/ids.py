@@ -1,6 +1,6 @@
-"""Ids of jobs, workers and fleets: ordered by time, and the same never comes twice.
+"""Ids of jobs, workers and fleets: ordered by time, and unique.
 
-No lock is held: a signal's handler may enqueue.
+No lock is held: a signal handler may enqueue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["new_id", "new_ids"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]  # ten bits each
-_RANDOM = (_ALPHABET * 8).encode()  # a letter for each byte, all as often
+_RANDOM = (_ALPHABET * 8).encode()  # a letter for each byte, all equally likely
 _MIXED = [_ALPHABET[at : at + 8] * 32 for at in (0, 8, 16, 24)]  # the last two bits of the time, and three random ones
 _last = 0
 
@@ -32,11 +32,11 @@ def new_id() -> str:
 
 
 def new_ids(number: int) -> list[str]:
-    """Return so many new ids at once, each a microsecond after the one before."""
+    """Return `number` new ids, each a microsecond after the one before."""
     first = _take_moments(number)
     chance = os.urandom(10 * number)
     tails = chance[number:].translate(_RANDOM).decode()
-    # Four of them begin alike.
+    # Four ids in a row begin alike.
     heads = [_slow_letters(time >> 10) + _PAIRS[time & 1023] for time in range(first >> 2, (first + number >> 2) + 1)]
     quarters = range(first & 3, (first & 3) + number)
     return [
@@ -46,7 +46,7 @@ def new_ids(number: int) -> list[str]:
 
 
 def _take_moments(number: int) -> int:
-    """Return the first of so many microseconds that no other id of this process has.
+    """Return the first of `number` microseconds that no other id of this process has.
 
     No lock: a signal handler that enqueues would wait for the thread that it has interrupted. Python switches threads and runs
     signal handlers only at calls and jumps back, and between reading and writing the counter there is none.

@@ -1,4 +1,4 @@
-"""What the fleet asks of the kernel: death with one's parent, handles on processes, titles."""
+"""The fleet's system calls: dying with the parent, handles on processes, titles."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _PF_FORKNOEXEC = 0x40
 
 
 def die_with(parent: int) -> None:
-    """End when the parent ends. One that is inside a call into C would never see a pipe close.
+    """End this process when the parent ends. A process inside a call into C would never see a pipe close.
 
-    Only Linux has it; elsewhere a worker ends when its wire closes.
+    Only Linux has this; elsewhere a worker ends when its socket closes.
     """
     if sys.platform == "linux":
-        import ctypes  # noqa: PLC0415 - nobody else needs it
+        import ctypes  # noqa: PLC0415 - only used here
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was quicker
+    if os.getppid() != parent:  # the parent has ended before
         os._exit(1)
 
 
 def open_pidfd(pid: int) -> list[int]:
-    """Return a handle on a process, which cannot come to mean another one; none where the kernel has no such thing."""
+    """Return a pidfd of a process, which never comes to mean another one; empty if the kernel has no pidfds."""
     try:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):
@@ -35,8 +35,8 @@ def open_pidfd(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """Return how much memory a process has, and its share of it (what is shared with others counts in part), in bytes."""
-    import psutil  # noqa: PLC0415 - it takes longer to load than most of us
+    """Return the memory of a process in bytes: resident, and proportional (memory shared with others counts in part)."""
+    import psutil  # noqa: PLC0415 - it takes longer to load than most modules
 
     try:
         used = psutil.Process(pid).memory_full_info()
@@ -46,31 +46,31 @@ def memory(pid: int) -> tuple[int, int]:
 
 
 def was_forked() -> bool:
-    """Say whether this process was forked and runs on without an exec, as far as the kernel tells: only Linux does."""
+    """Return whether this process was forked and runs without an exec, as far as the kernel shows: only Linux does."""
     try:
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as stat:
-            fields = stat.read().rpartition(")")[2].split()  # the name before may have anything in it
+            fields = stat.read().rpartition(")")[2].split()  # the name before may have any characters
         return bool(int(fields[6]) & _PF_FORKNOEXEC)
     except (OSError, ValueError, IndexError):
         return False
 
 
 def kill_group(pid: int) -> None:
-    """End a process and what it has started: its group, if it has one of its own."""
+    """End a process and all that it has started: its group, if it has one of its own."""
     with suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
 
 
 def set_title(text: str) -> None:
-    """Say in `ps` who this is."""
+    """Set the name of this process in `ps`."""
     from setproctitle import setproctitle  # noqa: PLC0415 - only processes of a fleet have a title
 
     setproctitle(f"laneway: {text}")
 
 
 def cause_of_death(code: int) -> str:
-    """Say in words how a process ended: an exit code, or minus a signal's number.
+    """Describe how a process ended: an exit code, or minus a signal's number.
 
     >>> cause_of_death(1), cause_of_death(-11)
     ('exit code 1', 'signal SIGSEGV')

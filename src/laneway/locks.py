@@ -1,11 +1,11 @@
 """Locks that outlive exceptions and forks.
 
-A signal's handler may raise an exception at any line of ours, also between taking a lock and the `try` that would give it back.
-So a `FairLock` needs nobody to clean up: all that it knows is one deque, each operation on it is atomic, and a place in it
+A signal handler may raise an exception at any line, also between taking a lock and the `try` that would release it.
+So a `FairLock` needs no clean-up: its whole state is one deque, each operation on it is atomic, and a place in it
 belongs to a frame. If that frame has ended, so has the place.
 
-A forked child has only the thread that forked: a lock that another thread held would stay locked in it for ever. So what the
-child needs is taken before a fork, and let go on both sides.
+A forked child has only the thread that forked: a lock that another thread held would stay locked in it for ever. So the locks
+that the child needs are taken before a fork, and released on both sides.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from types import FrameType
 
 __all__ = ["FairLock", "Waiter", "around_forks", "lock_held_over_forks", "this_frame"]
 
-#: The frame that calls it; with a number, one that many levels further out.
+#: The calling frame; with a number, the one that many levels further out.
 this_frame = sys._getframe  # pyright: ignore[reportPrivateUsage] - it is documented
-#: How often a waiting thread looks whether the owner of the lock is gone, seconds.
+#: How often a waiting thread checks whether the lock's owner is gone, seconds.
 _LOOK_EVERY = 0.05
-#: How long a fork waits at the most for other threads, seconds.
+#: How long a fork waits for other threads at most, seconds.
 _FORK_WAITS = 10.0
 
 
@@ -37,37 +37,37 @@ class Waiter:
     __slots__ = ("bed", "forks", "frame", "thread")
 
     def __init__(self, frame: FrameType, forks: bool) -> None:
-        self.frame = frame  #: what it belongs to
-        self.forks = forks  #: it is for the time of a fork
+        self.frame = frame  #: the owner of the place
+        self.forks = forks  #: whether it is held for a fork
         self.thread = threading.get_ident()
-        self.bed: threading.Lock | None = None  #: what its thread sleeps on
+        self.bed: threading.Lock | None = None  #: the lock that its thread sleeps on
 
     def is_gone(self) -> bool:
-        """Say whether the frame has ended without giving the place back."""
+        """Return whether the frame has ended without giving the place back."""
         try:
-            self.frame.clear()  # refused while it runs, in whichever thread or greenlet
+            self.frame.clear()  # raises while the frame runs, in any thread or greenlet
         except RuntimeError:
             return False
         return True
 
     def wake(self) -> None:
-        """Let its thread look again."""
+        """Wake its thread to look again."""
         bed = self.bed
         if bed is not None and bed.locked():
-            with suppress(RuntimeError):  # somebody else has just done so
+            with suppress(RuntimeError):  # another thread has just done so
                 bed.release()
 
 
 class FairLock:
-    """A lock that is handed over in the order of asking, and that an owner cannot take along when it ends."""
+    """A lock that is handed over in the order of asking, and that an owner does not keep when its frame ends."""
 
     def __init__(self) -> None:
         self._line: deque[Waiter] = deque()
 
     def acquire(self, timeout: float, frame: FrameType, *, forks: bool = False) -> Waiter | None:
-        """Take the lock for a frame of this thread; None if it could not be had in time.
+        """Take the lock for a frame of this thread; return None if it was not free in time.
 
-        A thread that is in line already (a signal's handler or a `__del__` has interrupted it there) gets None at once: it would
+        A thread that is in line already (a signal handler or a `__del__` has interrupted it there) gets None at once: it would
         wait for itself.
         """
         place = Waiter(frame, forks)
@@ -82,7 +82,7 @@ class FairLock:
         return None
 
     def release(self, place: Waiter) -> bool:
-        """Hand the lock on; False if that was done before."""
+        """Hand the lock on; return False if that was done before."""
         try:
             self._line.remove(place)
         except ValueError:
@@ -94,12 +94,12 @@ class FairLock:
 
     @contextmanager
     def held(self, frame: FrameType) -> Generator[None]:
-        """Have the lock for the time of a `with` in this frame, for work so short that waiting for it needs no limit."""
+        """Hold the lock during a `with` in this frame, for work too short to need a limit on the wait."""
         place = None
         while place is None:
             place = self.acquire(1.0, frame)
             if place is None and self.is_in_line():
-                break  # interrupted in the middle of the same: what this thread was about to do is done twice
+                break  # interrupted inside this very block: this thread's work is done twice
         try:
             yield
         finally:
@@ -107,31 +107,31 @@ class FairLock:
                 self.release(place)
 
     def is_in_line(self) -> bool:
-        """Say whether this thread has the lock or waits for it."""
+        """Return whether this thread has the lock or waits for it."""
         me = threading.get_ident()
         return any(place.thread == me for place in list(self._line))
 
     def enter_fork(self, end: float, frame: FrameType) -> bool:
-        """Have the lock until `leave_fork`, for a frame that forks; False if it could not be had in time."""
+        """Hold the lock until `leave_fork`, for a frame that forks; return False if it was not free in time."""
         me = threading.get_ident()
         if any(place.forks and place.thread == me for place in list(self._line)[:1]):
             return True
-        self.leave_fork()  # where it was interrupted while it waited
+        self.leave_fork()  # if it was interrupted while it waited
         return self.acquire(max(end - time.monotonic(), 0), frame, forks=True) is not None
 
     def leave_fork(self) -> None:
-        """Give back what this thread took for the time of a fork."""
+        """Release what this thread took for a fork."""
         me = threading.get_ident()
         for place in list(self._line):
             if place.forks and place.thread == me:
                 self.release(place)
 
     def reset(self) -> None:
-        """Free the lock in a forked child, which has none of the threads that stood in line."""
+        """Free the lock in a forked child, which has none of the threads that were in line."""
         self._line = deque()
 
     def _wait(self, place: Waiter, timeout: float) -> bool:
-        """Sleep until this place is the first; False if that took too long."""
+        """Sleep until this place is the first; return False if that took too long."""
         deadline = time.monotonic() + timeout
         bed = threading.Lock()
         bed.acquire()
@@ -151,7 +151,7 @@ class FairLock:
 
 
 def lock_held_over_forks() -> FairLock:
-    """Make a lock for moments in which no other thread may fork: an import under way, say, would never end in the child."""
+    """Return a lock for moments in which no other thread may fork: an unfinished import, say, would never end in the child."""
     lock = FairLock()
 
     def enter(end: float, frame: FrameType) -> None:
@@ -162,10 +162,10 @@ def lock_held_over_forks() -> FairLock:
 
 
 def around_forks(before: Callable[[float, FrameType], None], in_parent: Callable[[], None], in_child: Callable[[], None]) -> None:
-    """Have functions called around each fork; the first hears until when it may take, and which frame forks.
+    """Call functions around each fork; the first gets its deadline, and the frame that forks.
 
-    Before a fork they are called in the order of registration: first the lock of who opens a store, which may register more,
-    then what is open. They must do no harm when they are called again.
+    Before a fork they are called in the order of registration: first the lock for opening a store, which may register more,
+    then the open databases. Calling them again must do no harm.
     """
     _hooks.append((before, in_parent, in_child))
 
@@ -176,7 +176,7 @@ _hooks: list[tuple[Callable[[float, FrameType], None], Callable[[], None], Calla
 def _before_fork() -> None:
     frame = this_frame(1)
     end = time.monotonic() + _FORK_WAITS
-    _insist((partial(hook[0], end, frame) for hook in _hooks), end)  # Python's own hooks would be those of the beginning
+    _insist((partial(hook[0], end, frame) for hook in _hooks), end)  # Python's own list would miss hooks added meanwhile
 
 
 def _after_fork_in_parent() -> None:
@@ -189,7 +189,7 @@ def _after_fork_in_child() -> None:
 
 
 def _insist(calls: Iterable[Callable[[], None]], end: float) -> None:
-    """Call each, again where a signal's handler interrupts it: Python prints what is raised here and goes on with the fork."""
+    """Call each, again if a signal handler interrupts it: Python prints what is raised here and goes on with the fork."""
     interrupted: BaseException | None = None
     for call in calls:
         while interrupted is None or time.monotonic() < end:

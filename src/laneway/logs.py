@@ -1,7 +1,7 @@
-"""The log: where that of `laneway worker` goes, and what every record of ours looks like.
+"""The log: where `laneway worker` writes it, and the form of every record.
 
-Names of tasks and lanes, ids and errors may have been written by anybody. So every record passes `tidy`, whoever shows it: what
-a message is filled with cannot break its line. Only tracebacks and stacks have lines of their own.
+Names of tasks and lanes, ids and errors may come from outside. So every record passes `tidy`, whichever handler shows it: the
+values in a message cannot break its line. Only tracebacks and stacks have lines of their own.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["log", "runs_log", "some", "start_logging", "visible"]
 
 log = logging.getLogger("laneway")
-#: What becomes of single runs; on a terminal each has a line of its own instead.
+#: Single runs; on a terminal each has a line of its own instead.
 runs_log = log.getChild("runs")
 
-#: Control characters, those that end a line, set a direction or are not seen, and what is no character.
+#: Control characters, those that end a line, set a direction or are invisible, and lone surrogates.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Return a text with all characters escaped that would break its line, move the cursor, hide or reorder others.
+    r"""Return a text in which characters are escaped that would break its line, move the cursor, hide or reorder others.
 
     >>> visible("a\nb\x1b[2J"), visible("a\nb", keep="\n")
     ('a\\nb\\x1b[2J', 'a\nb')
@@ -35,12 +35,12 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return some names, and how many more there are."""
+    """Return some names, and the number of further ones."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def tidy(record: logging.LogRecord) -> bool:
-    """Make a record's values fit into one line, and give it its text below: an error's as it is stored, or stacks."""
+    """Make a record's values fit into one line, and set the text below it: a stored error, or stacks."""
     if isinstance(record.args, tuple):
         record.args = tuple([visible(str(arg)) if isinstance(arg, str | BaseException) else arg for arg in record.args])
     error: ErrorInfo | None = getattr(record, "laneway_error", None)

@@ -1,4 +1,4 @@
-"""Settings: every one of them, where it may be written, and what it means.
+"""Settings: each with the places where it may be written, and its meaning.
 
 A setting is what a flag of the command says, else what the code says, else the environment (LANEWAY_SLOTS), else its key under
 [tool.laneway] in the pyproject.toml of the working folder, else its default. A value that cannot be used is a ConfigError of one
@@ -22,7 +22,7 @@ from laneway.errors import ConfigError, did_you_mean
 __all__ = ["BALANCES", "PREFIX", "SETTINGS", "UNSET", "Found", "Secret", "Setting", "Settings", "read_duration", "read_size"]
 
 PREFIX = "LANEWAY_"
-#: The policies that have a name: see `worker.balance`.
+#: The policies with a name: see `worker.balance`.
 BALANCES = ("even", "adaptive", "strict")
 FILE = "pyproject.toml"
 
@@ -32,7 +32,7 @@ class _Unsaid:
         return "as set"
 
 
-#: Stands for what the code does not say: None may be a value.
+#: The default of parameters that the code does not give: None may be a value.
 UNSET: Final[Any] = _Unsaid()
 
 _SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -67,7 +67,7 @@ def read_size(value: object) -> int:
 
 
 def _text(value: object) -> str:
-    """Return what a flag, the environment or a TOML file says as text; what is no single value becomes one that fits nothing."""
+    """Return a flag's, variable's or TOML value as text; a list or table becomes a text that fits no setting."""
     return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else "?"
 
 
@@ -111,7 +111,7 @@ def _words(example: str) -> Callable[[object], str]:
 
 
 class Secret:
-    """A value that nobody shows by mistake.
+    """A value that is never shown by mistake.
 
     >>> Secret("hunter22"), Secret("hunter22").text
     (<hidden>, 'hunter22')
@@ -167,7 +167,7 @@ def _balance(value: object) -> str:
     return str(value)
 
 
-#: What is looked for in names of arguments.
+#: Words to look for in names of arguments.
 REDACTED = (
     "password", "passwd", "passphrase", "pwd", "secret", "token", "authorization", "credential", "cookie", "apikey", "privatekey",
     "accesskey", "signature", "card", "cvv", "cvc", "iban", "ssn", "pin",
@@ -182,7 +182,7 @@ class Setting:
     """One setting."""
 
     name: str  #: also its key under [tool.laneway]
-    read: Callable[[object], Any]  #: makes a value of what is written; its ValueError says what to write
+    read: Callable[[object], Any]  #: converts the written value; its ValueError says what to write
     default: Any
     metavar: str
     help: str  #: one line
@@ -190,12 +190,12 @@ class Setting:
 
     @property
     def environment(self) -> str:
-        """The environment's name for it."""
+        """The name of its environment variable."""
         return f"{PREFIX}{self.name.upper()}"
 
     @property
     def shown_default(self) -> str:
-        """The default as a person writes it."""
+        """The default as a user writes it."""
         return self.without or f"{self.default:g}"
 
 
@@ -251,14 +251,14 @@ class Found:
 
 
 class Settings:
-    """The settings as they are written around this process: in the environment, and in the working folder's pyproject.toml."""
+    """The settings outside the code: in the environment, and in the working folder's pyproject.toml."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
         self._environ = os.environ if environ is None else environ
         self._file = (Path() if folder is None else folder) / FILE
 
     def find(self, name: str, *, flag: tuple[str, object] | None = None, code: object = UNSET) -> Found:
-        """Return a setting. `flag` is how it is written on the command line, and its value; `code` what the program says."""
+        """Return a setting. `flag` is its spelling on the command line, and its value; `code` the value in the program."""
         setting = SETTINGS[name]
         if flag is not None and flag[1] is not None:
             return Found(_read(setting, flag[1], f"{flag[0]} {_written(flag[1])}"), flag[0])
@@ -274,7 +274,7 @@ class Settings:
 
     @functools.cached_property
     def table(self) -> Mapping[str, object]:
-        """What pyproject.toml says under [tool.laneway], by the settings' names."""
+        """The settings under [tool.laneway] in pyproject.toml, by name."""
         try:
             text = self._file.read_text(encoding="utf-8") if self._file.is_file() else ""
             written: Mapping[str, object] = _parse(text) if "laneway" in text else {}
@@ -290,7 +290,7 @@ class Settings:
         return named
 
     def unknown(self) -> list[str]:
-        """Name the environment's variables that look like a setting and are none, each with what may be meant."""
+        """Return the environment variables that look like a setting and are none, each with a suggestion."""
         known = [setting.environment for setting in SETTINGS.values()]
         strange = [name for name in sorted(self._environ) if name.startswith(PREFIX) and name not in known]
         return [f"{name} is no setting.{near}" for name in strange if (near := did_you_mean(name, known))]

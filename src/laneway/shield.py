@@ -1,9 +1,9 @@
-"""The shield: a run that has used up its time is not ended in the middle of our own work.
+"""The shield: a run whose timeout is over is not ended in the middle of Laneway's own code.
 
 A thread is ended by an exception that is raised in it wherever it is. In a job's own code that is what a timeout means; inside a
 store it would leave a lock held, or half an answer unread. So stores raise the shield where they must not be interrupted, and the
-exception waits until it is down. It also waits while the thread takes a lock or gives it back, or enters or leaves a `with`:
-raised just there, it would leave the lock taken.
+exception waits until it is down. It also waits while the thread takes or releases a lock, or enters or leaves a `with`:
+raised at that point, it would leave the lock taken.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 __all__ = ["Limit", "TimeIsUp", "down", "mend_log", "up"]
 
 
-#: Functions that take locks and give them back, in logging, threading, importlib and elsewhere. The exception is raised in the
-#: innermost function: after the lock was taken and before anybody is there to give it back.
+#: Functions that take and release locks, in logging, threading, importlib and elsewhere. The exception is raised in the innermost
+#: function: after the lock was taken and before any code can release it.
 _DELICATE = {"acquire", "release", "_acquireLock", "_releaseLock", "_acquire_restore", "_release_save", "__enter__", "__exit__"}
 
 
@@ -39,7 +39,7 @@ class Limit:
         _here.limit = self
 
     def up(self) -> None:
-        """Hold the exception up."""
+        """Hold the exception back."""
         with self._lock:
             self._shields += 1
         try:
@@ -49,7 +49,7 @@ class Limit:
             raise
 
     def down(self) -> None:
-        """Let it come: what struck meanwhile comes now."""
+        """Let the exception come: if the limit struck meanwhile, raise it now."""
         with self._lock:
             self._shields -= 1
             if self._shields or not self._waits or not self._open:
@@ -58,7 +58,7 @@ class Limit:
         raise TimeIsUp
 
     def strike(self) -> bool:
-        """Raise TimeIsUp in the run's thread, once: now, or when its shield goes down. False: not just now, try again.
+        """Raise TimeIsUp in the run's thread, once: now, or when its shield goes down. Returns False if it must be tried again.
 
         Called by another thread.
         """
@@ -74,7 +74,7 @@ class Limit:
             return True
 
     def lift(self) -> None:
-        """The run has ended: nothing will come any more. To be called again if it was interrupted."""
+        """Disarm the limit: the run has ended. Call it again if it was interrupted."""
         _here.limit = None
         with self._lock:
             self._open = False
@@ -97,14 +97,14 @@ def up() -> None:
 
 
 def down() -> None:
-    """Lower it."""
+    """Lower the shield of the run in this thread."""
     limit = _here.limit
     if limit is not None:
         limit.down()
 
 
 def _is_delicate(thread: int) -> bool:
-    """Say whether a thread is in a function that must not be interrupted."""
+    """Return whether a thread is in a function that must not be interrupted."""
     # Python before 3.11.9 and 3.12.3 may collect garbage in there with a lock of its own held, and wait for itself (gh-106883).
     collects = gc.isenabled()
     gc.disable()
@@ -117,9 +117,9 @@ def _is_delicate(thread: int) -> bool:
 
 
 def mend_log() -> None:
-    """Give back what an interrupted run has left locked in the log. Called by its thread, which is not in there any more.
+    """Release what an interrupted run has left locked in the log. Called by its thread, which is not in there any more.
 
-    Whoever strikes may see that the thread is not delicate and be held up just then: when it strikes, the thread may be.
+    The striking thread may find this one not delicate and be delayed at that moment: when it strikes, this thread may be.
     """
     inside: Any = logging
     handlers = [reference() for reference in inside._handlerList]
@@ -130,13 +130,13 @@ def mend_log() -> None:
 
 
 def _look() -> None:
-    """Do nothing: the interpreter looks for exceptions on their way when it enters a function."""
+    """Do nothing: the interpreter checks for pending exceptions when it enters a function."""
 
 
 def _swallow(thread: int) -> None:
-    """Let this thread meet what is on its way to it, or one more of the kind, and pass over it.
+    """Let this thread meet the exception on its way to it, or one more of the kind, and ignore it.
 
-    To take it back would leave the interpreter's mark that something is on its way: all functions would look for it from then on,
+    Taking it back would leave the interpreter's mark of a pending exception: all functions would check for it from then on,
     and Python 3.11 would never get past the first line of one that is traced (by a debugger, or for coverage).
     """
     try:

@@ -1,16 +1,16 @@
-"""Capacity: what a load adds up to, and what it takes to keep up with it. Pure arithmetic.
+"""Capacity: the work of a load, and what it takes to keep up with it. Pure arithmetic.
 
 Jobs come at a rate, and each keeps a slot for some seconds: rate × seconds is how many must run at a time just to keep up. With
 fewer, a part of every day's work is left over. Then jobs wait longer each day, and the store fills; with more, a backlog goes.
 
-A job that waits for others (`io`) needs a slot but no core: a process has many slots, and a machine as many processes as its
+A job that waits for I/O (`io`) needs a slot but no core: a process has many slots, and a machine as many processes as its
 memory holds. A job that computes (`cpu`) needs a core, and so a process of its own: a process runs Python on one core at a time,
 however many slots it has.
 
-Figures are taken as they are written (0.07 is 7/100) and reckoned as fractions, so that 7.000000000000001 never asks for an
+Figures are taken as they are written (0.07 is 7/100) and computed as fractions, so that 7.000000000000001 never asks for an
 eighth slot.
 
-Enters: a `Load`, a `Machine`, and who works now.  Leaves: a `Plan`.
+Enters: a `Load`, a `Machine`, and the current workers.  Leaves: a `Plan`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ HOUR = 3600
 DAY = 24 * HOUR
 WEEK = 7 * DAY
 
-#: More cores than this nobody rents out in one machine.
+#: The most cores of one machine.
 MOST_CORES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is to be done.
+    """The jobs that come.
 
     >>> Load(rate=1000, share=0.1, seconds=0.05).work
     Fraction(5, 1)
     """
 
     rate: float  #: requests a second
-    seconds: float  #: how long a job runs
-    share: float = 1.0  #: of the requests that enqueue a job: 0 to 1
-    kind: Kind = "io"  #: it waits for others, or it computes
-    bytes: int = 270  #: what a waiting job takes in the store: a small one in Redis, see docs/redis.md
+    seconds: float  #: run time of a job
+    share: float = 1.0  #: the part of the requests that enqueue a job: 0 to 1
+    kind: Kind = "io"  #: it waits for I/O, or it computes
+    bytes: int = 270  #: size of a waiting job in the store: a small one in Redis, see docs/redis.md
     backlog: int = 0  #: jobs that wait now
 
     def __post_init__(self) -> None:
@@ -60,18 +60,18 @@ class Load:
 
     @property
     def jobs(self) -> Fraction:
-        """How many come in a second."""
+        """The jobs that come in a second."""
         return _exact(self.rate) * _exact(self.share)
 
     @property
     def work(self) -> Fraction:
-        """How many must run at a time to keep up: seconds of work that come in a second."""
+        """The jobs that must run at a time to keep up: seconds of work that come in a second."""
         return self.jobs * _exact(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it is to be done."""
+    """A machine that runs workers."""
 
     cores: int = 1
     slots: int = 25  #: jobs at a time in one process
@@ -91,26 +91,26 @@ class Machine:
 
     @property
     def processes(self) -> int:
-        """How many are usual on it: one for each core, as far as the memory reaches."""
+        """The usual number of processes: one for each core, as far as the memory reaches."""
         return self.cores if self._fit is None else min(self.cores, self._fit)
 
     @property
     def _fit(self) -> int | None:
-        """How many processes the memory holds; None: nobody said."""
+        """Return how many processes the memory holds; None: not given."""
         return None if self.ram is None or self.app_memory is None else self.ram // self.app_memory
 
     def most(self, kind: Kind) -> int | None:
-        """How many processes for jobs of a kind it carries: those that wait need memory, but no cores. None: any number."""
+        """Return the most processes for jobs of a kind: those that wait need memory, but no cores. None: any number."""
         return self._fit if kind == "io" else self.processes
 
     def each(self, kind: Kind) -> int:
-        """How many jobs of a kind one process runs at a time."""
+        """Return how many jobs of a kind one process runs at a time."""
         return self.slots if kind == "io" else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """Who works now."""
+    """The current workers."""
 
     slots: int
     processes: int
@@ -121,31 +121,31 @@ class Crew:
             _whole(name, getattr(self, name), 0, 10**9)
 
     def at_once(self, kind: Kind) -> int:
-        """How many jobs of a kind run at a time."""
+        """Return how many jobs of a kind run at a time."""
         return self.slots if kind == "io" else min(self.processes, self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a load goes with so many jobs at a time."""
+    """How a load develops with a given number of jobs at a time."""
 
     at_once: int
-    ratio: float | None  #: of enqueued to processed 1 : this; None: nothing is processed
+    ratio: float | None  #: enqueued jobs for each processed one; None: nothing is processed
     keeps_up: bool
-    busy: float  #: of the time: 0 to 1
-    jobs_a_day: int  #: that it can do
-    hours_an_hour: float | None  #: by which jobs wait longer with every hour; None: they are never done
-    hours_a_day: float | None  #: the same with every day
-    after_day: int  #: jobs that wait then
+    busy: float  #: the part of the time: 0 to 1
+    jobs_a_day: int  #: the most jobs that can be done in a day
+    hours_an_hour: float | None  #: how much longer jobs wait with every hour; None: they are never done
+    hours_a_day: float | None  #: how much longer with every day
+    after_day: int  #: jobs that wait after a day
     after_week: int
-    bytes_after_day: int  #: that they take in the store
+    bytes_after_day: int  #: their size in the store
     bytes_after_week: int
-    drained: float | None  #: seconds until nothing of the backlog is left; None: never
+    drained: float | None  #: seconds until the backlog is gone; None: never
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Another way to have enough: fewer machines, but larger ones."""
+    """An alternative: fewer machines, but larger ones."""
 
     machines: int
     cores: int
@@ -154,44 +154,44 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What it takes to keep up."""
+    """The resources to keep up."""
 
     slots: int  #: jobs at a time
     processes: int
     machines: int
-    ram: int | None  #: bytes in all, at worst; None: nobody said what a process takes
+    ram: int | None  #: bytes in all, at worst; None: the size of a process is not given
     ram_each: int | None  #: on the fullest machine
-    busy: float  #: of the time that these would be: 0 to 1
+    busy: float  #: the part of the time that these would be busy: 0 to 1
     options: tuple[Option, ...]
-    slots_for_hour: int  #: jobs at a time to be rid of the backlog within an hour
+    slots_for_hour: int  #: jobs at a time to clear the backlog within an hour
     slots_for_day: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answers."""
+    """The answers for a load."""
 
     load: Load
     machine: Machine
     crew: Crew | None
     alone: Pace  #: one job at a time
     with_machine: Pace  #: one such machine
-    now: Pace | None  #: those who work now
+    now: Pace | None  #: the current workers
     need: Need
 
     @property
     def jobs_a_day(self) -> int:
-        """How many jobs come in a day."""
+        """The jobs that come in a day."""
         return round(self.load.jobs * DAY)
 
     @property
     def hours_of_work_a_day(self) -> float:
-        """How long one slot would need for the jobs of a day."""
+        """The time that one slot would need for the jobs of a day."""
         return float(self.load.work * DAY / HOUR)
 
 
 def plan(load: Load, machine: Machine | None = None, crew: Crew | None = None) -> Plan:
-    """Answer all questions about a load: one job at a time, on one machine, and by those who work now.
+    """Answer all questions about a load: one job at a time, on one machine, and by the current workers.
 
     >>> answers = plan(Load(rate=1000, share=0.01, seconds=4, kind="cpu"), Machine(cores=4))
     >>> answers.alone.ratio, answers.with_machine.ratio, answers.need.machines
@@ -210,10 +210,10 @@ def plan(load: Load, machine: Machine | None = None, crew: Crew | None = None) -
 
 
 def pace(load: Load, at_once: int) -> Pace:
-    """Say how a load goes with so many jobs at a time."""
+    """Return how a load develops with `at_once` jobs at a time."""
     can = at_once / _exact(load.seconds)  # jobs a second
     ratio = load.work / at_once if at_once else None
-    longer = Fraction(0) if not load.jobs else None if ratio is None else max(ratio - 1, Fraction(0))  # hours that an hour adds
+    longer = Fraction(0) if not load.jobs else None if ratio is None else max(ratio - 1, Fraction(0))  # hours added per hour
     day, week = (_waiting(load, can, seconds) for seconds in (DAY, WEEK))
     return Pace(
         at_once=at_once,
@@ -232,7 +232,7 @@ def pace(load: Load, at_once: int) -> Pace:
 
 
 def needed(load: Load, machine: Machine) -> Need:
-    """Say what it takes to keep up."""
+    """Return the resources to keep up."""
     slots = math.ceil(load.work)
     processes = _divided(slots, machine.each(load.kind))
     most = machine.most(load.kind) or max(processes, 1)
@@ -252,7 +252,7 @@ def needed(load: Load, machine: Machine) -> Need:
 
 
 def _waiting(load: Load, can: Fraction, seconds: int) -> Fraction:
-    """How many jobs wait after so long: no backlog is less than none."""
+    """Return how many jobs wait after this many seconds: never less than none."""
     return max(load.backlog + (load.jobs - can) * seconds, Fraction(0))
 
 
@@ -268,7 +268,7 @@ def _slots_to_drain(load: Load, seconds: int) -> int:
 
 
 def _options(kind: Kind, processes: int, machines: int, machine: Machine) -> tuple[Option, ...]:
-    """Half as many machines, a quarter, and so on down to one."""
+    """Return options with half as many machines, a quarter, and so on down to one."""
     found: list[Option] = []
     while machines > 1:
         machines //= 2

@@ -1,8 +1,8 @@
-"""What a store can tell about its load: how much comes, how long a job takes, what waits, and who works.
+"""The load of a store: how many jobs come, how long a job takes, what waits, and the workers.
 
-A store keeps its last runs. All jobs that came since the first of them was enqueued have either run since, or still wait: so what
-came is counted, even where it comes faster than it goes. Some jobs were enqueued long before they ran, for later or to be
-retried: the oldest tenth of the runs is not asked when counting began.
+A store keeps its last runs. All jobs that came since the first of them was enqueued have either run since, or still wait: so
+arrivals can be counted, even where jobs come faster than they are done. Some jobs were enqueued long before they ran, for later
+or to be retried: the oldest tenth of the runs does not set the begin of the count.
 
 Enters: an app with an open store.  Leaves: `Observed`.
 """
@@ -23,37 +23,37 @@ from laneway.worker.shares.learn import Learner
 
 __all__ = ["ENOUGH", "FEW", "LONG", "Observed", "arrivals", "job_seconds", "observed"]
 
-#: So many runs the store keeps.
+#: The number of runs that the store keeps.
 RUNS = 1000
-#: From fewer runs nothing is concluded.
+#: Nothing is concluded from fewer runs.
 FEW = 10
-#: What is concluded from fewer, or from a shorter time in seconds, is a guess.
+#: A conclusion from fewer runs, or from a shorter time in seconds, is a guess.
 ENOUGH = 100
 LONG = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a store tells."""
+    """The observed load of a store."""
 
     load: Load
     crew: Crew
-    slots: int | None  #: in one worker, the most; None: nobody works
-    app_memory: int | None  #: of the largest worker, bytes, with what it shares with others: at worst all copy it
-    runs: int  #: that it is based on
-    over: float  #: seconds in which the jobs came that were counted
+    slots: int | None  #: of the worker with the most; None: there is no worker
+    app_memory: int | None  #: of the largest worker, bytes, shared memory included: at worst all of it is copied
+    runs: int  #: the number of runs that this is based on
+    over: float  #: seconds in which the counted jobs came
     ago: float  #: seconds since the last run ended
     paused: tuple[str, ...]  #: queues whose jobs are not counted as waiting
     computing: tuple[str, ...]  #: tasks of which workers have learned that they compute
 
     @property
     def enough(self) -> bool:
-        """Whether it is more than a guess."""
+        """Whether this is more than a guess."""
         return self.runs >= ENOUGH and self.over >= LONG
 
 
 def observed(app: App) -> Observed:
-    """Look at a store; raise NotFound if there is too little to tell."""
+    """Observe a store; raise NotFound if there are too few runs."""
     runs = [run for run in app.stats.recent(RUNS) if run.started]
     if len(runs) < FEW:
         raise NotFound(
@@ -94,7 +94,7 @@ def job_seconds(runs: Sequence[Run]) -> float:
 
 
 def _jobs(runs: Sequence[Run]) -> set[tuple[str, int]]:
-    """A retry is the same job; what a collector's lane runs later is another."""
+    """Return the jobs of some runs. A retry is the same job; a later run of a collector's lane is another."""
     return {(run.id, run.enqueued) for run in runs}
 
 

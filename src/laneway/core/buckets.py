@@ -1,15 +1,15 @@
-"""Figures: what happened in a stretch of time, as values that can be added up.
+"""Figures: counts of an interval, as values that can be added up.
 
-A bucket is a stretch of time: ten seconds, a minute or a day. It has figures for each queue and task (counts, the sums of run and
-wait times, a histogram of both) and a gauge of the workers. Adding is all there is to merging: it is commutative and associative,
-so what two workers counted, or six buckets of a minute, give the same whoever adds them up, and in whatever order.
+A bucket is an interval: ten seconds, a minute or a day. It has figures for each queue and task (counts, the sums of run
+and wait times, a histogram of both) and a gauge of the workers. Merging is adding: it is commutative and associative, so the
+counts of two workers, or six buckets of a minute, give the same sum in any order.
 
 A histogram has four steps for each doubling, from a microsecond to twelve days, and only steps that are in use take room. A
 quantile read from it is off by 10 % at most.
 
-A worker counts in memory and tells the store once a second, by a `Report`.
+A worker counts in memory and sends the store a `Report` once a second.
 
-Enters: numbers.  Leaves: the same, added up, and as bytes.
+Enters: numbers.  Leaves: their sums, also as bytes.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ Steps = dict[int, int]
 #: What a worker has learned of a task, see `laneway.worker.shares.learn`. Adding is merging.
 Seen = tuple[float, float, float, float, float, float]
 
-#: So many queues and tasks one bucket tells apart; what comes beyond that is counted as a task of this name.
+#: The most queues and tasks in one bucket; further ones are counted as a task of this name.
 MOST_SERIES = 1_000
 OTHERS = "(others)"
 
-#: Where steps begin, microseconds. Below the first is 0, and whatever is beyond the last is taken for it.
+#: The lower bounds of the steps, microseconds. Times below the first are in step 0, times beyond the last in the last.
 BOUNDS = sorted({round(2 ** (n / 4)) for n in range(4 * 40 + 1)})
 
-#: Returns the step of a time in microseconds; of one that is negative, since clocks differ, the first.
+#: Return the step of a time in microseconds; a negative time (clocks differ) is in the first.
 step_of = partial(bisect_right, BOUNDS)
 
 
@@ -79,7 +79,7 @@ def quantile(steps: Mapping[int, int], share: float) -> float:
 
 
 def _middle(step: int) -> float:
-    """Return what stands for the times of a step: as far from the shortest as from the longest, in proportion."""
+    """Return the time that represents a step: as far from the shortest as from the longest, in proportion."""
     if not 0 < step < len(BOUNDS):
         return float(BOUNDS[-1] if step else 0)
     return math.sqrt(BOUNDS[step - 1] * (BOUNDS[step] - 1))
@@ -92,20 +92,20 @@ def add_times(into: Steps, more: Mapping[int, int]) -> None:
 
 
 class Counts(Struct, array_like=True):
-    """What was counted, of one queue and task."""
+    """The counts of one queue and task."""
 
     enqueued: int = 0  #: accepted by the store; of a collector payloads, and so are those processed, dead and cancelled
     processed: int = 0  #: done
     failed: int = 0  #: attempts
-    retried: int = 0  #: of these, those that are made again
-    dead: int = 0  #: of these, those that gave up
-    cancelled: int = 0  #: runs that ended so
-    snoozed: int = 0  #: runs that ended so
+    retried: int = 0  #: failed attempts that are made again
+    dead: int = 0  #: failed attempts after which the job died
+    cancelled: int = 0  #: runs that ended cancelled
+    snoozed: int = 0  #: runs that ended snoozed
     run_time: int = 0  #: of all runs, microseconds
     wait_time: int = 0  #: from due to start, of all that ran, microseconds
 
     def add(self, more: Counts) -> None:
-        """Add what somebody else counted, or at another time."""
+        """Add counts of another worker, or of another time."""
         self.enqueued += more.enqueued
         self.processed += more.processed
         self.failed += more.failed
@@ -124,7 +124,7 @@ class Figures(Counts, array_like=True):
     waits: Steps = field(default_factory=dict[int, int])
 
     def add(self, more: Counts) -> None:
-        """Add what somebody else counted, or at another time."""
+        """Add counts of another worker, or of another time."""
         super().add(more)
         if isinstance(more, Figures):
             add_times(self.runs, more.runs)
@@ -134,14 +134,14 @@ class Figures(Counts, array_like=True):
 class Gauge(Struct, array_like=True):
     """One worker since its last report."""
 
-    samples: int = 0  #: how often it looked
+    samples: int = 0  #: the number of its measurements
     busy: int = 0  #: slots in use, summed over samples
     slots: int = 0
-    rss: int = 0  #: memory, the most that was seen, bytes
+    rss: int = 0  #: memory, the highest measured, bytes
     cpu: float = 0.0  #: CPU seconds used
 
     def add(self, more: Gauge) -> None:
-        """Add what the same worker saw at another time."""
+        """Add measurements of the same worker at another time."""
         self.samples += more.samples
         self.busy += more.busy
         self.slots = max(self.slots, more.slots)
@@ -150,17 +150,17 @@ class Gauge(Struct, array_like=True):
 
 
 class Gauges(Struct, array_like=True):
-    """All workers, over one or more stretches of ten seconds. What is not CPU time is to be divided by `stretches`."""
+    """All workers, over one or more intervals of ten seconds. Divide all but the CPU time by `stretches`."""
 
-    stretches: int = 0  #: in which some worker reported
+    stretches: int = 0  #: intervals in which a worker reported
     workers: int = 0
     slots: int = 0
-    running: float = 0.0  #: for each worker the mean of its busy slots, summed up
-    memory: int = 0  #: for each worker the most it had, summed up
+    running: float = 0.0  #: the mean of busy slots of each worker, summed
+    memory: int = 0  #: the highest memory of each worker, summed
     cpu: float = 0.0  #: CPU seconds used
 
     def add(self, more: Gauges) -> None:
-        """Add other stretches."""
+        """Add other intervals."""
         self.stretches += more.stretches
         self.workers += more.workers
         self.slots += more.slots
@@ -170,7 +170,7 @@ class Gauges(Struct, array_like=True):
 
     @classmethod
     def of(cls, gauges: Iterable[Gauge]) -> Gauges:
-        """Return the workers of one stretch."""
+        """Return the workers of one interval."""
         found = list(gauges)
         if not found:
             return cls()
@@ -182,7 +182,7 @@ class Gauges(Struct, array_like=True):
 
 
 class Bucket(Struct):
-    """What happened in a stretch of time."""
+    """The figures of an interval."""
 
     series: dict[Key, Counts] = field(default_factory=dict[Key, Counts])
     gauges: Gauges = field(default_factory=Gauges)
@@ -197,32 +197,32 @@ class Bucket(Struct):
         return found
 
     def add(self, more: Bucket) -> None:
-        """Add another stretch."""
+        """Add another interval."""
         for key, figures in more.series.items():
             self.at(key).add(figures)
         self.gauges.add(more.gauges)
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a worker tells the store. Told twice it counts once, by its number; without a worker each counts."""
+    """A worker's report to the store. Sent twice it counts once, by its number; without a worker each counts."""
 
-    worker: str = ""  #: who tells
+    worker: str = ""  #: the id of the reporting worker
     number: int = 0  #: grows with each report of the worker
     series: Mapping[Key, Figures] = {}
     gauge: Gauge | None = None
     faults: tuple[Fault, ...] = ()  #: how runs failed, grouped
-    learned: Mapping[str, Seen] = {}  #: task → what was seen of it, to be added to what is known
+    learned: Mapping[str, Seen] = {}  #: task → new measurements, to be added to the stored ones
     counters: Mapping[str, int] = {}  #: to be added to the store's counters
 
 
 # -- as bytes ----------------------------------------------------------------------------------------------------
 
-#: How much of a bucket is wanted: all its tasks added up, the counts of each, or these with histograms. Less is faster.
+#: How much of a bucket is read: the sum of all tasks, the counts of each, or these with histograms. Less is faster.
 Depth = Literal["total", "counts", "times"]
 
 
 class _EncodedReport(Struct, array_like=True):
-    """A report's figures, which wait to be added up."""
+    """A report's figures, which wait to be summed."""
 
     worker: str
     gauge: Gauge | None
@@ -230,14 +230,14 @@ class _EncodedReport(Struct, array_like=True):
 
 
 class _Total(Struct, array_like=True):
-    """A bucket as far as its total: who wants no more need not read what comes after it."""
+    """A bucket up to its total: a reader of the total need not decode what comes after it."""
 
     gauges: Gauges
     total: Counts
 
 
 class _Counted(_Total, array_like=True):
-    """The whole bucket. Of each series the histograms are bytes, which are passed over in no time."""
+    """The whole bucket. The histograms of each series are bytes, which are skipped quickly."""
 
     series: list[tuple[str, str, Counts, bytes, bytes]]
 
@@ -264,9 +264,9 @@ def encode(bucket: Bucket) -> bytes:
 
 
 def decode(raw: bytes | None, depth: Depth = "times") -> Bucket:
-    """Read a bucket, or as much of it as is wanted. Without bytes, and where somebody else wrote them, it is empty.
+    """Read a bucket, or as much of it as `depth` says. Without bytes, or if another program wrote them, it is empty.
 
-    A total stands as that of a queue and task without names.
+    A total has the key of a queue and task without names.
     """
     if depth == "total":
         brief = _read(_total, raw)
@@ -284,7 +284,7 @@ def decode(raw: bytes | None, depth: Depth = "times") -> Bucket:
 
 
 def _pack(steps: Steps) -> bytes:
-    """Return a histogram as its first step, and how many there are in this and each one after it."""
+    """Return a histogram as its first step, and the counts of this and each step after it."""
     if not steps:
         return b""
     first = min(steps)
@@ -297,14 +297,14 @@ def _unpack(raw: bytes) -> Steps:
 
 
 def encode_report(report: Report) -> bytes:
-    """Return the figures of a report as bytes; none if there are none."""
+    """Return the figures of a report as bytes; empty if there are none."""
     if not report.series and report.gauge is None:
         return b""
     return _encode((report.worker, report.gauge, [(queue, task, one) for (queue, task), one in report.series.items()]))
 
 
 def decode_report(raw: bytes) -> tuple[str, Gauge | None, dict[Key, Figures]]:
-    """Read the figures of a report: who told, its gauge, its series."""
+    """Read the figures of a report: its worker, its gauge, its series."""
     found = _read(_told, raw)
     return ("", None, {}) if found is None else (found.worker, found.gauge, {(q, task): one for q, task, one in found.series})
 

@@ -1,6 +1,6 @@
 """The codec: arguments become JSON and come back typed.
 
-msgspec does the work; this room adds what it leaves open. Values that would change on the way (NaN, a tuple
+msgspec does the work; this module adds what it leaves open. Values that would change on the way (NaN, a tuple
 where nothing says tuple) are refused, sizes have limits, and users' own types go through a pair of functions that
 they registered. Nothing is ever unpickled, evaluated or imported.
 
@@ -37,10 +37,10 @@ _envelope = msgspec.json.Decoder(Envelope)
 
 
 def open_body(body: bytes) -> Envelope:
-    """Open a job's body, or raise GarbageError that says why it is none."""
+    """Open a job's body, or raise GarbageError that says why it is not one."""
     try:
         if not body.isascii():
-            body.decode()  # what is inside strings is only read when the arguments are
+            body.decode()  # the inside of strings is only read with the arguments
         return _envelope.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
         raise GarbageError(f"this body is no job's: {error}") from None
@@ -55,15 +55,15 @@ class Codec:
         self._canonical = msgspec.json.Encoder(enc_hook=self._to_json, order="deterministic")
 
     def register(self, kind: type, encode: Callable[[Any], object], decode: Callable[[Any], Any]) -> None:
-        """Let a type travel: `encode` makes something JSON can hold, `decode` makes it whole again."""
+        """Let a type travel: `encode` returns something JSON can hold, `decode` restores the value."""
         self._types[kind] = (encode, decode)
 
     def knows(self, kind: type) -> bool:
-        """Say whether values of a type that msgspec does not know can travel."""
+        """Return whether values of a type that msgspec does not know can travel."""
         return any(base in self._types for base in kind.__mro__) or is_pydantic(kind)
 
     def encode(self, value: object, *, canonical: bool = False) -> bytes:
-        """Return a value as JSON. What JSON cannot hold is a TypeError or ValueError that says so.
+        """Return a value as JSON; raise TypeError or ValueError for what JSON cannot hold.
 
         Canonical: equal values give the same bytes, in whatever order a dict or a set has them.
         """
@@ -74,14 +74,14 @@ class Codec:
         except UnicodeEncodeError as error:
             raise ValueError(f"a string has no UTF-8 form: {error}") from None
         # msgspec writes NaN and infinity as null; only then is there anything to look for.
-        if b"null" in data and _levels(data) <= MAX_LEVELS:  # what is deeper is refused anyway
+        if b"null" in data and _levels(data) <= MAX_LEVELS:  # deeper values are refused anyway
             for number in _floats(msgspec.to_builtins(value, enc_hook=self._to_json)):
                 if not math.isfinite(number):
                     raise ValueError(f"JSON has no {number}: pass None, or leave it out")
         return data
 
     def encode_all(self, values: Sequence[object]) -> list[bytes]:
-        """Return many values as JSON, at once where nothing about them is doubtful."""
+        """Return many values as JSON, encoded together if all are safe."""
         data = self._encoder.encode_lines(values)
         lines = data.splitlines()
         # JSON has no line breaks inside, unless a user's Raw brings one.
@@ -90,7 +90,7 @@ class Codec:
         return [self.encode(value) for value in values]
 
     def decoder(self, kind: Any) -> msgspec.json.Decoder[Any]:
-        """Return a decoder for a type; a type that cannot make the trip is a TypeError."""
+        """Return a decoder for a type; raise TypeError for a type that cannot make the trip."""
         return msgspec.json.Decoder(kind, dec_hook=self._from_json)
 
     def _to_json(self, value: Any) -> object:
@@ -117,7 +117,7 @@ class Codec:
 
 
 def is_pydantic(kind: type) -> bool:
-    """Say whether a type is a pydantic model, without importing pydantic."""
+    """Return whether a type is a pydantic model, without importing pydantic."""
     return hasattr(kind, "model_validate") and hasattr(kind, "model_dump")
 
 

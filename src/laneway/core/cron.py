@@ -1,12 +1,12 @@
-"""Schedules: when a task is to run by itself. Pure: no store, no clock.
+"""Schedules: when a task runs by itself. Pure: no store, no clock.
 
-A schedule is a row of occurrences, instants that everybody computes alike: the times of a cron expression in a time zone, or the
-multiples of an interval. An occurrence fires once, whichever worker comes first; the store sees to that.
+A schedule is a series of occurrences, instants that every worker computes alike: the times of a cron expression in a time zone,
+or the multiples of an interval. An occurrence fires once, whichever worker comes first; the store sees to that.
 
 Across clock changes a time that is skipped fires right after the gap, and a time that comes twice fires once; an expression that
 means every hour, or every few minutes, fires each time it comes.
 
-Enters: what the declaration says.  Leaves: occurrences in microseconds.
+Enters: a declaration.  Leaves: occurrences in microseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from laneway.errors import did_you_mean
 
 __all__ = ["Schedule", "missed", "read_schedule"]
 
-#: More than so many are not made up for at once.
+#: The most missed occurrences that are made up for at once.
 MOST_MISSED = 10_000
 
 _NAMED = {
@@ -73,7 +73,7 @@ class Schedule(Struct, frozen=True):
 
 
 def missed(schedule: Schedule, last: int, now: int, catch_up: str) -> list[int]:
-    """Return which occurrences after the last one that fired are to be made up for.
+    """Return the occurrences after the last fired one that are to be made up for.
 
     >>> every = Schedule(every=10 * SECOND)
     >>> [[moment // SECOND for moment in missed(every, 20 * SECOND, 55 * SECOND, policy)] for policy in ("one", "all", "none")]
@@ -88,7 +88,7 @@ def missed(schedule: Schedule, last: int, now: int, catch_up: str) -> list[int]:
 
 
 def read_schedule(value: object, timezone: object = None) -> Schedule:
-    """Return a schedule as it was declared, or raise ValueError that says what to write."""
+    """Return a declared schedule, or raise ValueError that says what to write."""
     if isinstance(value, timedelta):
         every = round(value / timedelta(microseconds=1))
         if every < SECOND:
@@ -117,7 +117,7 @@ def read_schedule(value: object, timezone: object = None) -> Schedule:
 
 
 def _zone(name: str) -> tzinfo:
-    """Return a time zone by its name; UTC also where a machine has no time zone data, as in slim images."""
+    """Return a time zone by its name; UTC also on a machine without time zone data, as in slim images."""
     return UTC if name in _UTC else ZoneInfo(name)
 
 

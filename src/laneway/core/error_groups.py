@@ -1,9 +1,9 @@
-"""Faults: failures that are the same one.
+"""Faults: failures grouped by cause.
 
-Ten thousand errors of a bad deployment are one fault. Errors are the same if they are of the same kind, say the same but for
-names and numbers in it, and were raised at the same place in the user's own code.
+Ten thousand errors of a bad deployment are one fault. Errors belong together if they are of the same kind, have the same message
+except for names and numbers, and were raised at the same place in the user's own code.
 
-Enters: `ErrorInfo`.  Leaves: what tells faults apart.
+Enters: `ErrorInfo`.  Leaves: the key of its fault.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from laneway.core.outcome import ErrorInfo
 
 __all__ = ["MOST_FAULTS", "Fault", "fault_of", "normal", "place_of"]
 
-#: So many are remembered; the one that was not seen for longest goes first.
+#: The most faults that are kept; the one not seen for longest goes first.
 MOST_FAULTS = 500
-#: Of a sample's traceback the end is kept, so many characters.
+#: The most characters of a sample's traceback that are kept, from its end.
 SAMPLE_TRACEBACK = 8_000
-#: A message is told apart by its first so many characters.
+#: The number of characters of a message that tell faults apart.
 MESSAGE = 300
 
 _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+)(?:, in ([^\n]+))?', re.MULTILINE)
 _HERE = re.escape(str(Path(__file__).parents[1])) + r"[/\\]"
 _FOREIGN = re.compile(rf"[/\\](site-packages|dist-packages|lib[/\\]python\d[^/\\]*)[/\\]|^<|^{_HERE}")
 _QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`")
-_NUMBERED = re.compile(r"[\w-]*\d[\w-]*")  # numbers, ids, addresses, whatever has a digit in it
+_NUMBERED = re.compile(r"[\w-]*\d[\w-]*")  # numbers, ids, addresses: words with a digit
 _SPACE = re.compile(r"\s+")
 
 
@@ -38,8 +38,8 @@ class Fault(Struct, frozen=True):
 
     id: str
     kind: str  #: the exception's class, or what happened
-    message: str  #: what it says, without names and numbers
-    place: str  #: where in the user's code: file, line, function; empty if it is not known
+    message: str  #: its message, without names and numbers
+    place: str  #: file, line and function in the user's code; empty if not known
     count: int
     error: ErrorInfo  #: the sample, with its traceback
     job: str = ""  #: of the sample
@@ -56,7 +56,7 @@ def fault_of(error: ErrorInfo, job: str, task: str, queue: str) -> Fault:
 
 
 def normal(message: str) -> str:
-    """Return a message without what differs from one time to the next.
+    """Return a message without the parts that differ from one time to the next.
 
     >>> normal("no user 'bob' in 3 tries, see 0x7f3a")
     "no user '…' in # tries, see #"

@@ -1,7 +1,7 @@
 """Instants and durations.
 
-Durations are float seconds and instants aware datetimes wherever users look; stores count integer microseconds.
-This room is the only place that converts.
+Users see durations as float seconds and instants as aware datetimes; stores count integer microseconds.
+Only this module converts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 __all__ = ["FAR", "FIRST", "LAST", "SECOND", "When", "as_datetime", "micros", "parse_when"]
 
 SECOND = 1_000_000
-#: Nobody means to wait longer than this; who writes it has mixed up seconds, milliseconds and time stamps.
+#: The longest wait that is accepted, seconds; a longer one mixes up seconds, milliseconds and time stamps.
 FAR = 10 * 366 * 24 * 3600
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -21,7 +21,7 @@ _DAY = 24 * 3600 * SECOND
 FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) + 2 * _DAY
 LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) - 2 * _DAY
 
-#: What `run_after=` takes: seconds from now, or a moment.
+#: The type of `run_after=`: seconds from now, or a moment.
 When = float | timedelta | datetime
 
 

@@ -1,8 +1,8 @@
 """A job and its claim: the values that travel between the desk, the store and the workers.
 
 Pure values, no I/O. `Job` is what a client pushes; `Claim` is a worker's right to run it. A collector's payload is pushed as a
-job too: it says how it gathers, and its lane's number stands for its own. A claim holds units: one job, or some lanes of a
-collector that run together.
+job too: it says how it gathers, and its id is that of its lane. A claim holds units: one job, or some lanes of a collector that
+run together.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ STATES: tuple[State, ...] = ("scheduled", "ready", "retrying", "blocked", "runni
 class Gather(Struct, frozen=True, gc=False):
     """How a payload joins its lane of a collector."""
 
-    score: float | None = None  #: its place among the lane's payloads; None: the store's now in seconds, after all before
-    quiet: int = 0  #: a lane that waits for its first run is put off until this long after the last payload, microseconds
-    longest: int = 0  #: but not for longer than this after its first, microseconds; 0: without end
+    score: float | None = None  #: its place among the lane's payloads; None: the store's now in seconds, after all earlier ones
+    quiet: int = 0  #: a lane that waits for its first run is postponed until this long after the last payload, microseconds
+    longest: int = 0  #: but not for longer than this after its first, microseconds; 0: no limit
 
 
 class Job(Struct, frozen=True, gc=False):
@@ -55,27 +55,27 @@ class Job(Struct, frozen=True, gc=False):
 
     id: str  #: letters, digits, - and _; unique among the jobs in the store
     task: str  #: the task's name
-    queue: str  #: where it waits
+    queue: str  #: the queue it waits in
     body: bytes  #: arguments and options as JSON, see `codec`; of a payload: itself as canonical JSON, empty if left out
     lane: str | None = None  #: its lane's key; None: alone in a lane of its own
     priority: int = 0  #: -100 to 100, higher first; 0 in a lane
     delay: int = 0  #: not before the store's now plus this, microseconds
     at: int = 0  #: not before this instant, microseconds
-    unique: str | None = None  #: an equal job has the same; the task's name is in it
-    expires: int = 0  #: it is not to start later than its place's time plus this, microseconds; 0: never too late
+    unique: str | None = None  #: equal jobs have the same key; the task's name is in it
+    expires: int = 0  #: it does not start later than its place's time plus this, microseconds; 0: it never expires
     gather: Gather | None = None  #: it is a payload; its id is `lane_id` of its queue and lane
 
 
 class Alike(Sequence[Job]):
-    """New jobs that differ in nothing but their ids and bodies. None has a unique key, and `new_ids` made their ids.
+    """New jobs that differ only in their ids and bodies. None has a unique key, and `new_ids` made their ids.
 
-    A store that has no use for that gets them one by one, as from any sequence.
+    A store that has no use for that reads them one by one, as from any sequence.
     """
 
     __slots__ = ("_jobs", "bodies", "first", "ids")
 
     def __init__(self, first: Job, ids: Sequence[str], bodies: Sequence[bytes]) -> None:
-        self.first = first  #: what they have in common
+        self.first = first  #: has the fields that all have in common
         self.ids = ids
         self.bodies = bodies
         self._jobs: list[Job] | None = None
@@ -101,25 +101,25 @@ class Alike(Sequence[Job]):
 
 
 class Payload(Struct, frozen=True, gc=False, array_like=True):
-    """What was enqueued into a collector's lane."""
+    """A payload in a collector's lane."""
 
     body: bytes  #: canonical JSON: equal payloads have the same; empty if it was left out
     score: float
 
 
 class Unit(Struct, frozen=True, gc=False):
-    """What a claim holds and an outcome is for: one job, or one lane of a collector's run."""
+    """The unit of claims and outcomes: one job, or one lane of a collector's run."""
 
     id: str
     lane: str | None  #: its lane's key; None: a job that is alone in a lane of its own
-    attempt: int  #: 1 in the first run of these; runs that did not count are not counted
+    attempt: int  #: 1 in the first run; runs that did not count are not counted
     enqueued: int  #: when the store took the job, or the lane began to wait, microseconds
     due: int  #: since when it could be claimed, microseconds
     place: int = 0  #: since when it could run for the first time, microseconds
     body: bytes = b""  #: of a job: arguments and options, see `Job.body`
     payloads: Sequence[Payload] = ()  #: of a collector's lane: by score, ties by arrival, the oldest first
     first: int = 0  #: which of the payloads arrived first: it dies, unless others are named
-    number: int = 0  #: the store's own
+    number: int = 0  #: for the store's own use
 
 
 class Claim(Struct, frozen=True, gc=False):
@@ -129,10 +129,10 @@ class Claim(Struct, frozen=True, gc=False):
     queue: str
     task: str
     units: tuple[Unit, ...]  #: one job; or the lanes that run together, oldest due first
-    #: why the claim before this one was lost, if whoever runs it now must know: `crash` (it had started when its worker's process
-    #: crashed: a suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
+    #: why the previous claim was lost, if the worker must know: `crash` (it had started when its worker's process crashed: a
+    #: suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
     lost: str = ""
-    garbage: str = ""  #: why it cannot be run: what is stored is no job. It is to be settled as dead
+    garbage: str = ""  #: why it cannot be run: the stored bytes are no job. It is to be settled as dead
 
     @property
     def unit(self) -> Unit:
@@ -151,16 +151,16 @@ class Claim(Struct, frozen=True, gc=False):
 
 
 def lane_id(queue: str, lane: str) -> str:
-    """Return the id of a collector's lane: the same wherever it is asked for.
+    """Return the id of a collector's lane, a function of queue and lane alone.
 
-    It begins as the lane's key does, so that lanes which are near each other in name are so in a store's index.
+    It begins as the lane's key does, so that lanes with similar names are close in a store's index.
     """
     digest = hashlib.blake2b(f"{queue}\0{lane}".encode(), digest_size=10).hexdigest()
     return f"l-{_NOT_IN_IDS.sub('_', lane[:40])}-{digest}"
 
 
 def payload_id(queue: str, lane: str, body: bytes) -> str:
-    """Return the id of a collector's dead payload. Equal ones of a lane are one."""
+    """Return the id of a collector's dead payload. Equal payloads of a lane have the same."""
     return "p-" + hashlib.blake2b(f"{queue}\0{lane}\0".encode() + body, digest_size=10).hexdigest()
 
 
@@ -185,7 +185,7 @@ def check_queue(value: object) -> str:
 
 
 def check_lane(value: object) -> str:
-    """Return a lane's key: a string, or an integer as its decimal text. Anything else is a ValueError."""
+    """Return a lane's key: a string, or an integer as its decimal text. Raise ValueError for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(int(value)) if abs(value) < _501_DIGITS else ""
     if not isinstance(value, str):
@@ -196,7 +196,7 @@ def check_lane(value: object) -> str:
 
 
 def check_score(value: object, now: float) -> float:
-    """Return a payload's score: a number. One that is a time counts seconds, as `now` does and the store's own scores."""
+    """Return a payload's score: a number. A score that is a time is in seconds, as `now` and the store's own scores."""
     if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"{value!r} is no score: use a number, such as a version, or a time in seconds")
     if abs(value) > 1e300:

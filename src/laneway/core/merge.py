@@ -1,10 +1,10 @@
-"""Merging: what becomes of payloads that meet in one lane of a collector.
+"""Merging: payloads that meet in one lane of a collector.
 
 Equal payloads become one, with the larger score and the earlier arrival: a state that comes back is the newest. So it does not
-matter in which order parts meet, how they were cut, or whether one is merged twice: nothing is lost, and the answer is the same.
-All are in order then: the lowest score first, ties by arrival.
+matter in which order parts are merged, how they were cut, or whether one is merged twice: nothing is lost, and the result is the
+same. The result is sorted: the lowest score first, ties by arrival.
 
-Pure values, no I/O. The stores keep the same rule in their own words where payloads are many.
+Pure values, no I/O. The stores implement the same rule by themselves where payloads are many.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["Arrived", "merge"]
 
 
 class Arrived(NamedTuple):
-    """A payload with its place: the fields are in the order of comparing."""
+    """A payload with its place: the fields are in the order of comparison."""
 
     score: float
-    arrival: int  #: grows with everything that arrives in the store
+    arrival: int  #: grows with every arrival in the store
     body: bytes  #: canonical JSON: equal payloads have the same
 
 

@@ -1,6 +1,6 @@
-"""What a run meant, as a value.
+"""The outcome of a run, as a value.
 
-Running decides an outcome; only settling tells the store. Times are relative to the store's now, so that a
+Running decides an outcome; settling writes it to the store. Times are relative to the store's now, so that a
 worker's clock does not matter.
 """
 
@@ -37,7 +37,7 @@ class ErrorInfo(Plain, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, error: BaseException, format_error: Callable[[BaseException], str] | None = None) -> ErrorInfo:
-        """Describe an exception, whatever its own methods do; `format_error` says it in a user's own way."""
+        """Describe an exception, whatever its own methods do; `format_error` is the user's own formatter."""
         kind = type(error)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         try:
@@ -46,9 +46,9 @@ class ErrorInfo(Plain, frozen=True, omit_defaults=True):
             message = f"<its str() raised {type(trouble).__name__}>"
         try:
             lines = traceback.format_exception(error) if format_error is None else [str(format_error(error))]
-        except BaseException:  # noqa: BLE001 - the same, reached through its causes
+        except BaseException:  # noqa: BLE001 - as above, in one of its causes
             lines = traceback.format_tb(error.__traceback__)
-        # The end of a traceback is where it happened; a huge message must not push that out.
+        # The end of a traceback is where the error happened; a huge message must not push that out.
         text = "".join(line if len(line) <= 2 * MESSAGE_LIMIT else f"{line[:MESSAGE_LIMIT]} …\n" for line in lines)
         return cls(kind=_clean(name), message=_clean(message[:MESSAGE_LIMIT]), traceback=_clean(text[-TRACEBACK_LIMIT:]))
 
@@ -59,14 +59,14 @@ def _clean(text: str) -> str:
 
 
 class Notes(Struct):
-    """What a run has told about itself: shown with the job, kept while it is in the store."""
+    """The notes of a run: shown with the job, kept while it is in the store."""
 
-    progress: tuple[float, float] | None = None  #: done, of total
+    progress: tuple[float, float] | None = None  #: (done, total)
     log: list[str] = []
 
 
 class Done(Struct, frozen=True, tag="done", gc=False):
-    """It succeeded."""
+    """The run succeeded."""
 
     name: ClassVar[str] = "done"
     result: bytes | None = None  #: the result as JSON, if it is kept
@@ -74,7 +74,7 @@ class Done(Struct, frozen=True, tag="done", gc=False):
 
 
 class Retrying(Struct, frozen=True, tag="retrying"):
-    """It failed; try again later. The attempt counts."""
+    """The run failed; try again later. The attempt counts."""
 
     name: ClassVar[str] = "retrying"
     after: int  #: from now, microseconds
@@ -82,16 +82,16 @@ class Retrying(Struct, frozen=True, tag="retrying"):
 
 
 class Snoozed(Struct, frozen=True, tag="snoozed"):
-    """Not yet. It keeps its place and no attempt counts."""
+    """Not yet. The job keeps its place and no attempt counts."""
 
     name: ClassVar[str] = "snoozed"
     after: int  #: from now, microseconds
 
 
 class Dead(Struct, frozen=True, tag="dead"):
-    """It failed and gives up. It stays in the store for replay.
+    """The run failed and is not retried. The job stays in the store for replay.
 
-    Of a collector's lane one payload dies, the one of the run that arrived first unless others are named, and the rest goes on.
+    Of a collector's lane one payload dies, the one of the run that arrived first unless others are named; the rest goes on.
     """
 
     name: ClassVar[str] = "dead"
@@ -101,7 +101,7 @@ class Dead(Struct, frozen=True, tag="dead"):
 
 
 class Cancelled(Struct, frozen=True, tag="cancelled"):
-    """It is not to be done any more."""
+    """The job is no longer wanted."""
 
     name: ClassVar[str] = "cancelled"
     reason: str = ""
@@ -111,7 +111,7 @@ Outcome = Done | Retrying | Snoozed | Dead | Cancelled
 
 
 class Settled(Struct, frozen=True, gc=False):
-    """A claim and what its run meant."""
+    """A claim and the outcomes of its run."""
 
     claim: Claim
     outcomes: tuple[Outcome, ...]  #: one for each of the claim's units
@@ -120,5 +120,5 @@ class Settled(Struct, frozen=True, gc=False):
 
     @classmethod
     def alike(cls, claim: Claim, outcome: Outcome, started: int = 0, finished: int = 0) -> Settled:
-        """Say that a run meant the same for all units of its claim."""
+        """Return a claim with the same outcome for all its units."""
         return cls(claim, (outcome,) * len(claim.units), started, finished)

@@ -1,4 +1,4 @@
-"""The retry policy: how often, how long between, and for which errors. Pure."""
+"""The retry policy: how many times, how long between, and for which errors. Pure."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class Retry:
             object.__setattr__(self, name, kinds)
 
     def allows(self, attempt: int, error: BaseException) -> bool:
-        """Say whether a job that failed in this attempt (1 is the first) is to run again."""
+        """Return whether a job that failed in this attempt (1 is the first) is to run again."""
         return attempt <= self.times and isinstance(error, self.on) and not isinstance(error, self.give_up_on)
 
     def delay(self, retries: int) -> float:
-        """Return the seconds to wait after this many earlier retries. A bad answer of the user's function is a ValueError."""
+        """Return the seconds to wait after this many earlier retries, or raise ValueError if the user's function is wrong."""
         backoff = self.backoff
         if callable(backoff):
             wait = _check_seconds(backoff(retries))

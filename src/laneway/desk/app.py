@@ -43,7 +43,7 @@ D = TypeVar("D", bound=TaskBase)
 F = TypeVar("F", bound=Callable[..., object])
 M = TypeVar("M", bound=Middleware | AsyncMiddleware)
 
-#: Held by a thread that opens a store, which imports its modules.
+#: Held by a thread that opens a store, since that imports the store's modules.
 _opening = lock_held_over_forks()
 
 
@@ -61,10 +61,10 @@ class App:
 
     `url` names the store; without one it is LANEWAY_URL, else `laneway.db` in the working folder. `imports` are
     modules that declare tasks; `"shop.tasks.*"` are all of a package. Dead jobs are kept `dead_days` days (30), and at most
-    `dead_max` of them (10,000). A worker on another host whose beat has not moved for `dead_after` seconds (15) is taken for
+    `dead_max` of them (10,000). A worker on another host whose beat has not moved for `dead_after` seconds (15) is considered
     dead. An enqueue waits at most `enqueue_timeout` seconds (2) for the store. A store on a server has at most `connections`
     connections of this process (5, and in a worker three more than it has slots). What is not given here may be set outside, see
-    `laneway.settings`. `format_error` makes the text that is stored of an exception, in place of its traceback.
+    `laneway.settings`. `format_error` returns the text to store for an exception, in place of its traceback.
     """
 
     def __init__(
@@ -115,31 +115,31 @@ class App:
 
     @property
     def store_inspect(self) -> Inspect:
-        """The store's inspection side; people use `inspect` and `stats`."""
+        """The store's inspection side; users call `inspect` and `stats`."""
         return (self._stores or self._open())[1]
 
     def _open(self) -> tuple[Store, Inspect]:
         with _opening.held(this_frame()):
             if self._stores is None:
                 made = open_store(self.url, StoreSettings(**self.settings))
-                self._stores = self._stores or made  # a signal's handler may have been here meanwhile
+                self._stores = self._stores or made  # a signal handler may have opened one meanwhile
             return self._stores
 
     def use_store(self, url: str) -> None:
-        """Use another store from now on than the code says."""
+        """Use this store from now on, in place of the one in the code."""
         check_url(url)
         self.close()
         with _opening.held(this_frame()):
             self.url, self._stores = url, None
 
     def set_connections(self, connections: int) -> None:
-        """Let a store on a server have so many connections of this process, whatever else is set."""
+        """Set the most connections of this process to a store on a server, overriding all other settings."""
         self.settings["connections"] = connections
         if self._stores is not None:
             self._stores[0].reserve(connections)
 
     def need_connections(self, connections: int) -> None:
-        """Let a store on a server have so many connections of this process, unless it is set how many."""
+        """Set the most connections of this process to a store on a server, unless a setting says how many."""
         if self.settings["connections"] is None and "connections" not in check_url(self.url).options:
             self.store.reserve(connections)
 
@@ -150,13 +150,13 @@ class App:
         return Testing(self, mode)
 
     def swap_stores(self, stores: tuple[Store, Inspect] | None) -> tuple[Store, Inspect] | None:
-        """Use other stores, and return those of before; for tests."""
+        """Replace the stores, and return the previous ones; for tests."""
         with _opening.held(this_frame()):
             before, self._stores = self._stores, stores
         return before
 
     def close(self) -> None:
-        """Let go of the store's files and connections. Using the app again opens them again."""
+        """Close the store's files and connections. The next use of the app opens them again."""
         if self._stores is not None:
             self._stores[0].close()
 
@@ -172,10 +172,10 @@ class App:
         """Declare a task, bare or with options: name, queue, lane, halt_on_death, priority, retry, keep_result, timeout,
         isolate, kind, unique, expires, schedule, timezone, catch_up.
 
-        `lane` names the parameter whose value is the lane's key, or is a function of the arguments that gives it: jobs with the
+        `lane` names the parameter whose value is the lane's key, or is a function of the arguments that returns it: jobs with the
         same key run one at a time, in order. With `halt_on_death` a dead job keeps its lane, until it is replayed or deleted.
         A run that takes longer than `timeout` seconds is ended, and has failed. With `isolate` each run has a process of its own.
-        `kind` says whether it computes ("cpu", one run at a time in each process) or waits ("io"); unless said, workers learn it.
+        `kind` says whether it computes ("cpu", one run at a time in each process) or waits ("io"); by default workers learn it.
         """
         checked = check_task_options("@app.task", options)
         if function is not None:
@@ -196,10 +196,10 @@ class App:
         """Declare a collector, bare or with options: name, lane, score, max_lanes, max_payloads, merge, debounce, max_wait,
         retry, timeout, isolate, kind.
 
-        Its payloads gather per lane while they wait, equal ones merged, and a run gets up to `max_lanes` lanes (1), each with all
+        Payloads gather per lane while they wait, equal ones merged, and a run gets up to `max_lanes` lanes (1), each with all
         its payloads, the oldest first by score; or `max_payloads` of them, or with `merge="last"` the newest alone. `lane` and
-        `score` are functions of a payload. With `debounce` a lane waits until nothing came for so many seconds, though not longer
-        than `max_wait` (ten times as long). Failed lanes are retried 25 times, then the payload that arrived first is dead.
+        `score` are functions of a payload. With `debounce` a lane waits until no payload came for that many seconds, though not
+        longer than `max_wait` (ten times that). Failed lanes are retried 25 times, then the payload that arrived first is dead.
         """
         checked = check_collector_options("@app.collector", options)
         if function is not None:
@@ -213,7 +213,7 @@ class App:
 
     def _declare(self, made: D) -> D:
         known = self._declared.get(made.name)
-        # A module that is loaded again (reload, or run and imported) declares the same function again: the newer one counts.
+        # A module that is loaded twice (reloaded, or run and imported) declares the same function twice: the newer one counts.
         if known is not None and _origin(known.function) != _origin(made.function):
             raise DeclarationError(f'two tasks are named "{made.name}": give one of them another name with name=')
         self._check_queue(made)
@@ -221,7 +221,7 @@ class App:
         return made
 
     def _check_queue(self, made: TaskBase) -> None:
-        """A collector has its queue for itself."""
+        """Refuse a queue that a collector shares with something else."""
         for other in self._declared.values():
             if other.queue == made.queue and other.name != made.name:
                 owner, task = (made, other) if is_collector(made) else (other, made)
@@ -251,7 +251,7 @@ class App:
         return MappingProxyType(self._declared)
 
     def codec(self, kind: type[T], *, encode: Callable[[T], object], decode: Callable[[Any], T]) -> None:
-        """Let a type of yours travel: `encode` makes something JSON can hold, `decode` makes it whole again.
+        """Let a type of yours travel: `encode` returns something JSON can hold, `decode` restores the value.
 
         >>> from fractions import Fraction
         >>> app = App("sqlite://")
@@ -285,7 +285,7 @@ class App:
         return function
 
     def on_death(self, function: F) -> F:
-        """Call a function when a job gives up. It may take the job and the error."""
+        """Call a function when a job dies. It may take the job and the error."""
         self.hooks.add("on_death", function)
         return function
 

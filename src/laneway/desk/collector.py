@@ -37,7 +37,7 @@ T = TypeVar("T")  # a payload
 C = TypeVar("C")  # what a plain call returns
 Lane = str | int
 
-#: A lane that is debounced waits at most so many times as long, unless `max_wait` says how long.
+#: The default of `max_wait`, as a multiple of `debounce`.
 PATIENCE = 10
 
 
@@ -52,7 +52,7 @@ LEFT_OUT: Any = _LeftOut()
 
 
 class AnyCollector(TaskBase, Generic[T, C]):
-    """What all collectors have: a function, its policy, and how payloads travel."""
+    """What all collectors have: a function, its policy, and the codec of its payloads."""
 
     retries = 25
 
@@ -75,7 +75,7 @@ class AnyCollector(TaskBase, Generic[T, C]):
         self._check(options)
 
     def _check(self, options: Mapping[str, Any]) -> None:
-        """Find mistakes where they are made: at the declaration."""
+        """Find mistakes at the declaration."""
         if "max_wait" in options and "debounce" not in options:
             raise DeclarationError(f"{self.name}: max_wait= goes with debounce=")
         if self.last_only and self.max_payloads is not None:
@@ -98,7 +98,7 @@ class AnyCollector(TaskBase, Generic[T, C]):
 
     @property
     def payload(self) -> _PayloadType:
-        """How payloads travel."""
+        """The codec of the payloads."""
         if self._payload is None:
             with INTROSPECTION_LOCK.held(this_frame()):
                 self._payload = self._payload or self._look()
@@ -110,16 +110,16 @@ class AnyCollector(TaskBase, Generic[T, C]):
         return _PayloadType(self.app, self.name, _payload_hint(self.name, hints.get(first)))
 
     def prepare(self) -> None:
-        """Look into the annotations."""
+        """Read the annotations."""
         with contextlib.suppress(DeclarationError):
             _ = self.payload
 
     def __call__(self, lanes: dict[str, list[T]]) -> C:
-        """Run the function here and now."""
+        """Run the function in this thread, without a job."""
         return cast(C, self.function(lanes))
 
     def read(self, unit: Unit) -> list[T]:
-        """Return a lane's payloads as the function gets them; BadArguments with the `bodies` that cannot be read."""
+        """Return a lane's payloads as the function gets them, or raise BadArguments if one cannot be read."""
         bodies = [payload.body for payload in unit.payloads if payload.body]
         return [self.payload.unpack(body) for body in (bodies[-1:] if self.last_only else bodies)]
 
@@ -128,7 +128,7 @@ class AnyCollector(TaskBase, Generic[T, C]):
         return tuple(payload.body for payload in unit.payloads if payload.body and not self.payload.can_read(payload.body))
 
     def draft(self, lane: object, payload: object, score: object, when: tuple[int, int] | None) -> LaneDraft:
-        """Return a payload on its way into a lane."""
+        """Return the draft of a payload for a lane."""
         if score is None and self.score is not None and payload is not LEFT_OUT:
             rule = self.score
             score = computed(f"{self.name}, score=", lambda: rule(payload))
@@ -136,7 +136,7 @@ class AnyCollector(TaskBase, Generic[T, C]):
 
     def keyed(self, payload: object) -> object:
         """Return the lane of a payload."""
-        assert self.lane is not None  # noqa: S101 - only those with a rule are asked
+        assert self.lane is not None  # noqa: S101 - only called on collectors with a lane rule
         rule = self.lane
         return computed(f"{self.name}, lane=", lambda: rule(payload))
 
@@ -186,7 +186,7 @@ class Gathering(_Sending[T]):
         return await self._asend(self._collector.draft(lane, payload, score, self._when))
 
     def enqueue_many(self, items: Iterable[Lane | Sequence[Any]], *, chunk: int = 1000) -> int:
-        """Put many payloads into lanes: `(lane, payload, score, run_after)`, from behind as much left out as you like."""
+        """Put many payloads into lanes: `(lane, payload, score, run_after)`; items may be left out from the end."""
         return self._send_many(map(self._item, items), chunk)
 
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
@@ -239,7 +239,7 @@ class Collector(AnyCollector[T, C]):
         return await self._gathering.aenqueue(lane, payload, score=score)
 
     def enqueue_many(self, items: Iterable[Lane | Sequence[Any]], *, chunk: int = 1000) -> int:
-        """Put many payloads into lanes: `(lane, payload, score, run_after)`, from behind as much left out as you like."""
+        """Put many payloads into lanes: `(lane, payload, score, run_after)`; items may be left out from the end."""
         return self._gathering.enqueue_many(items, chunk=chunk)
 
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
@@ -308,7 +308,7 @@ def is_collector(declared: object) -> TypeGuard[AnyCollector[Any, Any]]:
 
 
 class _PayloadType:
-    """How one kind of payload travels: as canonical JSON, so that equal ones are found, and back as its annotation says."""
+    """The codec of one type of payload: canonical JSON, so that equal payloads are found, and back as the annotation says."""
 
     def __init__(self, app: App, name: str, kind: Any) -> None:
         self._name = name
@@ -318,14 +318,14 @@ class _PayloadType:
         self._loose = is_loose(kind)
 
     def pack(self, payload: object) -> bytes:
-        """Return a payload as bytes, or raise BadArguments with the reason. One that was left out has none."""
+        """Return a payload as bytes, or raise BadArguments with the reason. A payload that was left out has none."""
         if payload is LEFT_OUT:
             return b""
         try:
             body = self._codec.encode(payload, canonical=True)
             check_size(body)
             there = self.unpack(body)
-            # As it will arrive: 90 and 90.0 are equal where the annotation says float.
+            # Encode the decoded value: 90 and 90.0 are equal where the annotation says float.
             body = self._codec.encode(there, canonical=True)
         except PayloadTooLarge as error:
             raise PayloadTooLarge(f"{self._name}: {error}") from None
@@ -357,7 +357,7 @@ class _PayloadType:
 
 
 def _payload_hint(name: str, hint: Any) -> Any:
-    """Return what `dict[str, list[…]]` holds; anything, if nothing is said."""
+    """Return the type that `dict[str, list[…]]` holds; Any without one."""
     if hint is None or hint is Any or hint is dict:
         return Any
     said = typing.get_args(hint)

@@ -1,7 +1,7 @@
-"""What a task's code can know and say about its own job while it runs.
+"""What a task's code can know and report about its own job while it runs.
 
-`current_job()` is the job that runs here: in a thread, in a coroutine, and in what they call. The exceptions say how a run
-is meant to end if not by its result.
+`current_job()` is the job that runs here: in a thread, in a coroutine, and in what they call. The exceptions end a run in another
+way than by its result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Snooze(Exception):
 
 
 class RetryIn(Exception):
-    """This attempt failed: try again after just so many seconds."""
+    """This attempt failed: try again after exactly `seconds` seconds."""
 
     __module__ = "laneway"
 
@@ -55,7 +55,7 @@ class RetryIn(Exception):
 
 
 class Cancel(Exception):
-    """The job is not to be done any more."""
+    """The job is no longer wanted."""
 
     __module__ = "laneway"
 
@@ -67,7 +67,7 @@ class Cancel(Exception):
 class LaneFailures(Exception):
     """A collector's run failed for some of its lanes; the others are done.
 
-    Each lane's error is judged by itself: it is retried, or, a Snooze, Cancel or RetryIn, what that says.
+    Each lane's error is judged by itself: the lane is retried; or, for a Snooze, Cancel or RetryIn, as that says.
     """
 
     __module__ = "laneway"
@@ -81,7 +81,7 @@ class LaneFailures(Exception):
 
 
 class LaneFailed(Exception):
-    """A lane failed, and LaneFailures says why in words."""
+    """A lane failed, and LaneFailures gives the reason as text."""
 
 
 def check_seconds(name: str, seconds: float) -> float:
@@ -103,14 +103,14 @@ class JobContext:
         self._notes: Notes | None = None
         self.notes_changed = False
         self.started = started  #: by this worker's clock, microseconds
-        self.row = 0  #: where it stands on the worker's board
+        self.row = 0  #: its row on the worker's board
         self.args = args
         self.kwargs = kwargs
         self.headers = headers
-        #: True once somebody asked to cancel it: a long task looks now and then, and raises Cancel.
+        #: True once a user or a worker asked to cancel the job: a long task checks it now and then, and raises Cancel.
         self.cancelled = False
-        self.spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part, and what they come to, by their ids
-        self.lost = False  #: its claim may have been given to others: unless it succeeds, this run is not to count
+        self.spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part in the run, and their outcomes, by id
+        self.lost = False  #: its claim may have been given to another worker: this run counts only if it succeeds
 
     @property
     def id(self) -> str:
@@ -129,7 +129,7 @@ class JobContext:
 
     @property
     def lane(self) -> str | None:
-        """Its lane, if it has one; of a collector's run with more than one lane there is no such."""
+        """The job's lane, if it has one; None for a collector's run with more than one lane."""
         return self.claim.unit.lane if len(self.claim.units) == 1 else None
 
     @property
@@ -150,26 +150,26 @@ class JobContext:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids that the store knows it by: a collector's run has one for each lane."""
+        """The ids that the store knows this run by: a collector's run has one for each lane."""
         return tuple(self.claim.ids)
 
     @property
     def attempt(self) -> int:
-        """1 in the first run; of a collector's lanes the highest."""
+        """1 in the first run; for a collector's lanes the highest."""
         return max([unit.attempt for unit in self.claim.units])
 
     @property
     def token(self) -> int:
-        """Grows with every claim: a fence for what lies outside, such as `update … where token < ?`."""
+        """A fencing token that grows with every claim: for systems outside, such as `update … where token < ?`."""
         return self.claim.token
 
     @property
     def notes(self) -> Notes | None:
-        """What was told so far."""
+        """The notes so far."""
         return self._notes
 
     def progress(self, done: float, total: float) -> None:
-        """Tell how far it is; shown with the job within about a second."""
+        """Report the progress; shown with the job within about a second."""
         if not (math.isfinite(done) and math.isfinite(total)):
             raise ValueError(f"progress({done!r}, {total!r}): use numbers")
         self._go_on()
@@ -182,12 +182,12 @@ class JobContext:
         notes.log = [*notes.log, str(text)[:LINE_LENGTH].encode(errors="replace").decode()][-LOG_LINES:]
 
     def take_notes(self, notes: Notes) -> None:
-        """Take what an isolated run told about itself."""
+        """Take over the notes of an isolated run."""
         self._notes = notes
         self.notes_changed = True
 
     def _go_on(self) -> None:
-        """End a run that was cancelled: a thread cannot be stopped, but it can be told when it calls us."""
+        """End a run that was cancelled. A thread cannot be stopped from outside, so a run ends at its next call here."""
         if self.cancelled:
             raise Cancel("cancelled while it ran")
 

@@ -1,8 +1,8 @@
 """Enqueueing: calls become jobs and go to the store.
 
 A call is drafted, passes the client middlewares, is sealed into a `Job`, and is pushed: alone, in chunks, or together with
-what else the event loop enqueues in the same turn. Many calls of one task, with no middleware to see them, have one draft
-for a whole chunk: what is the same for all is looked at once.
+the other jobs that the event loop enqueues in the same turn. Many calls of one task, without middlewares, share one draft for a
+whole chunk: options that are equal for all are checked once.
 
 Enters: drafts and calls.  Leaves: jobs.
 """
@@ -34,7 +34,7 @@ __all__ = ["AnyDraft", "Desk", "Draft", "LaneDraft", "LaneKey", "computed"]
 
 T = TypeVar("T")
 
-#: What names a job's lane: a parameter, or a function of the arguments.
+#: The key of a job's lane: a parameter, or a function of the arguments.
 LaneKey = str | Callable[..., object] | None
 
 
@@ -68,25 +68,25 @@ class Draft:
         self.args = args
         self.kwargs = kwargs
         self.id: str = options.get("id") or new_id()
-        self.is_named = "id" in options  #: its id is the user's choice
+        self.is_named = "id" in options  #: the user chose its id
         self.queue: str = options.get("queue", queue)
         self.lane: str | None = options.get("lane")
         self.priority: int = options.get("priority", priority)
         self.delay, self.at = options.get("run_after", (0, 0))
         self.retry: Retry | None = options.get("retry")
         self.expires: float | None = options.get("expires", expires)
-        self.headers: dict[str, str] = {}  #: travel with the job: trace ids and alike
+        self.headers: dict[str, str] = {}  #: travel with the job: trace ids and similar
         self._signature = signature
         self._key = key  # the parameter that names the lane, or a function of the arguments
-        self._unique = unique  # all arguments, or the one that counts
+        self._unique = unique  # all arguments, or the parameter that counts
 
     def seal(self) -> Job:
-        """Check everything and return the job, or raise what is wrong with it."""
+        """Check everything and return the job, or raise an error that says what is wrong."""
         call = (self.args, self.kwargs)
         return self._job(self.id, self._signature.pack(*call, self._travelling()), call)
 
     def seal_all(self, calls: Sequence[Call], ids: Sequence[str]) -> Sequence[Job]:
-        """Return a job for each call, like this one but for its id and arguments, or raise what is wrong with one of them."""
+        """Return a job for each call, with this draft's options, or raise an error for the first call that is wrong."""
         bodies = self._signature.pack_all(calls, self._travelling())
         if not self._unique and (self.lane is not None or self._key is None):
             return Alike(self._job(ids[0], bodies[0], calls[0]), ids, bodies)
@@ -130,7 +130,7 @@ class Draft:
             raise BadOption(f"{self.task}, {where}: {error}") from None
 
     def check(self) -> None:
-        """Check what a middleware may have changed like what a user writes."""
+        """Check the values that a middleware may have changed, by the rules for users' values."""
         options: dict[str, Any] = {"id": self.id, "queue": self.queue, "priority": self.priority}
         if self.lane is not None:
             options["lane"] = self.lane
@@ -154,11 +154,11 @@ class LaneDraft:
         self.task = task
         self.lane = lane
         self.payload = payload
-        self.score = score  #: None: as it arrives
+        self.score = score  #: None: the order of arrival
         self.delay, self.at = when or (0, 0)
-        self.headers: dict[str, str] = {}  #: as on a job's draft, but payloads merge: nothing of it travels
+        self.headers: dict[str, str] = {}  #: as on a job's draft, but payloads merge: headers do not travel
         self._pack = pack
-        # Who says when does not mean to wait for quiet.
+        # A caller that gives a time does not want the debounce.
         self._quiet = quiet if when is None else 0
         self._longest = longest
 
@@ -177,7 +177,7 @@ class LaneDraft:
         """The payload, as on a job's draft."""
         return (self.payload,)
 
-    # What else a job's draft has, for middlewares that look: payloads have none of it.
+    # The other attributes of a job's draft, for middlewares that read them: payloads have none of them.
     priority: ClassVar[int] = 0
     retry: ClassVar[Retry | None] = None
     expires: ClassVar[float | None] = None
@@ -188,7 +188,7 @@ class LaneDraft:
         return {}
 
     def seal(self) -> Job:
-        """Check everything and return the payload as a job, or raise what is wrong with it."""
+        """Check everything and return the payload as a job, or raise an error that says what is wrong."""
         try:
             lane = check_lane(self.lane)
             score = None if self.score is None else check_score(self.score, now_micros() / SECOND)
@@ -200,14 +200,14 @@ class LaneDraft:
         return Job(id_, self.task, self.task, body, lane, delay=self.delay, at=self.at, gather=gather)
 
     def check(self) -> None:
-        """All that a middleware may have changed is checked when it is sealed."""
+        """Do nothing: `seal` checks all that a middleware may have changed."""
 
 
 AnyDraft = Draft | LaneDraft
 
 
 def computed(where: str, compute: Callable[[], object]) -> object:
-    """Return what a user's function gives; what it raises is said where it was asked for."""
+    """Return what a user's function returns; an error in it names the place that called it."""
     try:
         return compute()
     except Exception as error:
@@ -223,7 +223,7 @@ class Desk:
         self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, Gatherer] = weakref.WeakKeyDictionary()
 
     def enqueue(self, store: Store, draft: AnyDraft, occurrence: Occurrence | None = None) -> str | None:
-        """Push one; return None if it is new, else the id of the job that is there in its stead."""
+        """Push one draft; return None if it was inserted, otherwise the id of the existing job that prevented it."""
         if not self.middlewares:
             there = store.push((draft.seal(),), occurrence)[0]
         else:
@@ -235,7 +235,7 @@ class Desk:
         return there
 
     async def aenqueue(self, store: Store, draft: AnyDraft) -> str | None:
-        """Push a draft from an event loop. What is enqueued in the same turn shares round trips, see `Gatherer`."""
+        """Push a draft from an event loop. Drafts enqueued in the same turn share round trips, see `Gatherer`."""
         import asyncio  # noqa: PLC0415 - programs without an event loop never load it
 
         loop = asyncio.get_running_loop()
@@ -249,11 +249,11 @@ class Desk:
                 draft.check()
                 there = await gatherer.push(loop, draft.seal())
         if self.pushed is not None:
-            await loop.run_in_executor(None, self.pushed)  # an async task cannot run inside this loop's turn
+            await loop.run_in_executor(None, self.pushed)  # an async task cannot run inside this turn of the loop
         return there
 
     def enqueue_many(self, store: Store, drafts: Iterable[AnyDraft], chunk: int) -> int:
-        """Push any number, a chunk or two in memory at a time; return how many are new."""
+        """Push any number of drafts, a chunk or two in memory at a time; return the number inserted."""
         middlewares = self.middlewares
 
         def seal(portion: list[AnyDraft]) -> list[Job]:
@@ -265,7 +265,7 @@ class Desk:
         return self._push_all(store, drafts, chunk, seal, middlewares)
 
     def enqueue_calls(self, store: Store, calls: Iterable[T], chunk: int, seal: Callable[[list[T]], Sequence[Job]]) -> int:
-        """Push calls that no middleware wants to see: each chunk is sealed at once."""
+        """Push calls without middlewares: each chunk is sealed at once."""
         return self._push_all(store, calls, chunk, seal, ())
 
     def _push_all(
@@ -275,7 +275,7 @@ class Desk:
         if not isinstance(chunk, int) or chunk < 1:
             raise BadOption(f"chunk={chunk!r}: use a whole number from 1")
         accepted = 0
-        heard: Callable[[], list[str | None]] | None = None  # of the chunk before, which the store takes while this one is sealed
+        heard: Callable[[], list[str | None]] | None = None  # of the previous chunk: the store takes it while this one is sealed
 
         def hear() -> None:
             nonlocal accepted, heard
@@ -294,7 +294,7 @@ class Desk:
                         hear()
                         heard = begin_push(store, sealed)
                         if middlewares:
-                            hear()  # before they are left
+                            hear()  # before the middlewares are left
             finally:
                 hear()
         except LanewayError as error:

@@ -1,6 +1,6 @@
-"""Explaining: why a job is where it is, in sentences. Pure: what is known comes in, words come out.
+"""Explaining: why a job is where it is, in sentences. Pure: facts come in, sentences come out.
 
-Enters: a job and what stands around it.  Leaves: sentences, the most telling one first.
+Enters: a job and its surroundings.  Leaves: sentences, the most important one first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["Around", "ago", "explain"]
 
 
 class Around(Struct, frozen=True, kw_only=True):
-    """What stands around a job."""
+    """The surroundings of a job."""
 
     now: datetime  #: by the store's clock
     queue: QueueInfo | None = None
     workers: Sequence[WorkerStatus] = ()
-    holder: JobInfo | None = None  #: who holds its lane
-    before: int = 0  #: how many wait in its lane before it, the holder left out
+    holder: JobInfo | None = None  #: the holder of its lane
+    before: int = 0  #: how many jobs wait in its lane before it, without the holder
 
 
 def explain(job: JobInfo, around: Around) -> list[str]:
@@ -97,7 +97,7 @@ def _behind(job: JobInfo, around: Around) -> str:
 
 
 def _hindrances(job: JobInfo, around: Around) -> list[str]:
-    """Say what would keep it from being claimed, were it due."""
+    """Return what would keep the job from being claimed, were it due."""
     said: list[str] = []
     queue = around.queue
     if queue is not None and queue.paused:
@@ -124,7 +124,7 @@ _MARKS = {"cancel": "cancelled", "delete": "deleted", "kill": "dead"}
 
 
 def ago(now: datetime, then: datetime) -> str:
-    """Return how long ago something was."""
+    """Return how long ago a time was."""
     return _span((now - then).total_seconds())
 
 

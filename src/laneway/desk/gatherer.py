@@ -1,6 +1,6 @@
-"""What an event loop enqueues in one turn shares round trips to the store.
+"""Jobs that an event loop enqueues in one turn share round trips to the store.
 
-Enters: jobs, one by one.  Leaves: chunks of them, and an answer for each.
+Enters: jobs, one by one.  Leaves: chunks of jobs, and an answer for each job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gatherer"]
 
-#: A chunk has at most this many jobs and bytes of arguments: it keeps no store for long, and no server refuses it for its size.
+#: The most jobs and bytes of arguments in a chunk: so it locks no store for long, and no server refuses it for its size.
 MOST_AT_ONCE = 1000
 BYTES_AT_ONCE = 4_000_000
 
@@ -36,13 +36,13 @@ class _Call:
 
 
 class Gatherer:
-    """Gathers what one event loop enqueues, and pushes it in order, a chunk at a time, in a thread of its own.
+    """Gathers the jobs that one event loop enqueues, and pushes them in order, a chunk at a time, in a thread of its own.
 
-    A chunk has jobs, or payloads of one collector. So after a chunk was refused nothing of it is there twice if the rest of it is
-    pushed again: jobs are known by their ids, and all payloads of a chunk are refused together.
+    A chunk has jobs, or payloads of one collector. So the rest of a refused chunk can be pushed again without duplicates: jobs
+    are known by their ids, and the payloads of a chunk are refused all together.
 
     A call fails if it got no answer in `enqueue_timeout` seconds. As long as the store keeps answering, a turn that enqueues more
-    than the store can take in that time is worked off all the same.
+    than the store can take in that time is still worked off.
     """
 
     def __init__(self, store: Store) -> None:
@@ -51,12 +51,12 @@ class Gatherer:
         self.store = store
         self._waiting: dict[str | None, deque[_Call]] = {}  # by their collector; jobs by None
         self._pushing = False
-        self._lately = 0.0  # when the store last answered, or was first asked: nobody's time is over before it begins here
+        self._lately = 0.0  # when the store last answered, or was first asked: no call times out before its wait begins here
         # The loop's own threads may all be busy with the program's work.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="laneway-aenqueue")
 
     def push(self, loop: AbstractEventLoop, job: Job) -> Future[str | None]:
-        """Push a job with what else this turn of the loop brings."""
+        """Push a job together with the other jobs of this turn of the loop."""
         call = _Call(job, loop.create_future())
         self._waiting.setdefault(None if job.gather is None else job.queue, deque()).append(call)
         if not self._pushing:
@@ -65,7 +65,7 @@ class Gatherer:
         return call.future
 
     def _begin(self, loop: AbstractEventLoop) -> None:
-        """The loop's turn is over: how long it was is not the store's fault."""
+        """Start the time-outs: the loop's turn is over, and its length is not the store's fault."""
         self._lately = time.monotonic()
         self._start(loop)
 
@@ -80,13 +80,13 @@ class Gatherer:
         pushed.add_done_callback(lambda done: self._finish(loop, chunk, done))
 
     def _cut(self) -> list[_Call]:
-        """Take the next chunk from what waits: of those who wait for longest."""
+        """Take the next chunk of waiting calls, from the kind that has waited longest."""
         group, calls = min(self._waiting.items(), key=lambda item: item[1][0].at)
         chunk: list[_Call] = []
         size = 0
         while calls and len(chunk) < MOST_AT_ONCE and (not chunk or size + len(calls[0].job.body) <= BYTES_AT_ONCE):
             if chunk and calls[0].at - chunk[0].at > self.store.enqueue_timeout / 4:
-                break  # the first one's time is the chunk's
+                break  # the first call's deadline is the chunk's
             chunk.append(calls.popleft())
             size += len(chunk[-1].job.body)
         if not calls:
@@ -94,19 +94,19 @@ class Gatherer:
         return chunk
 
     def _push(self, jobs: Sequence[Job], until: float) -> list[str | Exception | None]:
-        """Push jobs together, and return an answer or an error for each. Those that the store refuses fail alone."""
+        """Push jobs together, and return an answer or an error for each. A job that the store refuses fails alone."""
         answers: list[str | Exception | None] = [None] * len(jobs)
         left = list(range(len(jobs)))
         while left:
             try:
                 found: Sequence[str | Exception | None] = self._ask([jobs[n] for n in left], until)
                 served = left
-            except WrongQueue as error:  # nothing was written: the others go again
+            except WrongQueue as error:  # nothing was written: push the others again
                 served = [n for n in left if jobs[n].queue == error.queue] or left
                 found = [error] * len(served)
             except Exception as error:  # noqa: BLE001 - each caller gets its own
                 if len(left) > 1 and not isinstance(error, StoreError):
-                    # One of them cannot be sent. Which one is not said, and nothing was written.
+                    # One of the jobs cannot be sent. The error does not say which, and nothing was written.
                     found = [answer for n in left for answer in self._push([jobs[n]], until)]
                 else:
                     found = [error] * len(left)
@@ -136,7 +136,7 @@ class Gatherer:
             self._pushing = False
         for call, answer in zip(chunk, answers, strict=True):
             if call.future.done():
-                continue  # the caller was cancelled: its job is there all the same
+                continue  # the caller was cancelled, but its job is in the store
             if cancelled:
                 call.future.cancel()
             elif isinstance(answer, BaseException):

@@ -76,14 +76,14 @@ class JobHandle(Generic[R]):
         raise AssertionError  # pragma: no cover - _pauses never ends
 
     def cancel(self) -> bool:
-        """Cancel it: at once if it waits, at the next beat if it runs. False if there is nothing left to cancel."""
+        """Cancel the job: at once if it waits, at the next beat if it runs. Returns False if there is nothing left to cancel."""
         try:
             return self._app.inspect.cancel(self.id)
         except UnknownJob:
             return False
 
     def explain(self) -> Explanation:
-        """Say why it is where it is."""
+        """Say why the job is where it is."""
         return self._app.inspect.explain(self.id)
 
     # -- from an event loop ----------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ class LaneHandle:
         self.lane = lane
 
     def state(self) -> State:
-        """Return where the lane stands now: `dead` if its last payload died, `gone` if nobody remembers it."""
+        """Return the lane's state: `dead` if its last payload died, `gone` if the store no longer remembers it."""
         return self._app.inspect.lane_state(self.queue, self.lane)
 
     def explain(self) -> Explanation:
-        """Say why it is where it is."""
+        """Say why the lane is where it is."""
         return self._app.inspect.explain_lane(self.queue, self.lane)
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""Hooks: what a user's program wants to know of its workers.
+"""Hooks: functions of the user's program that are called at moments of a worker's life.
 
 `on_start` and `on_stop` get the worker, `on_death` the job and its error, `on_crash` the error that ends the worker. A hook
-takes as many of these as it has parameters. It listens to the app's events: one that raises is logged and harms nobody.
+takes as many of these as it has parameters. Hooks listen to the app's events: an error in a hook is only logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from laneway.events import Death, Event, Events, WorkerCrashed, WorkerStarted, W
 
 __all__ = ["Hooks"]
 
-#: What each moment is, and what its functions get.
+#: The event of each moment, and the values that its functions get.
 MOMENTS: dict[str, tuple[type[Event], Callable[[Any], tuple[object, ...]]]] = {
     "on_start": (WorkerStarted, lambda event: (event.worker,)),
     "on_stop": (WorkerStopped, lambda event: (event.worker,)),
@@ -64,7 +64,7 @@ class Hooks:
 
 
 def _takes(function: Callable[..., object]) -> int:
-    """Return how many positional values a function takes."""
+    """Return the number of positional values that a function takes."""
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return 99

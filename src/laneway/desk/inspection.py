@@ -1,4 +1,4 @@
-"""What `app.inspect` offers: the store's inspection side, for people."""
+"""What `app.inspect` offers: the store's inspection side, for users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Explanation(Plain, frozen=True):
 
     id: str
     state: State
-    reasons: list[str]  #: sentences, the most telling one first
+    reasons: list[str]  #: sentences, the most important one first
 
     def __str__(self) -> str:
         return f"{self.id} is {self.state}: " + "; ".join(self.reasons)
@@ -48,7 +48,7 @@ class ScheduleInfo(Plain, frozen=True, kw_only=True):
     catch_up: str
     paused: bool
     paused_by: str
-    last_at: datetime | None  #: its last occurrence that fired or was passed over; None: it was never seen by a worker
+    last_at: datetime | None  #: its last occurrence that fired or was skipped; None: no worker has seen it yet
     next_at: datetime
 
 
@@ -73,10 +73,10 @@ class Inspection(LaneInspection):
         error: str | None = None, failing: bool = False, limit: int = 100, after: str | None = None, newest: bool = False,
         look: int | None = None,
     ) -> Page:  # fmt: skip
-        """List jobs, the oldest or the newest first. The next page is `jobs(..., after=page.next)`; a job's id will do too.
+        """List jobs, the oldest or the newest first. The next page is `jobs(..., after=page.next)`; a job's id works too.
 
-        By state and queue jobs are found at once. By something else others are looked at as well: with `look` no more than about
-        so many for one page, which may then be short, or empty, and yet have a `next`.
+        By state and queue jobs are found at once. Other filters examine further jobs: with `look` about that many at most for one
+        page, which may then be short, or empty, and yet have a `next`.
         """
         if not 1 <= limit <= 10_000:
             raise ConfigError(f"limit={limit}: use 1 to 10,000")
@@ -91,16 +91,16 @@ class Inspection(LaneInspection):
         return self._store().count(_filter(state, queue, task, lane, error, failing=failing))
 
     def job(self, id: str) -> JobInfo | None:  # noqa: A002 - the glossary's word
-        """Return a job that is in the store, or None: it has finished, or never was."""
+        """Return a job that is in the store, or None: it has finished, or never existed."""
         return self._store().job(id)
 
     def explain(self, id: str) -> Explanation:  # noqa: A002
-        """Say why a job is where it is: behind which job, held by whom, due when and why, and what keeps it there."""
+        """Say why a job is where it is: behind which job, held by which worker, due when and why, and what keeps it there."""
         store = self._store()
         job = store.job(id)
         if job is None:
             return _gone(id, store.result(id).state)
-        plain = job.lane is not None and job.payloads is None  # a collector's lane is nobody's but its own
+        plain = job.lane is not None and job.payloads is None  # a collector's lane has no other holder
         around = Around(
             now=as_datetime(self._contract().schedules().now),
             queue=next((queue for queue in store.queues() if queue.name == job.queue), None),
@@ -111,11 +111,11 @@ class Inspection(LaneInspection):
         return Explanation(id, job.state, explain(job, around))
 
     def retry(self, id: str) -> bool:  # noqa: A002
-        """Replay a dead job, or make one that waits for its retry due now. False if it is neither."""
+        """Replay a dead job, or make one that waits for its retry due now. Returns False if it is neither."""
         return self._store().retry(id)
 
     def cancel(self, id: str) -> bool:  # noqa: A002
-        """Cancel a job: at once if it waits, at the next beat if it runs. False if it is dead."""
+        """Cancel a job: at once if it waits, at the next beat if it runs. Returns False if it is dead."""
         return self._store().cancel(id)
 
     def delete(self, id: str) -> bool:  # noqa: A002
@@ -123,22 +123,23 @@ class Inspection(LaneInspection):
         return self._store().delete(id)
 
     def kill(self, id: str) -> bool:  # noqa: A002
-        """Let a job die: at once if it waits, when its run has ended without success if it runs. False if it is dead."""
+        """Let a job die: at once if it waits, when its run ended without success if it runs. Returns False if it is dead."""
         return self._store().kill(id)
 
     def reschedule(self, id: str, when: When) -> bool:  # noqa: A002
-        """Make a waiting job due at another time: seconds from now, a timedelta, an aware datetime. False if it runs or is dead.
+        """Make a waiting job due at another time: seconds from now, a timedelta, an aware datetime.
 
-        One that has never run takes a new place and leaves its lane's line; one that has only moves its due time.
+        Returns False if it runs or is dead. A job that has never run takes a new place and leaves its lane's line; one that has
+        run only moves its due time.
         """
         return self._store().reschedule(id, *_when(when))
 
     # -- all that match --------------------------------------------------------------------------------------
 
     def retry_all(self, state: str | None = None, **which: Any) -> int:
-        """Replay all dead jobs that match, and make due what waits for its retry; filters as in `jobs`. Returns their number.
+        """Replay all dead jobs that match, and make waiting retries due now; filters as in `jobs`. Returns the number changed.
 
-        Of a collector all lanes that wait, whatever they wait for: give a state to mean less.
+        For a collector this includes all waiting lanes, whatever they wait for: give a state to narrow it.
         """
         return self._store().act_all("retry", _filter(state, **which))
 
@@ -151,7 +152,7 @@ class Inspection(LaneInspection):
         return self._store().act_all("delete", _filter(state, **which))
 
     def kill_all(self, state: str | None = None, **which: Any) -> int:
-        """Let all jobs die that match; filters as in `jobs`. Returns the number of jobs changed."""
+        """Let all jobs that match die; filters as in `jobs`. Returns the number of jobs changed."""
         return self._store().act_all("kill", _filter(state, **which))
 
     def reschedule_all(self, when: When, state: str | None = None, **which: Any) -> int:
@@ -166,7 +167,7 @@ class Inspection(LaneInspection):
         return self._store().queues()
 
     def pause(self, queue: str, *, by: str | None = None) -> None:
-        """Stop claims from a queue, also before its first job. What runs goes on, and enqueueing too."""
+        """Stop claims from a queue, also before its first job. Running jobs go on; jobs can still be enqueued."""
         try:
             check_queue(queue)
         except ValueError as error:
@@ -178,7 +179,7 @@ class Inspection(LaneInspection):
         self._store().pause(queue, paused=False, declared=self._queues())
 
     def clear(self, queue: str) -> int:
-        """Remove all waiting jobs of a queue. What runs goes on, what is dead stays. Returns the number of jobs removed."""
+        """Remove all waiting jobs of a queue. Running and dead jobs stay. Returns the number of jobs removed."""
         return self._store().clear(queue)
 
     def _queues(self) -> set[str]:
@@ -205,15 +206,15 @@ class Inspection(LaneInspection):
         return listed
 
     def pause_schedule(self, task: str, *, by: str | None = None) -> None:
-        """Let a schedule's occurrences pass unused until it is resumed."""
+        """Skip a schedule's occurrences until it is resumed."""
         self._store().pause_schedule(self._scheduled(task).name, paused=True, by=_me() if by is None else by)
 
     def resume_schedule(self, task: str) -> None:
-        """Let a paused schedule go on with its next occurrence."""
+        """Resume a paused schedule with its next occurrence."""
         self._store().pause_schedule(self._scheduled(task).name, paused=False)
 
     def run_schedule(self, task: str) -> JobHandle[Any]:
-        """Enqueue a schedule's job now, beside its occurrences."""
+        """Enqueue a schedule's job now, in addition to its occurrences."""
         return self._scheduled(task).enqueue()
 
     def _scheduled(self, name: str) -> Task[..., Any, Any]:
@@ -231,11 +232,11 @@ class Inspection(LaneInspection):
         return self._store().workers()
 
     def quiet(self, worker: WorkerStatus | str) -> None:
-        """Ask a worker to claim nothing more, from its next beat on. What runs goes on."""
+        """Ask a worker to claim nothing more, from its next beat on. Running jobs go on."""
         self._tell(worker, "quiet")
 
     def stop(self, worker: WorkerStatus | str) -> None:
-        """Ask a worker to end, from its next beat on, when what runs has ended."""
+        """Ask a worker to stop, from its next beat on, when its running jobs have ended."""
         self._tell(worker, "stop")
 
     def _tell(self, worker: WorkerStatus | str, command: str) -> None:
@@ -273,7 +274,7 @@ def _gone(id_: str, state: State) -> Explanation:
 
 
 def _me() -> str:
-    """Say who acts, for others to read."""
+    """Return the name of the acting user, for others to read."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

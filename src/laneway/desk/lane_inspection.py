@@ -1,4 +1,4 @@
-"""What `app.inspect` offers for lanes: list them, look into one, and act on it. A collector's lanes and those of jobs alike."""
+"""What `app.inspect` offers for lanes, a collector's and those of jobs: list lanes, look into one, act on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LaneInspection"]
 
-#: The states of what is not dead; those that wait behind others first.
+#: The states of jobs that are not dead; first those that wait behind others.
 ALIVE = ("blocked", "ready", "scheduled", "retrying", "running")
 
 
@@ -29,9 +29,9 @@ class LaneInspection:
         def explain(self, id: str) -> Explanation: ...  # noqa: A002 - the glossary's word
 
     def lanes(self, queue: str | None = None, *, order: str = "lag", limit: int = 100, after: str | None = None) -> LanePage:
-        """List lanes that have something to do: by lag, size, attempts (the largest first), due (the soonest) or name.
+        """List lanes with work: by lag, size, attempts (the largest first), due (the soonest) or name.
 
-        With `-` in front (`"-size"`) the other way round. The next page is `lanes(..., after=page.next)`.
+        A leading `-` (`"-size"`) reverses the order. The next page is `lanes(..., after=page.next)`.
         """
         _check_limit(limit)
         if order.removeprefix("-") not in LANE_ORDERS:
@@ -40,7 +40,7 @@ class LaneInspection:
         return self._store().lanes(queue, order, limit, after)
 
     def lane(self, queue: str, lane: str | int) -> LaneInfo:
-        """Return a lane that has something to do, or raise UnknownLane."""
+        """Return a lane with work, or raise UnknownLane."""
         name = check_lane(lane)
         found = self._store().lanes(queue, "name", 1, None, name)
         if not found:
@@ -48,7 +48,7 @@ class LaneInspection:
         return found[0]
 
     def payloads(self, queue: str, lane: str | int, *, limit: int = 100, after: str | None = None) -> PayloadPage:
-        """List the payloads of a collector's lane: first what runs, then what waits, the oldest first by score."""
+        """List the payloads of a collector's lane: first running ones, then waiting ones, the oldest first by score."""
         _check_limit(limit)
         found = self._store().payloads(queue, check_lane(lane), limit, after)
         if not found and after is None:
@@ -56,28 +56,28 @@ class LaneInspection:
         return found
 
     def run_lane(self, queue: str, lane: str | int) -> bool:
-        """Let a lane run now that waits for its retry, or a collector's whatever it waits for.
+        """Make a lane that waits for its retry due now, or a collector's lane whatever it waits for.
 
-        False if it is due already, runs or is halted; or if its next job is to run later: that can be rescheduled.
+        Returns False if it is due already, runs or is halted; or if its next job is scheduled for later: reschedule that job.
         """
         found = self.lane(queue, lane)
         return found.state in ("scheduled", "retrying") and self._store().retry(found.head)
 
     def run_lanes(self, queue: str) -> int:
-        """Let all lanes of a collector run now that wait for their time or their retry; return how many."""
+        """Make all lanes of a collector due now that wait for their time or their retry; return their number."""
         return sum(self._store().act_all("retry", Filter(state, queue)) for state in ("retrying", "scheduled"))
 
     def drop_oldest(self, queue: str, lane: str | int) -> PayloadInfo | None:
-        """Remove the payload with the lowest score that waits in a collector's lane, and return it; None if none waits."""
+        """Remove and return the waiting payload with the lowest score of a collector's lane; None if none waits."""
         dropped = self._store().drop_oldest(queue, check_lane(lane))
         if dropped is None:
             self.lane(queue, lane)
         return dropped
 
     def drop_lane(self, queue: str, lane: str | int) -> int:
-        """Remove all that is in a lane: what waits at once, what runs when its run has ended. How many jobs or lanes it were.
+        """Remove everything in a lane: what waits at once, what runs when its run ended. Returns the number of jobs or lanes.
 
-        One that is halted by a dead job goes on empty. What else is dead stays.
+        A lane that is halted by a dead job continues, empty. Other dead jobs stay.
         """
         found = self.lane(queue, lane)
         halted = found.state == "dead"
@@ -85,7 +85,7 @@ class LaneInspection:
         return dropped + (halted and self._store().delete(found.head))
 
     def explain_lane(self, queue: str, lane: str | int) -> Explanation:
-        """Say why a lane is where it is; of a collector's that has finished, how."""
+        """Say why a lane is where it is; for a collector's lane that has finished, how it finished."""
         try:
             return self.explain(self.lane(queue, lane).head)
         except UnknownLane:
@@ -97,7 +97,7 @@ class LaneInspection:
             return self.explain(dead[0].id if dead and state == "dead" else lane_id(queue, name))
 
     def lane_state(self, queue: str, lane: str | int) -> State:
-        """Return where a collector's lane stands: `dead` if its last payload died, `gone` if nobody remembers it."""
+        """Return the state of a collector's lane: `dead` if its last payload died, `gone` if the store no longer remembers it."""
         id_ = lane_id(queue, check_lane(lane))
         state = self._store().result(id_).state
         if state == "gone" and self._store().count(Filter("dead", queue, lane=check_lane(lane))):

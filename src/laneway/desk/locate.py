@@ -1,9 +1,9 @@
-"""Finding the app that a command is about.
+"""Finding the app that a command works on.
 
-It is named by the argument APP, else -A, else LANEWAY_APP, else `app` under [tool.laneway] in pyproject.toml here; else it is in
-app.py or main.py here. What is named is a module and an attribute, or the path of a file: then the module is imported as from its
-own folder, so that its tasks have the names they have for a program that runs there. Everything that can be wrong with that is
-said in one line: ConfigError.
+The app is named by the argument APP, else -A, else LANEWAY_APP, else `app` under [tool.laneway] in pyproject.toml here; else it
+is in app.py or main.py here. The name is a module and an attribute, or the path of a file: then the module is imported as from
+its own folder, so that its tasks have the names they have for a program that runs there. Every mistake in it is a ConfigError
+of one line.
 
 Enters: what the user wrote.  Leaves: an `App`.
 """
@@ -37,7 +37,7 @@ class _NoModule(ConfigError):
 
 
 def find_app(argument: str | None, option: str | None, store: str | None = None) -> App:
-    """Return the app a command is about, with its store replaced by `store` if that is given."""
+    """Return the app that a command works on, with its store replaced by `store` if that is given."""
     text, origin = choose(argument, option)
     here = str(Path.cwd())
     if here not in sys.path:
@@ -49,7 +49,7 @@ def find_app(argument: str | None, option: str | None, store: str | None = None)
 
 
 def choose(argument: str | None, option: str | None) -> tuple[str, str]:
-    """Return how the app is named, and a few words on where that is written (none for the command itself)."""
+    """Return the app's name, and a few words on where it is written (none for the command itself)."""
     if argument and option and argument != option:
         raise ConfigError(f"two apps are named, {argument} and -A {option}: leave one out")
     if named := argument or option:
@@ -119,12 +119,12 @@ def _no_module(name: str, origin: str, error: ModuleNotFoundError) -> _NoModule:
 
 
 def load_tasks(app: App) -> int:
-    """Import what the app's `imports` name; return how many tasks it has."""
+    """Import the modules in the app's `imports`; return the number of its tasks."""
     return len(_guarded("the app's imports cannot be imported", lambda: app.declared))
 
 
 def _guarded(what: str, load: Callable[[], T]) -> T:
-    """Call what runs a user's module; whatever that raises becomes one line with its place."""
+    """Call a function that runs a user's module; an error in that becomes one line with its place."""
     try:
         return load()
     except _NoModule:
@@ -142,7 +142,7 @@ def _guarded(what: str, load: Callable[[], T]) -> T:
 
 
 def _where(error: BaseException) -> str:
-    """Say at which line of the user's an error was raised: the last one that is not a library's."""
+    """Return the line of the user's code where an error was raised: the last one that is not in a library."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{_short(error.filename)}, line {error.lineno}: "
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
@@ -178,7 +178,7 @@ def _pick(module: ModuleType, attribute: str, origin: str) -> App:
 
 
 def check_store(app: App, *, to_write: bool) -> None:
-    """Raise a StoreError if the app's store cannot be used. Who only looks does not make one."""
+    """Raise a StoreError if the app's store cannot be used. Without `to_write` no store is created."""
     url = check_url(app.url)
     if not to_write and not url.path:
         raise ConfigError(f"{app.url} is a store in the memory of one process: no other can look at it")
@@ -187,4 +187,4 @@ def check_store(app: App, *, to_write: bool) -> None:
         raise StoreUnavailable(message, written=False, missing=True)
     app.inspect.counts()
     if to_write:
-        app.store.note([])  # a worker would wait for a store that cannot be written to; at the start that is a mistake
+        app.store.note([])  # a worker would wait for a store that cannot be written to; at start-up that is a mistake

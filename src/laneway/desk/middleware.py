@@ -1,8 +1,8 @@
 """Middlewares: generators around an enqueue or a run.
 
-A middleware is a function that yields once. What comes before the `yield` happens before, what comes after it happens
-after, and an error of the enqueue or the run is raised at it. It may change a draft before it yields; it cannot hide an
-error. An async one goes around async tasks alone.
+A middleware is a function that yields once. Code before the `yield` runs before, code after it runs after, and an error of the
+enqueue or the run is raised at it. It may change a draft before it yields; it cannot hide an error. An async middleware is only
+for async tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AsyncMiddleware = Callable[..., AsyncGenerator[None, None]]
 
 
 def check_middleware(function: Middleware) -> None:
-    """Refuse what is no generator function."""
+    """Refuse a function that is not a generator function."""
     if not inspect.isgeneratorfunction(function):
         name = getattr(function, "__qualname__", repr(function))
         raise DeclarationError(f"{name} is no middleware: it must yield once, where the work is to happen")
@@ -28,7 +28,7 @@ def check_middleware(function: Middleware) -> None:
 
 @contextlib.contextmanager
 def around(middlewares: Sequence[Middleware], values: Sequence[object]) -> Generator[None]:
-    """Run something inside all middlewares for each value, the first middleware outermost."""
+    """Run a block inside all middlewares for each value, the first middleware outermost."""
     running: list[tuple[Middleware, Generator[None, None, None]]] = []
     failure: BaseException | None = None
     try:
@@ -47,13 +47,13 @@ def around(middlewares: Sequence[Middleware], values: Sequence[object]) -> Gener
         if failure is not None:
             raise failure
     finally:
-        del failure  # it knows this frame: together they would keep what the call held, such as a connection
+        del failure  # its traceback refers to this frame: the cycle would keep the call's objects, such as a connection
 
 
 def _finish(
     middleware: Middleware, generator: Generator[None, None, None], failure: BaseException | None
 ) -> BaseException | None:
-    """Let a middleware end, and return the error that the next one is to hear of: one that it caught goes on."""
+    """Let a middleware end, and return the error for the next one: an error that it caught goes on."""
     try:
         if failure is None:
             next(generator)
@@ -71,7 +71,7 @@ def _finish(
 async def aaround(
     middlewares: Sequence[Middleware], async_middlewares: Sequence[AsyncMiddleware], value: object
 ) -> AsyncGenerator[None]:
-    """Put middlewares around something async: the plain ones outermost, then the async ones."""
+    """Put middlewares around an async block: the plain ones outermost, then the async ones."""
     with around(middlewares, (value,)):
         failure: BaseException | None = None
         running: list[AsyncGenerator[None, None]] = []

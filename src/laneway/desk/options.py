@@ -25,13 +25,13 @@ __all__ = [
 ]
 
 
-#: What a task's runs do: they compute, or they wait.
+#: The kind of a task's runs: they compute, or they wait.
 KINDS = ("cpu", "io")
-#: What becomes of a schedule's occurrences that passed while no worker ran: the last one fires, all of them, or none.
+#: How occurrences that passed while no worker ran are handled: the last one fires, all of them, or none.
 CATCH_UP = ("one", "all", "none")
-#: What a collector hands over of a lane's payloads.
+#: The payloads of a lane that a collector's function gets.
 MERGE = ("all", "last")
-#: A run of more lanes or payloads than this would be no run, but a flood.
+#: The most lanes or payloads that a run may have.
 MOST_AT_ONCE = 100_000
 
 
@@ -59,12 +59,12 @@ class TaskOptions(TypedDict, total=False):
     keep_result: float  #: seconds
     timeout: float  #: seconds that a run may take
     isolate: bool  #: each run in a process of its own
-    kind: Literal["cpu", "io"]  #: whether it computes or waits; learned unless said
-    unique: bool | str  #: an equal job that has not started stands for it; equal in all arguments, or in this one
-    expires: float | timedelta  #: not to start so long after it could have
+    kind: Literal["cpu", "io"]  #: whether it computes or waits; learned if not given
+    unique: bool | str  #: an equal job that has not started prevents this one; equal in all arguments, or in this one
+    expires: float | timedelta  #: it does not start later than this after it could have
     schedule: str | timedelta  #: when it runs by itself: cron, or an interval
-    timezone: str  #: of the schedule; UTC unless said
-    catch_up: str  #: of slots that nobody was there for: "one", "all" or "none"
+    timezone: str  #: of the schedule; default UTC
+    catch_up: str  #: what to do with occurrences that no worker saw: "one", "all" or "none"
 
 
 class LaneOptions(TypedDict, total=False):
@@ -76,17 +76,17 @@ class LaneOptions(TypedDict, total=False):
 class CollectorOptions(TypedDict, total=False):
     """What `@app.collector(...)` takes, beside `lane`."""
 
-    name: str  #: its queue has the same
+    name: str  #: also the name of its queue
     score: Callable[[Any], float]  #: gives a payload's score
-    max_lanes: int  #: in one run at most
-    max_payloads: int  #: of one lane in one run at most
-    merge: str  #: "all" payloads are handed over, or the "last"
-    debounce: float | timedelta  #: a lane waits until nothing came for so long,
+    max_lanes: int  #: the most lanes in one run
+    max_payloads: int  #: the most payloads of one lane in one run
+    merge: str  #: the function gets "all" payloads, or the "last"
+    debounce: float | timedelta  #: a lane waits until no payload came for this time,
     max_wait: float | timedelta  #: but not longer than this
     retry: Retry
     timeout: float  #: seconds that a run may take
     isolate: bool  #: each run in a process of its own
-    kind: Literal["cpu", "io"]  #: whether it computes or waits; learned unless said
+    kind: Literal["cpu", "io"]  #: whether it computes or waits; learned if not given
 
 
 def _retry(value: object) -> Retry:
@@ -100,7 +100,7 @@ def _when(value: object) -> tuple[int, int]:
 
 
 def _plain_retry(value: object) -> Retry:
-    """A policy that travels with the job holds numbers only."""
+    """Refuse a policy that cannot travel with the job: only numbers can."""
     retry = _retry(value)
     default = Retry()
     if (callable(retry.backoff) and retry.backoff is not default.backoff) or (retry.on, retry.give_up_on) != (
@@ -132,7 +132,7 @@ def _unique(value: object) -> bool | str:
 
 
 def _as_it_is(value: object) -> object:
-    return value  # judged together with the others, by the task
+    return value  # checked together with the others, by the task
 
 
 def _catch_up(value: object) -> object:

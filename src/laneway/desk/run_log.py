@@ -1,6 +1,6 @@
-"""What the log says of runs.
+"""What is logged about runs.
 
-Failures and deaths are always told. That a run starts and ends is told where the level is DEBUG.
+Failures and deaths are always logged. The start and the end of a run are logged at level DEBUG.
 
 Enters: events.  Leaves: records of the logger "laneway.runs".
 """
@@ -29,7 +29,7 @@ def log_failures(events: Events) -> None:
 
 
 def log_runs(events: Events) -> None:
-    """Log each run as well, where somebody wants to know that."""
+    """Log the start and end of each run too, at level DEBUG."""
     if runs_log.isEnabledFor(logging.DEBUG):
         events.listen(RunStarted, _started)
         events.listen(RunEnded, _ended)
@@ -67,12 +67,12 @@ def _failed(event: RunFailed) -> None:
 
 
 def _crashed(event: RunCrashed) -> None:
-    # Not among what a run's own line tells: the run goes on in another process.
+    # Logged apart from the run's own line: the run goes on in another process.
     log.warning("%s %s: %s", event.job.task, _what(event.job), event.said)
 
 
 def _died(event: Death) -> None:
-    """Log a death. The exception goes with it, for trackers of errors; below the line stands what is stored of it."""
+    """Log a death. The record carries the exception, for error trackers; the stored text follows below the line."""
     job, error, raised = event.job, event.outcome.error, event.error
     exc_info, extra = (type(raised), raised, raised.__traceback__), {"laneway_error": error}
     who, why = (job.task, job.id, job.attempt), (error.kind, error.message)

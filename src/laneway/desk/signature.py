@@ -1,11 +1,9 @@
 """A task's signature: what may be passed, and how it travels.
 
-Built once per task from its annotations. `pack` turns a call into bytes and has read them back the way a worker
-will before it lets them go, so that a mistake surfaces at the caller's line. `pack_all` does the same to many calls
-at once. `unpack` is what the worker does.
+Built once per task from its annotations. `pack` turns a call into bytes, and reads them back the way a worker will, so that a
+mistake surfaces at the caller's line. `pack_all` packs many calls at once. `unpack` is what the worker does.
 
-The bytes keep the call as it was written, `[[positional], {keyword}]`: a program that has no code of the task can
-send the same.
+The bytes keep the call as it was written, `[[positional], {keyword}]`: a program without the task's code can send the same.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from laneway.errors import BadArguments, DeclarationError, LanewayError, Payload
 
 __all__ = ["Call", "Signature", "annotation", "change", "check_type", "hints_of", "is_loose"]
 
-#: What a call passes by position, and by name.
+#: A call's positional and keyword arguments.
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -48,13 +46,13 @@ class Signature:
         self._types = {p.name: hints.get(p.name, Any) for p in self._parameters}
         for parameter, kind in self._types.items():
             check_type(f'parameter "{parameter}" of {name}', kind, codec)
-        #: parameters whose annotation says nothing about some of their values: those may change on the way
+        #: parameters whose annotation leaves the type of some values open: those may change on the way
         self._loose = {p for p, kind in self._types.items() if is_loose(kind)}
         self.positional = [p.name for p in self._parameters if p.kind in _BY_POSITION]
         self._required = sum(p.kind in _BY_POSITION and p.default is p.empty for p in self._parameters)
         self._plain_call_fits = not any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in self._parameters)
         self._variadic = any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in self._parameters)
-        #: one decode checks a whole call: nothing about it is left open
+        #: one decode checks a whole call: every type is known
         self._typed = not self._loose and not self._variadic
         self._most = sys.maxsize if any(p.kind is p.VAR_POSITIONAL for p in self._parameters) else len(self.positional)
         self._names = [p.name for p in self._parameters if p.kind in _BY_NAME]
@@ -62,7 +60,7 @@ class Signature:
         self._result = _decoder(codec, hints.get("return", Any))
 
     def named(self, name: str) -> Signature:
-        """Return the same for a function of another name."""
+        """Return this signature for a function of another name."""
         other = copy.copy(self)
         other.name = name
         return other
@@ -104,9 +102,9 @@ class Signature:
         return body
 
     def pack_all(self, calls: Sequence[Call], options: object = None) -> list[bytes]:
-        """Return a body for each call, or raise what is wrong with the first that does not fit.
+        """Return a body for each call, or raise an error for the first call that does not fit.
 
-        Where one decode checks a whole call, many are written and read together. If that fails, they are looked at one by one.
+        Where one decode checks a whole call, many are written and read together. If that fails, each is checked alone.
         """
         if self._typed:
             with contextlib.suppress(LanewayError, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
@@ -147,7 +145,7 @@ class Signature:
         return args, kwargs, call.options
 
     def _decode(self, body: bytes) -> Any:
-        """Return what the decoder makes of a body: a `Call` struct, or of a variadic signature the parts of one."""
+        """Decode a body: into a `Call` struct, or for a variadic signature into its parts."""
         try:
             call = self._decoder.decode(body)
             if self._variadic:
@@ -201,7 +199,7 @@ class Signature:
     def _compare(
         self, args: Sequence[object], kwargs: Mapping[str, object], args_there: list[Any], kwargs_there: dict[str, Any]
     ) -> None:
-        """Refuse what would arrive as something else, because its annotation does not say what it is."""
+        """Refuse a value that would arrive as another type, because its annotation does not name the type."""
         many = [p.name for p in self._parameters if p.kind is p.VAR_POSITIONAL]
         names = [*self.positional[: len(args)], *many * max(0, len(args) - len(self.positional))]
         pairs = [*zip(names, args, args_there, strict=True), *((k, kwargs[k], kwargs_there[k]) for k in kwargs)]
@@ -226,7 +224,7 @@ class Signature:
         return function(*bound.args, **bound.kwargs)
 
     def misfit(self, function: Callable[..., object]) -> str:
-        """Say why another function cannot be called with the same arguments, or nothing."""
+        """Return why another function cannot be called with the same arguments, or nothing."""
         takes = inspect.signature(function)
         by_position = [p.name for p in self._parameters if p.kind in _BY_POSITION]
         by_name = {p.name: None for p in self._parameters if p.kind is p.KEYWORD_ONLY}
@@ -318,7 +316,7 @@ def _parts(kind: Any) -> Iterator[msgspec.inspect.Type]:
 
 
 def change(here: Any, there: Any) -> str:
-    """Say how a value would arrive changed, or nothing."""
+    """Return how a value would arrive changed, or nothing."""
     if isinstance(here, dict) and isinstance(there, dict):
         mine, theirs = cast("dict[object, object]", here), cast("dict[object, object]", there)
         for key in sorted(mine.keys() - theirs.keys(), key=repr):

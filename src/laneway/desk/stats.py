@@ -1,8 +1,8 @@
-"""What `app.stats` offers: figures that the store keeps, for people and their charts.
+"""What `app.stats` offers: figures that the store keeps, for users and their charts.
 
-They were counted when things happened. So nothing here looks at jobs, and what is asked takes as long whether there were a
-thousand or a million of them. Lists have a value for each stretch of time, those in which nothing happened too, oldest first; the
-last one is still going on.
+Events are counted when they happen. So nothing here reads jobs, and an answer takes as long whether there were a thousand or a
+million of them. Lists have a value for each interval, also for those without events, oldest first; the last interval is still
+going on.
 
 Enters: buckets of the store.  Leaves: points, days, summaries.
 """
@@ -26,7 +26,7 @@ from laneway.store.statistics import DAY, MINUTE, TEN, Kept, Level, begin_of
 
 __all__ = ["Day", "Point", "Stats", "Summary", "Times"]
 
-#: How many buckets of each level can be asked for: as many as are promised, and a few more.
+#: The most buckets of each level that can be asked for: as many as are promised, and a few more.
 MOST: dict[Level, int] = {TEN: 110, MINUTE: 25 * 60, DAY: 366}
 
 
@@ -38,16 +38,16 @@ class Point(Plain, frozen=True, kw_only=True):
     enqueued: int  #: accepted by the store; of a collector payloads, and so are those processed, dead and cancelled
     processed: int  #: done
     failed: int  #: attempts
-    retried: int  #: of these, those that are made again
-    dead: int  #: of these, those that gave up
-    cancelled: int  #: runs that ended so
-    snoozed: int  #: runs that ended so
-    #: slots in use, on average, over all workers; of a task or queue by the run times of what has ended
+    retried: int  #: failed attempts that are made again
+    dead: int  #: failed attempts after which the job died
+    cancelled: int  #: runs that ended cancelled
+    snoozed: int  #: runs that ended snoozed
+    #: slots in use, on average, over all workers; of a task or queue by the run times of ended runs
     running: float
     memory: int  #: of all workers together, bytes; 0 for a task or queue
     cpu: float  #: cores in use by all workers, on average; 0 for a task or queue
-    workers: float  #: that reported; 0 for a task or queue
-    slots: float  #: that they have
+    workers: float  #: workers that reported; 0 for a task or queue
+    slots: float  #: slots of these workers
 
 
 class Times(Plain, frozen=True):
@@ -74,10 +74,10 @@ class Day(Plain, frozen=True, kw_only=True):
 
 
 class Summary(Plain, frozen=True, kw_only=True):
-    """A task, or a queue, over a while."""
+    """A task, or a queue, over a period."""
 
     name: str
-    seconds: float  #: how long the while is: what was asked for, in whole buckets
+    seconds: float  #: the length of the period: as asked for, in whole buckets
     enqueued: int
     processed: int
     failed: int
@@ -87,7 +87,7 @@ class Summary(Plain, frozen=True, kw_only=True):
     snoozed: int
     rate: float  #: processed per second
     run: Times  #: of all runs, from start to end; a collector's run counts once
-    wait: Times  #: from when it was due until it started
+    wait: Times  #: from the due time to the start
 
 
 Points = list[Point]
@@ -102,7 +102,7 @@ class Stats:
         self._contract = contract
 
     def totals(self) -> dict[str, int]:
-        """Return what has happened since the store began: enqueued, processed (done), failed (attempts), retried, dead."""
+        """Return the counts since the store was created: enqueued, processed (done), failed (attempts), retried, dead."""
         totals = self._store().totals()
         return {name: totals[name] for name in ("enqueued", "processed", "failed", "retried", "dead")}
 
@@ -121,7 +121,7 @@ class Stats:
     @overload
     def series(self, seconds: float = 1000, *, by_task: bool, by_queue: bool = False) -> Points | dict[str, Points]: ...
     def series(self, seconds: float = 1000, *, by_task: bool = False, by_queue: bool = False) -> Points | dict[str, Points]:
-        """Return a point for each ten seconds; by task or by queue a list of them for each. Up to 1,100 s are kept."""
+        """Return a point for each ten seconds; by task or by queue a list of points for each. Up to 1,100 s are kept."""
         return self._points(TEN, math.ceil(_number("seconds", seconds) * SECOND / TEN), by_task=by_task, by_queue=by_queue)
 
     @overload
@@ -133,7 +133,7 @@ class Stats:
     @overload
     def minutes(self, hours: float = 24, *, by_task: bool, by_queue: bool = False) -> Points | dict[str, Points]: ...
     def minutes(self, hours: float = 24, *, by_task: bool = False, by_queue: bool = False) -> Points | dict[str, Points]:
-        """Return a point for each minute; by task or by queue a list of them for each. Up to 25 hours are kept."""
+        """Return a point for each minute; by task or by queue a list of points for each. Up to 25 hours are kept."""
         return self._points(MINUTE, math.ceil(_number("hours", hours) * 60), by_task=by_task, by_queue=by_queue)
 
     @overload
@@ -147,7 +147,7 @@ class Stats:
     def history(
         self, days: int = 365, *, by_task: bool = False, by_queue: bool = False
     ) -> list[Day] | dict[str, list[Day]]:  # fmt: skip
-        """Return what happened on each day (UTC); by task or by queue a list of them for each. Up to 366 days are kept."""
+        """Return a `Day` for each day (UTC); by task or by queue a list of days for each. Up to 366 days are kept."""
         kept, begins = self._kept(DAY, _at_least_one("days", days), "counts" if by_task or by_queue else "total")
         return _lay_out(kept, begins, by_task, by_queue, _day)
 
@@ -164,11 +164,11 @@ class Stats:
     # -- summed up -------------------------------------------------------------------------------------------
 
     def tasks(self, seconds: float = 3600) -> dict[str, Summary]:
-        """Return for each task what happened lately, and how long its runs took and waited. By name."""
+        """Return a summary of each task by name: what happened lately, and how long its runs took and waited."""
         return self._summaries(seconds, 1)
 
     def queues(self, seconds: float = 3600) -> dict[str, Summary]:
-        """Return the same for each queue."""
+        """Return a summary of each queue by name."""
         return self._summaries(seconds, 0)
 
     def _summaries(self, seconds: float, part: int) -> dict[str, Summary]:
@@ -183,7 +183,7 @@ class Stats:
         return {name: _summary(name, passed, figures) for name, figures in sorted(found.items())}
 
     def _kept(self, level: Level, number: int, depth: Depth) -> tuple[Kept, list[int]]:
-        """Return the last so many buckets of a level, and when each of them began, oldest first."""
+        """Return the last `number` buckets of a level, and when each of them began, oldest first."""
         if not 1 <= number <= MOST[level]:
             one = {TEN: "10-second points", MINUTE: "minutes", DAY: "days"}[level]
             raise ConfigError(f"{number:,} {one} were asked for: use 1 to {MOST[level]:,}, which is how many are kept")
@@ -194,17 +194,17 @@ class Stats:
     # -- failures --------------------------------------------------------------------------------------------
 
     def errors(self, limit: int = 100) -> list[ErrorGroup]:
-        """Return failures grouped by kind, message and place, the last seen first; the store keeps 500 groups."""
+        """Return failures grouped by kind, message and place, the most recent first; the store keeps 500 groups."""
         return self._store().errors(_at_least_one("limit", limit))
 
     def forget_error(self, group: ErrorGroup | str) -> bool:
-        """Forget a group, until it is seen again; by its id, or as `errors` gave it. False if it is not known."""
+        """Forget a group, until it is seen again; by its id, or as `errors` returned it. Returns False if it is not known."""
         return self._store().forget_error(group.id if isinstance(group, ErrorGroup) else str(group))
 
     # -- what workers learned --------------------------------------------------------------------------------
 
     def learned(self) -> dict[str, Seen]:
-        """Return what workers saw of each task, at leisure and in a crowd: runs, CPU seconds they could have had, and used."""
+        """Return what workers measured of each task, on idle and busy processes: runs, CPU seconds available, and used."""
         return self._contract().learned()
 
 
@@ -223,7 +223,7 @@ def _number(name: str, value: object) -> float:
 def _lay_out(
     kept: Kept, begins: list[int], by_task: bool, by_queue: bool, make: Callable[[int, Counts, Gauges], T]
 ) -> list[T] | dict[str, list[T]]:
-    """Return a value for each bucket, or for each task or queue a list of them."""
+    """Return a value for each bucket, or a list of values for each task or queue."""
     if by_task and by_queue:
         raise ConfigError("by_task and by_queue: choose one of them")
     if not (by_task or by_queue):

@@ -52,7 +52,7 @@ class Using(Generic[P, R]):
         return self._handle(draft, there)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Enqueue from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        """Enqueue from an event loop; jobs enqueued in the same turn of the loop share one round trip."""
         draft = self._draft(args, kwargs)
         there = await self._task.app.desk.aenqueue(self._task.app.store, draft)
         return self._handle(draft, there)
@@ -60,7 +60,7 @@ class Using(Generic[P, R]):
     def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
         """Enqueue a job for each tuple of positional arguments; return how many were accepted.
 
-        Any iterable will do, and only a chunk or two of it are in memory at a time.
+        Any iterable works; only a chunk or two of it are in memory at a time.
         """
         if "id" in self._options:
             raise BadOption(f"{self._task.name}.using(id=…).enqueue_many: one id is for one job")
@@ -99,7 +99,7 @@ class Using(Generic[P, R]):
         return cast("tuple[Any, ...]", call)
 
     def fire(self, occurrence: Occurrence) -> bool:
-        """Enqueue the job of an occurrence of the task's schedule; False if somebody else did."""
+        """Enqueue the job of an occurrence of the task's schedule; return False if another worker did."""
         return self._task.app.desk.enqueue(self._task.app.store, self._draft((), {}), occurrence) is None
 
     def _handle(self, draft: Draft, there: str | None) -> JobHandle[R]:
@@ -165,7 +165,7 @@ class Task(TaskBase, Generic[P, C, R]):
         self._check_schedule(options)
 
     def _check(self) -> None:
-        """Find mistakes where they are made: at the declaration."""
+        """Find mistakes at the declaration."""
         if self.lane is not None and self.priority:
             raise DeclarationError(f"{self.name}: lane and priority together: a lane is in order, so its jobs have no priority")
         taking_one = single_parameters(self.function)
@@ -211,12 +211,12 @@ class Task(TaskBase, Generic[P, C, R]):
         return self._signature
 
     def prepare(self) -> None:
-        """Look into the annotations."""
+        """Read the annotations."""
         with contextlib.suppress(DeclarationError):
             _ = self.signature
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
-        """Run the function here and now, as if it were no task."""
+        """Run the function in this thread, without a job."""
         return cast(C, self.function(*args, **kwargs))
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
@@ -236,7 +236,7 @@ class Task(TaskBase, Generic[P, C, R]):
         return self._using.enqueue(*args, **kwargs)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Enqueue from an event loop; what is enqueued in the same turn of the loop shares one round trip."""
+        """Enqueue from an event loop; jobs enqueued in the same turn of the loop share one round trip."""
         return await self._using.aenqueue(*args, **kwargs)
 
     def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
@@ -248,7 +248,7 @@ class Task(TaskBase, Generic[P, C, R]):
         return self._using.bind(*args, **kwargs)
 
     def fire(self, occurrence: Occurrence) -> bool:
-        """Enqueue the job of an occurrence of the schedule; False if somebody else did. Workers do."""
+        """Enqueue the job of an occurrence of the schedule; return False if another worker did. Called by workers."""
         return self._using.fire(occurrence)
 
 

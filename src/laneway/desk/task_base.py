@@ -1,4 +1,4 @@
-"""What is declared: a function with its policy, as a worker sees it. Tasks and collectors are its two kinds."""
+"""What is declared: a function with its policy, as a worker sees it. The base of tasks and collectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["INTROSPECTION_LOCK", "TaskBase", "function_name", "single_parameters"]
 
 
-#: Held by who looks into annotations: msgspec crashes when two threads look into a type for the first time together.
+#: Held by a thread that reads annotations: msgspec crashes when two threads inspect a type for the first time together.
 INTROSPECTION_LOCK = lock_held_over_forks()
 
 
@@ -50,7 +50,7 @@ class TaskBase:
         functools.update_wrapper(cast("Callable[..., Any]", self), function, updated=())
 
     def prepare(self) -> None:
-        """Look into the annotations, while there are no threads yet. What is wrong with them is said where they are used."""
+        """Read the annotations, while there are no threads yet. A mistake in them is reported where they are used."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -68,6 +68,6 @@ def function_name(function: Callable[..., object]) -> str:
 
 
 def single_parameters(function: Callable[..., object]) -> list[str]:
-    """Name the parameters that take one value each."""
+    """Return the names of the parameters that take one value each."""
     parameters = inspect.signature(function).parameters.values()
     return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]

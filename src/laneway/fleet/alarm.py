@@ -1,4 +1,4 @@
-"""The alarm: what wakes the supervisor, be it a signal or another thread."""
+"""The alarm: wakes the supervisor, on a signal or from another thread."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Alarm:
     """Ends the supervisor's waits, and keeps the signals that came."""
 
     def __init__(self) -> None:
-        self.signals: list[int] = []  #: those that were not heard yet
+        self.signals: list[int] = []  #: signals that were not handled yet
         self.ear, self._bell = socket.socketpair()
         self.ear.setblocking(False)
         self._bell.setblocking(False)
-        self._before: dict[int, Any] = {}  # the handlers that were there
+        self._before: dict[int, Any] = {}  # the previous handlers
         self._told_to_end = False
 
     def take_signals(self) -> None:
-        """Hear signals from now on."""
+        """Install the signal handlers."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTTIN, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
                 self._before[number] = signal.signal(number, self._note)
@@ -35,19 +35,19 @@ class Alarm:
 
     def ring(self) -> None:
         """Wake the supervisor, from any thread."""
-        with contextlib.suppress(OSError):  # it has been rung, or nobody listens any more
+        with contextlib.suppress(OSError):  # it has been rung, or the other end is closed
             self._bell.send(b".")
 
     def drain(self) -> None:
-        """It was heard."""
+        """Reset the alarm after it was heard."""
         with contextlib.suppress(BlockingIOError):
             while self.ear.recv(1024):
                 pass
 
     def close(self) -> None:
-        """Leave signals to the handlers that were there."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
-            # Who is told to end again and again is just ending: nothing may spoil that.
+            # A fleet that was told to stop may get more signals while it ends: these must not disturb it.
             signal.signal(number, signal.SIG_IGN if self._told_to_end else handler)
         self.ear.close()
         self._bell.close()

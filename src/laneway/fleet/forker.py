@@ -1,6 +1,6 @@
-"""Forking: makes workers and processes for isolated runs, reaps them, and tells who must know.
+"""Forking: makes workers and processes for isolated runs, reaps them, and reports their ends.
 
-It runs in a process that has loaded the app, holds no connection and has no thread, so that a fork is safe and memory is
+The forker runs in a process that has loaded the app, holds no connection and has no thread, so that a fork is safe and memory is
 shared. In a fleet that is the zygote; a `Worker` inside a program makes a small one of its own when it needs it.
 
 Enters: `Fork` of the supervisor, `Isolate` of workers.  Leaves: processes, `Forked`, `Child` and `Ended`.
@@ -26,16 +26,16 @@ from laneway.logs import log
 
 __all__ = ["Forker"]
 
-#: How often children are looked at where the kernel has no handles on them, milliseconds.
+#: How often children are polled where the kernel has no pidfds, milliseconds.
 LOOK_EVERY = 20
 
 
-#: How soon a fork that failed is tried again, seconds.
+#: The delay before a failed fork is tried again, seconds.
 AGAIN = 0.05
 
 
 class _Process(Struct):
-    """A child of ours."""
+    """A child of the forker."""
 
     pid: int
     pidfd: int | None
@@ -43,7 +43,7 @@ class _Process(Struct):
 
 
 class Forker:
-    """`serve` until the one who asked for us is gone."""
+    """`serve` runs until the process that started the forker is gone."""
 
     def __init__(
         self, boss: MessageSocket, be_worker: Callable[[Fork, list[int], MessageSocket], None], be_isolated: Callable[[int], None]
@@ -51,11 +51,11 @@ class Forker:
         self._boss = boss
         self._be_worker = be_worker
         self._be_isolated = be_isolated
-        self._workers: dict[int, tuple[MessageSocket, str]] = {}  # wires that isolated runs are asked for on
+        self._workers: dict[int, tuple[MessageSocket, str]] = {}  # sockets on which workers request isolated runs
         self._children: dict[int, _Process] = {}  # by pid
 
     def serve(self) -> None:
-        """Work until the boss closes its wire; then nobody is left to work for."""
+        """Work until the boss closes its socket; then there is nothing left to work for."""
         while not self._boss.closed:
             poll = select.poll()
             watched = [self._boss.fileno(), *self._workers]
@@ -95,7 +95,7 @@ class Forker:
         os.close(child_fd)
         handle = self._adopt(pid, word)
         made = Child(worker, pid, len(handle))
-        # The supervisor must know of the child before the worker trusts it with a claim.
+        # The supervisor must know of the child before the worker sends it a claim.
         if wire is not self._boss:
             self._boss.send(made, handle)
         word.send(made, handle)
@@ -106,7 +106,7 @@ class Forker:
         return handle
 
     def _fork(self, be: Callable[[], None], title: str, keep: MessageSocket) -> int:
-        """Fork; the child becomes what it is to be, and never returns."""
+        """Fork; the child calls `be`, and never returns."""
         us = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -131,7 +131,7 @@ class Forker:
             os._exit(code)
 
     def _try_fork(self, title: str) -> int:
-        """Fork; where there are too many processes or too little memory, as soon as there is room: workers live by us."""
+        """Fork; if there are too many processes or too little memory, retry until there is room: the fleet depends on it."""
         told = False
         while True:
             try:
@@ -144,7 +144,7 @@ class Forker:
                 time.sleep(AGAIN)
 
     def _forget(self, keep: MessageSocket) -> None:
-        """Close what belongs to the parent alone: a wire that a child held open would never seem closed to others."""
+        """Close what belongs to the parent alone: a socket that a child held open would never seem closed to others."""
         keep.close()
         self._boss.close()
         for wire, _ in self._workers.values():
@@ -159,7 +159,7 @@ class Forker:
         for child in list(self._children.values()):
             try:
                 pid, status = os.waitpid(child.pid, os.WNOHANG)
-            except ChildProcessError:  # somebody's handler for SIGCHLD was quicker
+            except ChildProcessError:  # another handler for SIGCHLD was quicker
                 pid, status = child.pid, 0
             if not pid:
                 continue

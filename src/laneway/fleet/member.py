@@ -1,6 +1,6 @@
-"""A worker as its supervisor sees it: a process, its board, and a wire to it.
+"""A worker as its supervisor sees it: a process, its board, and a socket to it.
 
-Enters: what the zygote and the board say.  Leaves: signals and words to the process.
+Enters: messages of the zygote, and the board.  Leaves: signals and messages to the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Member", "Process", "StackFile"]
 
 
 class Process:
-    """A process that can be ended and whose end can be seen, by its pidfd where there is one."""
+    """A process that can be killed and whose end can be seen, by its pidfd where there is one."""
 
     def __init__(self, pid: int, handles: Sequence[int]) -> None:
         self.pid = pid
@@ -42,7 +42,7 @@ class Process:
                 os.kill(self.pid, number)
 
     def is_gone(self) -> bool:
-        """Say whether its code has ended; it may still be a zombie."""
+        """Return whether its code has ended; it may still be a zombie."""
         if self.handle is not None:
             poll = select.poll()
             poll.register(self.handle, select.POLLIN)
@@ -54,7 +54,7 @@ class Process:
         return False
 
     def close(self) -> None:
-        """Let go of the handle."""
+        """Close the handle."""
         if self.handle is not None:
             os.close(self.handle)
             self.handle = None
@@ -65,7 +65,7 @@ class StackFile:
 
     def __init__(self) -> None:
         self.fd = _file_in_memory()
-        self.told = 0  #: how much of it is in the log
+        self.told = 0  #: how many bytes of it are in the log
         self.seen = 0  #: its size at the last look
 
 
@@ -76,13 +76,13 @@ class Member:
         self.id = id_
         self.number = number
         self.since = time.monotonic()
-        self.told = ""  #: stop, drain: what it was told, after which its end is no surprise
-        self.kill_at = float("inf")  #: when it is ended if it has not ended itself, monotonic
-        self.killed = False  #: we have
+        self.told = ""  #: `stop` or `drain`: the command it was sent, after which its end is no surprise
+        self.kill_at = float("inf")  #: when it is killed if it has not ended by itself, monotonic
+        self.killed = False  #: the supervisor has killed it
         self.overdue = Overdue()
         self.process: Process | None = None  #: None until the zygote has forked it
-        self.code: int | None = None  #: how it ended, from the zygote
-        self.gone_at: float | None = None  #: since when we know that it has ended, monotonic
+        self.code: int | None = None  #: its exit code, from the zygote
+        self.gone_at: float | None = None  #: since when its end is known, monotonic
         self.isolated: dict[int, Process] = {}  #: its isolated runs, by pid
         self.rss = 0
         self._describe = functools.partial(
@@ -95,11 +95,11 @@ class Member:
         self.stacks = StackFile()
         self.wire, theirs = MessageSocket.pair()
         self._theirs: tuple[int, socket.socket] | None = (board_fd, theirs)  # its ends, until the zygote has them
-        self._untold: BeatReply | None = None  # what its wire had no room for
+        self._untold: BeatReply | None = None  # a message that found no room in the socket
         self._info: WorkerInfo | None = None
 
     def fork(self, zygote: MessageSocket) -> None:
-        """Ask the zygote for the process, unless it was asked. Call again while there is none: its wire may be full."""
+        """Ask the zygote for the process, unless it was asked. Call again while there is none: the socket may be full."""
         if self._theirs is not None:
             board_fd, theirs = self._theirs
             if zygote.post(Fork(self.id, self.number), [board_fd, self.stacks.fd, theirs.fileno()]):
@@ -112,17 +112,17 @@ class Member:
             theirs.close()
 
     def forked(self, process: Process) -> None:
-        """It is there."""
+        """Note that the process exists."""
         self.process = process
         self._info = self._describe(process.pid, since=now_micros())
 
     @property
     def info(self) -> WorkerInfo | None:
-        """Who it is, for the store; None until it is there, and after its end."""
+        """Return its identity, for the store; None before its process exists, and after its end."""
         return None if self.gone_at is not None else self._info
 
     def tell(self, heard: BeatReply) -> None:
-        """Pass something on to it. What a full wire has no room for is kept: marks come again, all else must not get lost."""
+        """Send a reply on to it. If the socket is full the reply is kept: marks come again, all else must not get lost."""
         kept = self._untold
         if kept is not None:
             commands = tuple(dict.fromkeys((*kept.commands, *heard.commands)))
@@ -130,30 +130,30 @@ class Member:
         self._untold = None if self.wire.post(heard) else heard
 
     def go_on_telling(self) -> None:
-        """Pass on what was kept."""
+        """Send the kept reply."""
         if self._untold is not None:
             kept, self._untold = self._untold, None
             self.tell(kept)
 
     def stop(self, command: str, within: float) -> None:
-        """Tell it to end, and remember by when."""
+        """Send it a command to end, and set its deadline."""
         if command == "stop" or not self.told:
             self.told = command
             self.tell(BeatReply(known=True, marks={}, commands=(command,)))
         self.kill_at = min(self.kill_at, time.monotonic() + within)
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill it now."""
         self.killed = True
         if self.process is not None:
             self.process.kill()
 
     def is_gone(self) -> bool:
-        """Say whether its process, and those of its isolated runs, have ended."""
+        """Return whether its process, and those of its isolated runs, have ended."""
         return self.process is not None and self.process.is_gone() and all(child.is_gone() for child in self.isolated.values())
 
     def close(self) -> None:
-        """Let go of everything but the board: somebody may still read it."""
+        """Close everything but the board, which may still be read."""
         self._let_go_of_theirs()
         self.wire.close()
         os.close(self.stacks.fd)
@@ -165,7 +165,7 @@ class Member:
 def _file_in_memory() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("laneway")
-    import tempfile  # noqa: PLC0415 - only where there is no such thing
+    import tempfile  # noqa: PLC0415 - only where there is no memfd
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

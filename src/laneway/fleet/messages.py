@@ -1,8 +1,8 @@
-"""The wire: messages between the processes of a fleet.
+"""Messages between the processes of a fleet.
 
-A pair of stream sockets with JSON lines on it; a message may carry file descriptors. Reading never blocks: it gives what has
-come, and knows when the other end is gone. `send` waits while the other end does not read; the supervisor uses `post`, which
-does not wait: a process that stands still must not keep it from stopping the fleet.
+A pair of stream sockets with JSON lines; a message may carry file descriptors. Reading never blocks: it returns what has come,
+and notices when the other end is gone. `send` waits while the other end does not read; the supervisor uses `post`, which does
+not wait: a process that stands still must not keep it from stopping the fleet.
 
 Enters and leaves: the structs below.
 """
@@ -25,7 +25,7 @@ from laneway.store.contract import BeatReply
 
 __all__ = ["Child", "Ended", "Failed", "Fork", "Forked", "Isolate", "Message", "AppReport", "MessageSocket", "receive"]
 
-#: So many descriptors at most come with one read.
+#: The most descriptors that come with one read.
 MOST_FDS = 64
 
 
@@ -33,7 +33,7 @@ class AppReport(Struct, frozen=True, tag=True):
     """The zygote has loaded the app."""
 
     url: str
-    settings: dict[str, Any]  #: how its store is opened
+    settings: dict[str, Any]  #: the settings of its store
     tasks: list[str]
     files: list[str]  #: what --reload watches
 
@@ -45,14 +45,14 @@ class Failed(Struct, frozen=True, tag=True):
 
 
 class Fork(Struct, frozen=True, tag=True):
-    """Make a worker. With it come the board, where it writes its stacks when asked, and its end of a wire."""
+    """Make a worker. With it come the board, the file for its stacks, and its end of a socket pair."""
 
     id: str
     number: int
 
 
 class Forked(Struct, frozen=True, tag=True):
-    """A worker is made. With it comes its pidfd, where there is such a thing."""
+    """A worker is made. With it comes its pidfd, if the kernel has pidfds."""
 
     id: str
     pid: int
@@ -60,13 +60,13 @@ class Forked(Struct, frozen=True, tag=True):
 
 
 class Isolate(Struct, frozen=True, tag=True):
-    """A worker wants a process for one run. With it come the ends of two sockets: for the zygote's word, and for the child's."""
+    """A worker wants a process for one run. With it come the ends of two sockets: to the zygote, and to the child."""
 
     token: int
 
 
 class Child(Struct, frozen=True, tag=True):
-    """A process for one run is made. With it comes its pidfd. The supervisor hears of it before the worker does."""
+    """A process for one run is made. With it comes its pidfd. The supervisor gets this before the worker does."""
 
     worker: str
     pid: int
@@ -87,8 +87,8 @@ _heard = msgspec.json.Decoder(BeatReply)
 
 
 def receive(end: socket.socket, size: int = 65536) -> tuple[bytes, list[int]]:
-    """Return what has come, and the descriptors with it; raise BlockingIOError if nothing has."""
-    # Not socket.recv_fds: before Python 3.13 it drops the flags, and waits.
+    """Return the bytes that have come, and the descriptors with them; raise BlockingIOError if nothing has."""
+    # Not socket.recv_fds: before Python 3.13 it ignores the flags, and blocks.
     data, extras, _, _ = end.recvmsg(size, socket.CMSG_LEN(MOST_FDS * 4), socket.MSG_DONTWAIT)
     fds = array.array("i")
     for level, kind, value in extras:
@@ -98,27 +98,27 @@ def receive(end: socket.socket, size: int = 65536) -> tuple[bytes, list[int]]:
 
 
 class MessageSocket:
-    """One end of a wire."""
+    """One end of a socket pair for messages."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._rest = b""
-        self._unsent = b""  # of a message whose beginning was posted
+        self._unsent = b""  # the rest of a message whose beginning was posted
         self._fds: deque[int] = deque()
         self.closed = False  #: the other end is gone, or this one was closed
 
     @classmethod
     def pair(cls) -> tuple[MessageSocket, socket.socket]:
-        """Return an end to keep and one to give away."""
+        """Return an end to keep and one to pass on."""
         ours, theirs = socket.socketpair()
         return cls(ours), theirs
 
     def fileno(self) -> int:
-        """Return the descriptor, to wait for it."""
+        """Return the descriptor, for a selector."""
         return self._end.fileno()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> bool:
-        """Send a message; False if nobody is there to read it."""
+        """Send a message; return False if the other end is gone."""
         data = msgspec.json.encode(message) + b"\n"
         try:
             self._end.setblocking(True)
@@ -131,9 +131,9 @@ class MessageSocket:
         return True
 
     def post(self, message: Message, fds: Sequence[int] = ()) -> bool:
-        """Send a message without waiting; False if there is no room for it now, and then nothing of it was sent.
+        """Send a message without waiting; return False if there is no room for it now, and then nothing of it was sent.
 
-        The rest of a long message goes out with later calls of `post` and `read`. If nobody is there any more, `closed` says so.
+        The rest of a long message goes out with later calls of `post` and `read`. If the other end is gone, `closed` is set.
         """
         self._send_rest()
         if self._unsent:
@@ -148,7 +148,7 @@ class MessageSocket:
             self._unsent = self._unsent[sent:]
 
     def _send_some(self, data: bytes, fds: Sequence[int] = ()) -> int:
-        """Send as much as there is room for; return how much that was."""
+        """Send as many bytes as there is room for; return their number."""
         extras = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             return self._end.sendmsg([data], extras, socket.MSG_DONTWAIT)
@@ -184,11 +184,11 @@ class MessageSocket:
         raise EOFError
 
     def take_fds(self, number: int) -> list[int]:
-        """Return the descriptors that came with a message; messages are to be asked in order."""
+        """Return the descriptors that came with a message; ask for those of messages in order."""
         return [self._fds.popleft() for _ in range(number)]
 
     def close(self) -> None:
-        """Let go, of descriptors that nobody took too."""
+        """Close the socket, and descriptors that were not taken."""
         self.closed = True
         self._end.close()
         while self._fds:

@@ -1,4 +1,4 @@
-"""Runs that go on after their timeout: they do not yield, and only their process can be ended.
+"""Runs that go on after their timeout: they do not yield, and can only be ended with their process.
 
 Enters: a worker's board.  Leaves: which runs are late.
 """
@@ -19,7 +19,7 @@ SETTLE_WITHIN = 1.0
 
 
 class Late:
-    """Which runs of a worker have not ended in time, and whether anybody beside them still goes on."""
+    """The runs of a worker that have not ended in time, and whether any other run still makes progress."""
 
     def __init__(self, tokens: frozenset[int], others: bool) -> None:
         self.tokens = tokens
@@ -29,7 +29,7 @@ class Late:
 def late(entries: Sequence[Entry], loop_stands: bool, now: int, grace: int) -> Late:
     """Judge a board: times in microseconds.
 
-    An isolated run is its worker's business. Where the event loop stands still, nothing on it goes on.
+    An isolated run is its worker's business. Where the event loop stands still, no run on it makes progress.
     """
     found = {entry.token for entry in entries if entry.deadline and now > entry.deadline + grace and entry.place != ISOLATED}
     stuck = {entry.token for entry in entries if entry.place == ASYNC} if loop_stands else set[int]()
@@ -37,17 +37,17 @@ def late(entries: Sequence[Entry], loop_stands: bool, now: int, grace: int) -> L
 
 
 class Overdue:
-    """What is known of one worker's late runs."""
+    """The late runs of one worker."""
 
     def __init__(self) -> None:
         self.tokens: frozenset[int] = frozenset()  #: runs that do not end
         self.since = 0.0  #: since when, monotonic
         self._others_at = float("-inf")  # when others last ran beside them, monotonic
-        self._loop_stands = 0  # at which turn the event loop stands still; 0: it turns
-        self._loop_told = 0  # at which turn that was last said
+        self._loop_stands = 0  # the turn at which the event loop stands still; 0: it turns
+        self._loop_told = 0  # the turn for which that was last logged
 
     def look(self, board: Board, grace: int) -> Late:
-        """Look at a worker's board; a run may take `grace` microseconds to end after its timeout."""
+        """Read a worker's board; a run may take `grace` microseconds to end after its timeout."""
         entries, now, turned = board.entries(), time.monotonic_ns() // 1000, board.loop
         stands = turned > 0 and now - turned > grace and any(entry.place == ASYNC for entry in entries)
         self._loop_stands = turned if stands else 0
@@ -65,7 +65,7 @@ class Overdue:
         return bool(found.tokens) and not found.others and time.monotonic() > ready
 
     def are_new(self, tokens: frozenset[int]) -> bool:
-        """Say whether there are late runs that were not late before."""
+        """Return whether there are late runs that were not late before."""
         if tokens <= self.tokens:
             return False
         self.tokens |= tokens
@@ -73,6 +73,6 @@ class Overdue:
         return True
 
     def loop_stands_anew(self) -> bool:
-        """Say, once, that the event loop stands still."""
+        """Return, once, that the event loop stands still."""
         told, self._loop_told = self._loop_told, self._loop_stands or self._loop_told
         return self._loop_stands not in (0, told)

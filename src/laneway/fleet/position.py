@@ -1,4 +1,4 @@
-"""Positions: the places of a fleet, and how soon the next worker may take one."""
+"""Positions: the places of workers in a fleet, and how soon the next worker may take one."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from laneway.fleet.member import Member
 
 __all__ = ["Position", "pause"]
 
-#: A worker that lived so long, or ran a job, is replaced at once; else the next one waits, longer each time up to the second.
+#: A worker that lived this long, or ran a job, is replaced at once; else the next one waits, longer each time up to the second.
 LIVED = 5.0
 SLOWEST = 30.0
 
 
 def pause(failures: int) -> float:
-    """Return how long to wait after so many failures in a row, seconds."""
-    return min(0.1 * 2.0 ** min(failures, 20), SLOWEST)  # a power that grows for hours has no number any more
+    """Return the delay after this many failures in a row, seconds."""
+    return min(0.1 * 2.0 ** min(failures, 20), SLOWEST)  # after hours the power would overflow
 
 
 class Position:
-    """A place for a worker in the fleet. Who leaves it makes room for the next one."""
+    """A place for a worker in the fleet. When its worker leaves, the next one may take it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.member: Member | None = None
-        self.open = True  #: False: its worker was told to stop by somebody, and is not replaced
+        self.open = True  #: False: its worker was stopped by a command to it alone, and is not replaced
         self.free_at = 0.0  #: when the next worker may start, monotonic
-        self.failures = 0  #: workers in a row that came to nothing
+        self.failures = 0  #: workers in a row that failed early
 
     def left(self, member: Member, surprise: bool) -> None:
-        """Its worker is gone, or on its way out."""
+        """Note that its worker is gone, or is about to end."""
         if self.member is not member:
             return
         self.member = None

@@ -1,4 +1,4 @@
-"""Reloading: looks for changes in the app's files, in a thread."""
+"""Reloading: watches the app's files for changes, in a thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reload(Service):
         self.changed: list[str] = []  #: files
 
     def run(self) -> None:
-        """Look until told to end."""
+        """Watch until told to end."""
         from watchfiles import PythonFilter, watch  # noqa: PLC0415
 
         for changes in watch(*self._folders, watch_filter=PythonFilter(), stop_event=self._stopping, raise_interrupt=False):

@@ -1,4 +1,4 @@
-"""What a fleet is to be: the settings of `laneway worker`, as one value that travels to the zygote."""
+"""The settings of a fleet (of `laneway worker`), as one value that is sent to the zygote."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["FleetSettings"]
 class FleetSettings(Struct, frozen=True, kw_only=True, tag=True):
     """The settings of a fleet."""
 
-    app: str | None = None  #: how the app is named on the command line, if it is,
-    app_option: str | None = None  #: and by -A
+    app: str | None = None  #: the app's name on the command line, if given,
+    app_option: str | None = None  #: and with -A
     store: str | None = None  #: use this store instead of the app's
     queues: tuple[str, ...] = ()  #: all if empty
     weights: dict[str, float] = {}  #: of the queues that have one
@@ -22,14 +22,14 @@ class FleetSettings(Struct, frozen=True, kw_only=True, tag=True):
     burst: bool = False
     reload: bool = False
     shutdown_timeout: float = 25.0  #: how long running jobs may take to end after a stop, seconds
-    max_jobs: int | None = None  #: a process that has run so many makes place for a new one
-    max_memory: int | None = None  #: and so does one that has more, bytes
+    max_jobs: int | None = None  #: a process that has run this many jobs is replaced
+    max_memory: int | None = None  #: and so is one that uses more memory, bytes
     beat: float = 3.0  #: how often the supervisor beats for its workers, seconds
-    timeout_grace: float = 2.0  #: a run that goes on so long after its timeout does not yield: its worker is replaced, seconds
+    timeout_grace: float = 2.0  #: a run that goes on this long after its timeout does not yield: its worker is replaced, seconds
     fleet: str = ""  #: the fleet's id
     parent: int = 0  #: the supervisor's pid
 
     @property
     def rows(self) -> int:
-        """How many rows a worker's board has: where jobs are very short, so many may be under way."""
+        """The number of rows of a worker's board: the most jobs that may be under way where jobs are very short."""
         return 2 * self.slots

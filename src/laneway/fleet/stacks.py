@@ -1,10 +1,10 @@
-"""Stacks: what every thread of a worker does, written by the worker when it gets SIGTTIN.
+"""Stacks of all threads of a worker, which writes them when it gets SIGTTIN.
 
-It goes into memory that the supervisor shares, which sees it grow, puts it into a temporary file, and names that in the log.
+They go into memory that the supervisor shares; it sees that grow, copies it into a temporary file, and logs the file's name.
 
-On SIGTTIN a worker writes when it has the interpreter, so that all other threads stand still. If one call holds that and does not
-let go, the supervisor insists with SIGTTOU: then it is written from the signal's own handler, whoever has the interpreter. Among
-threads that run, that could crash the process; but a thread that lets none of them run is the case it is for.
+On SIGTTIN a worker writes while it holds the interpreter lock, so that all other threads stand still. If one call holds the lock
+and does not release it, the supervisor sends SIGTTOU: then the signal handler itself writes, whichever thread has the lock. While
+other threads run, that could crash the process; but it is meant for a thread that lets none of them run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from laneway.logs import log
 
 __all__ = ["Stacks", "of_jobs"]
 
-#: How long a worker has for its answer before the supervisor insists, seconds.
+#: How long a worker may take to answer before the supervisor sends SIGTTOU, seconds.
 PATIENCE = 0.1
-#: Where jobs are called from.
+#: The file that calls jobs.
 _RUN = os.path.join("laneway", "worker", "run.py")
 
 
 def of_jobs(stacks: str) -> str:
-    """Return what jobs do, out of all stacks: the threads that run one, down to where our own code begins."""
+    """Return the stacks of jobs: the threads that run one, down to where Laneway's own code begins."""
     found: list[str] = []
     for thread in stacks.split("\n\n"):
         _, *frames = thread.splitlines() or [""]
@@ -38,14 +38,14 @@ def of_jobs(stacks: str) -> str:
 
 
 class Stacks:
-    """Asks for stacks, and tells where they are."""
+    """Asks workers for their stacks, and logs where they are."""
 
     def __init__(self) -> None:
-        self._wanted: set[str] = set()  # whose jobs' stacks are to be in the log itself
-        self._asked: dict[str, float] = {}  # who has not answered, and when it was asked
+        self._wanted: set[str] = set()  # workers whose jobs' stacks go into the log itself
+        self._asked: dict[str, float] = {}  # workers that have not answered, and when they were asked
 
     def ask(self, member: Member, *, tell: bool = False) -> None:
-        """Ask a worker for its stacks; with `tell` those of its jobs are in the log as well."""
+        """Ask a worker for its stacks; with `tell` those of its jobs are logged as well."""
         if member.process is not None:
             if tell:
                 self._wanted.add(member.id)
@@ -53,11 +53,11 @@ class Stacks:
             member.process.kill(signal.SIGTTIN)
 
     def look(self, member: Member, *, last: bool = False) -> None:
-        """Tell of stacks that were written; at the `last` look also of what may not be whole."""
+        """Log stacks that were written; at the `last` look also incomplete ones."""
         file = member.stacks
         size = os.fstat(file.fd).st_size
         before, file.seen = file.seen, size
-        if size > file.told and (size == before or last):  # else it is being written just now
+        if size > file.told and (size == before or last):  # else it is being written now
             text = os.pread(file.fd, size - file.told, file.told)
             file.told = size
             self._tell(member, text)

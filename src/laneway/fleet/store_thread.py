@@ -1,7 +1,7 @@
-"""Beats and recoveries: the supervisor's side towards the store, in a thread of its own.
+"""Beats and recoveries: the supervisor's calls of the store, in a thread of its own.
 
-A store that is slow or away must not keep the supervisor from ending a run or counting a signal. So everything the fleet says to
-the store goes through here: the beat for all workers, what dead ones held, and what fleets elsewhere left behind.
+A store that is slow or away must not keep the supervisor from ending a run or counting a signal. So all calls of the fleet go
+through here: the beat for all workers, recovery of dead workers' claims, and of those that fleets elsewhere left behind.
 
 Enters: members, and ends of workers.  Leaves: `BeatReply`, for the supervisor to pass on.
 """
@@ -28,27 +28,27 @@ from laneway.worker.duties.service import Service
 
 __all__ = ["End", "StoreThread", "diagnose"]
 
-#: How soon a store that was away is tried again, seconds.
+#: The delay before a store that was away is tried again, seconds.
 AGAIN = 0.25
 
 
 class End(Struct, frozen=True):
-    """A worker has ended: what it held goes back."""
+    """The end of a worker, whose claims go back."""
 
     id: str
     cause: str  #: for the jobs' records
-    lost: dict[int, str]  #: what is held against which claims
-    said: str = ""  #: for the log, if it held something
+    lost: dict[int, str]  #: the claims that are blamed, and why
+    said: str = ""  #: for the log, if it held claims
 
 
 def diagnose(member: Member, *, zygote_lost: bool) -> End:
-    """Say what a worker's end means for what it held. The next worker that claims it decides what comes of it."""
+    """Return what a worker's end means for its claims. The next worker that claims a job decides about it."""
     running = member.board.entries()
     who = f"worker {member.number} (pid {member.process.pid if member.process else '-'})"
     if member.overdue.tokens:
         lost = {entry.token: "timeout" for entry in running if entry.token in member.overdue.tokens}
         return End(member.id, "its worker was ended: a run did not end in time", lost, f"{who} was ended: a run did not yield")
-    stopped = bool(member.told) or member.board.phase == "stopping"  # a signal to it alone may have been quicker than our look
+    stopped = bool(member.told) or member.board.phase == "stopping"  # a signal to it alone may have come before this look
     if member.killed or (stopped and member.code == 0):
         return End(member.id, "its worker was stopped before it ended", {})
     if zygote_lost:
@@ -56,13 +56,13 @@ def diagnose(member: Member, *, zygote_lost: bool) -> End:
     if member.code == 0 and not running:
         return End(member.id, "its worker ended", {})
     ended = "an unknown end" if member.code is None else cause_of_death(member.code)
-    # An isolated run cannot have taken the worker with it.
+    # An isolated run cannot have crashed the worker.
     lost = {entry.token: "crash" for entry in running if entry.place != ISOLATED}
     return End(member.id, f"its worker ended with {ended}", lost, f"{who} ended with {ended}")
 
 
 class StoreThread(Service):
-    """Keeps the fleet known to the store."""
+    """Keeps the fleet's workers known to the store."""
 
     name = "store"
 
@@ -81,26 +81,26 @@ class StoreThread(Service):
         self.answer: tuple[object, dict[str, int]] = (None, {})  #: to the last `ask`: how many jobs are ready in each queue
 
     def claim(self, id_: str) -> None:
-        """A worker of ours is about to exist: what it leaves behind is ours to judge."""
+        """Register a worker before it exists: this fleet judges what it leaves behind."""
         self._ours.add(id_)
 
     def recover(self, end: End) -> None:
-        """Give back what a worker held."""
+        """Give back a worker's claims."""
         self._ends.append(end)
         self.wake()
 
     def ask(self, question: object) -> None:
-        """Have the store say how many jobs are ready; the `answer` comes with the question."""
+        """Ask the store how many jobs are ready; `answer` comes with the question."""
         self._question = question
         self.wake()
 
     @property
     def busy(self) -> bool:
-        """There is something the store has not heard yet."""
+        """Whether a call of the store is still to be made."""
         return bool(self._ends)
 
     def wake(self) -> None:
-        """Let the thread see what is new."""
+        """Wake the thread for something new."""
         self._rung.set()
 
     def run(self) -> None:
@@ -121,7 +121,7 @@ class StoreThread(Service):
                 self._is_away(error)
             except StoreError:
                 log.exception("supervisor: an operation at the store failed; it is tried again")
-            # Ends are retried soon while the store is away; the beat has its own pace.
+            # Recoveries are retried soon while the store is away; the beat keeps its own interval.
             self._rung.wait(AGAIN if self._ends else max(next_beat - time.monotonic(), 0))
             self._rung.clear()
 
@@ -146,12 +146,12 @@ class StoreThread(Service):
         stopped: set[str] = set()
         for member in members:
             if (info := member.info) is not None and is_stopped(info.pid):
-                stopped.add(info.id)  # it cannot speak, and nobody knows whether it ever will: others may have its jobs
+                stopped.add(info.id)  # it cannot answer, and may never again: other workers may have its jobs
             elif info is not None:
                 used = memory(info.pid)
                 member.rss = used[0]
                 infos.append(with_runs(info, member.board, used))
-        # Who has not said yet that it is there may be unknown, and was not taken for dead. Its answer may come when it has.
+        # A worker that has not reported yet may be unknown without having been declared dead. Its reply may come when it has.
         there = {member.id for member in members if member.board.phase != "starting"}
         for id_, heard in self._store.beat(infos).items():
             self.heard.append((id_, heard if id_ in there else replace(heard, known=True)))

@@ -1,10 +1,10 @@
-"""The supervisor: keeps a fleet's workers alive, ends what does not end, and gives back what the dead held.
+"""The supervisor: keeps a fleet's workers alive, ends processes that hang, and gives back the claims of dead workers.
 
-It has no user code and no policy for jobs: a worker that hogs its interpreter, crashes or eats its memory is another process. It
-starts the zygote, asks it for workers, watches their pidfds and boards, counts signals, and has its store thread tell the store.
-One loop in one thread: it waits for something to happen, and looks around ten times a second.
+It has no user code and no policy for jobs: a worker that hogs its interpreter, crashes or exhausts memory is another process. It
+starts the zygote, asks it for workers, watches their pidfds and boards, counts signals, and has its store thread call the store.
+One loop in one thread: it waits for an event, and looks at all workers ten times a second.
 
-Enters: `FleetSettings`, signals, ends of processes.  Leaves: processes, and an end without a remainder.
+Enters: `FleetSettings`, signals, ends of processes.  Leaves: processes, and none of them at the end.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from laneway.store.liveness import FORGOTTEN
 
 __all__ = ["Stopped", "Supervisor"]
 
-#: How often the supervisor looks around if nothing happens, seconds.
+#: How often the supervisor looks at all workers if nothing happens, seconds.
 TICK = 0.1
-#: What a worker may take beyond the shutdown timeout before it is ended, seconds.
+#: How long a worker may take beyond the shutdown timeout before it is killed, seconds.
 LAST_WORDS = 1.0
-#: How long the store is waited for at the end, seconds; the second: after a second signal.
+#: How long the end waits for the store, seconds; the second: after a second signal.
 LAST_WRITES, LAST_WRITES_HURRIED = 5.0, 1.0
 
 
@@ -60,7 +60,7 @@ class Supervisor:
 
     def __init__(self, plan: FleetSettings) -> None:
         self.plan = msgspec.structs.replace(plan, parent=os.getpid(), fleet=new_id())
-        self.outcomes: Counter[str] = Counter()  #: what runs came to
+        self.outcomes: Counter[str] = Counter()  #: of all runs
         self._selector = selectors.DefaultSelector()
         self._zygotes = Zygotes(self.plan, self._selector)
         self._positions = [Position(number) for number in range(1, plan.processes + 1)]
@@ -69,20 +69,20 @@ class Supervisor:
         self._reload: Reload | None = None
         self._burst: Burst | None = None
         self._stopping = self._hurried = False
-        self._leave_at = float("inf")  # when a stop ends, whoever is still there, monotonic
+        self._leave_at = float("inf")  # when a stop ends, even with workers left, monotonic
         self._store_thread: StoreThread | None = None
         self._stacks = Stacks()
 
     # -- from start to end -----------------------------------------------------------------------------------
 
     def load(self) -> AppReport:
-        """Wait until the zygote has loaded the app, and open its store; what is wrong with either is said in one line."""
+        """Wait until the zygote has loaded the app, and open its store; an error in either is one line."""
         self._alarm.take_signals()
         try:
             report = self._wait_for_report()
             self._store, inspect = open_store(report.url, StoreSettings(**report.settings))
             inspect.counts()
-            self._store.note([])  # a worker would wait for a store that cannot be written to; at the start that is a mistake
+            self._store.note([])  # a worker would wait for a store that cannot be written to; at start-up that is a mistake
         except LanewayError:
             self._clean_up()
             raise
@@ -108,7 +108,7 @@ class Supervisor:
         return zygote.report
 
     def run(self) -> None:
-        """Be a fleet until told to stop. To be called after `load`."""
+        """Run the fleet until told to stop. Call `load` before."""
         try:
             self._store_thread = StoreThread(self._store, lambda: list(self._members.values()), self.plan.beat, self._alarm.ring)
             self._store_thread.start()
@@ -122,7 +122,7 @@ class Supervisor:
             self._clean_up()
 
     def _turn(self) -> None:
-        """Do what there is to do, and wait."""
+        """Do what is due, and wait."""
         self._fill_positions()
         self._selector.select(TICK)
         self._alarm.drain()
@@ -141,7 +141,7 @@ class Supervisor:
         return closing and (not self._members or time.monotonic() >= self._leave_at)
 
     def _finish(self, store_thread: StoreThread) -> None:
-        """Tell the store, which may be away, as long as there is time."""
+        """Finish the calls of the store, which may be away, as long as there is time."""
         for member in self._members.values():
             pid = member.process.pid if member.process else "-"
             log.error(
@@ -159,7 +159,7 @@ class Supervisor:
         if store_thread.busy:
             log.error("the store did not hear that this fleet ended: what it held is recovered by the next worker that starts")
         if store_thread.stop(max(left(), 0)):
-            self._store.close()  # else it is in use, and closing it would have to wait
+            self._store.close()  # else it is in use, and closing it would block
 
     def _clean_up(self) -> None:
         self._zygotes.close(at_once=self._hurried)
@@ -234,7 +234,7 @@ class Supervisor:
                     self._members[message.worker].isolated[message.pid] = child
                 else:
                     kill_group(child.pid)
-                    child.kill()  # its worker is gone, and what it would run is somebody else's by now
+                    child.kill()  # its worker is gone, and another worker may have the claim by now
                     child.close()
             case Ended():
                 self._ended(message)
@@ -249,7 +249,7 @@ class Supervisor:
                 child.close()
 
     def _look_at(self, member: Member) -> None:
-        """See whether a worker has ended, must be ended, or is to make place."""
+        """Check whether a worker has ended, must be ended, or is to be replaced."""
         if member.process is None:
             self._look_at_unborn(member, self._zygotes.homes[member.id])
             return
@@ -266,7 +266,7 @@ class Supervisor:
             self._look_at_living(member, member.process)
 
     def _look_at_unborn(self, member: Member, home: ZygoteHandle) -> None:
-        """See whether the zygote that is to fork a worker is lost. One that does not answer must not keep a stop waiting."""
+        """Check whether the zygote that should fork a worker is lost. A zygote that hangs must not delay a stop."""
         member.fork(home.wire)
         if self._stopping and not home.killed and (member.killed or time.monotonic() >= member.kill_at):
             if not member.killed:
@@ -278,7 +278,7 @@ class Supervisor:
             self._bury(member)
 
     def _look_at_dead(self, member: Member, since: float) -> None:
-        # What the zygote said of it was said before its end could be seen; how it ended comes a moment later.
+        # The zygote's messages about it came before its end could be seen; its exit code comes a moment later.
         waited = self._hurried or time.monotonic() > since + 1.0
         known = member.code is not None or self._zygotes.homes[member.id].wire.closed or waited
         if known and member.is_gone():
@@ -297,13 +297,13 @@ class Supervisor:
             member.kill()
 
     def _is_too_large(self, member: Member) -> bool:
-        """Say whether a worker is to make place for a smaller one. One that has done nothing would be followed by its like."""
+        """Return whether a worker is too large and is to be replaced. One that has run no job is not: the next would be equal."""
         if self.plan.max_memory is None or member.rss <= self.plan.max_memory:
             return False
         return any(member.board.counts.values()) or bool(member.board.entries())
 
     def _make_place(self, member: Member, why: str) -> None:
-        """Let a worker end when its jobs have, and another one start at once."""
+        """Let a worker end when its jobs have, and start another one at once."""
         if why:
             log.info("%s: starting a replacement; this worker exits when its jobs are done", why)
         member.stop("drain", float("inf"))
@@ -314,7 +314,7 @@ class Supervisor:
             position.left(member, surprise)
 
     def _look_for_late(self, member: Member) -> None:
-        """See whether runs go on after their timeout: they do not yield, and only their process can be ended."""
+        """Check whether runs go on after their timeout: they do not yield, and can only be ended with their process."""
         overdue, found = member.overdue, member.overdue.look(member.board, round(self.plan.timeout_grace * SECOND))
         if overdue.are_new(found.tokens):
             runs = "a run goes" if len(found.tokens) == 1 else f"{len(found.tokens)} runs go"
@@ -332,7 +332,7 @@ class Supervisor:
             member.kill()
 
     def _bury(self, member: Member) -> None:
-        """A worker's code has ended: give back what it held."""
+        """Give back the claims of a worker whose code has ended."""
         del self._members[member.id]
         self._stacks.look(member, last=True)
         home = self._zygotes.homes[member.id]
@@ -345,10 +345,10 @@ class Supervisor:
             self._store_thread.recover(end)
         self._zygotes.left(member.id)
 
-    # -- another app -----------------------------------------------------------------------------------------
+    # -- reload of the app -----------------------------------------------------------------------------------
 
     def _took_over(self, zygote: ZygoteHandle) -> None:
-        """A new zygote has loaded the app: workers of the old one drain."""
+        """Drain the workers of the old zygote: a new one has loaded the app."""
         old = self._zygotes.take_over(zygote)
         for member in list(self._members.values()):
             if old is not None and not member.told and self._zygotes.homes[member.id] is old and not old.wire.closed:
@@ -356,7 +356,7 @@ class Supervisor:
 
     @contextmanager
     def _reloading(self) -> Generator[None]:
-        """With --reload: another zygote when a file of the app has changed."""
+        """With --reload: start another zygote when a file of the app has changed."""
         report = self._zygotes.current.report
         if not self.plan.reload or report is None:
             yield
@@ -374,7 +374,7 @@ class Supervisor:
             self._reload.changed.clear()
             self._zygotes.start_next()
 
-    # -- what the store said ---------------------------------------------------------------------------------
+    # -- replies of the store --------------------------------------------------------------------------------
 
     def _hear_store(self) -> None:
         while self._store_thread is not None and self._store_thread.heard:

@@ -1,10 +1,10 @@
 """The zygote: loads the app once, and forks.
 
-Started by exec before anything else. It loads the app, says what is in it (or in one line why it cannot be loaded), and then only
-forks: workers for the supervisor, and processes for isolated runs. Since it has loaded everything, a new worker is there
+Started by exec before anything else. It loads the app, reports its contents (or in one line why it cannot be loaded), and then
+only forks: workers for the supervisor, and processes for isolated runs. Since it has loaded everything, a new worker starts
 in milliseconds and shares its memory. It opens no connection and starts no thread: both would break in its children.
 
-Enters: `FleetSettings`, then `Fork` and `Isolate`.  Leaves: a `AppReport` or a `Failed`, then processes.
+Enters: `FleetSettings`, then `Fork` and `Isolate`.  Leaves: an `AppReport` or a `Failed`, then processes.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ __all__ = ["main"]
 def main(fd: int) -> None:
     """Be a zygote; never returns."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTIN, signal.SIGTTOU):
-        signal.signal(number, signal.SIG_IGN)  # they are the supervisor's
+        signal.signal(number, signal.SIG_IGN)  # they are meant for the supervisor
     set_title("zygote")
     boss = MessageSocket(socket.socket(fileno=fd))
     try:
         plan = boss.wait()
     except EOFError:
-        os._exit(1)  # the supervisor was stopped before we were
+        os._exit(1)  # the supervisor was stopped before
     assert isinstance(plan, FleetSettings)  # noqa: S101 - it comes first
     die_with(plan.parent)
     try:
@@ -83,7 +83,7 @@ def main(fd: int) -> None:
 
 
 def _doubt(queues: Sequence[str], declared: Collection[str]) -> None:
-    """Say which queues no task is declared for: their jobs may come by an option of an enqueue, or the name is mistyped."""
+    """Log queues without a declared task: their jobs may come by an option of an enqueue, or the name is mistyped."""
     for queue in queues:
         if queue not in declared:
             near = did_you_mean(queue, declared)
@@ -91,10 +91,10 @@ def _doubt(queues: Sequence[str], declared: Collection[str]) -> None:
 
 
 def _settle_down(app: App) -> None:
-    """Keep nothing that a child must not inherit, load what all of them will need, and let the memory rest."""
+    """Prepare for forking: drop what a child must not inherit, load what all children need, and freeze the memory."""
     app.close()
     open_store(app.url, StoreSettings(**app.settings))  # loads the store's code, and opens nothing
-    backend_of(check_url(app.url).scheme).suppress_startup_warnings()  # the supervisor says it
+    backend_of(check_url(app.url).scheme).suppress_startup_warnings()  # the supervisor logs them
     for declared in app.declared.values():
         declared.prepare()
     if any(task.is_async for task in app.declared.values()):
@@ -112,7 +112,7 @@ def _settle_down(app: App) -> None:
 
 
 def _files() -> list[str]:
-    """Return the files of loaded modules that are the user's own: neither Python's nor installed, nor ours."""
+    """Return the files of the user's own loaded modules: neither Python's nor installed, nor Laneway's."""
     theirs = tuple(os.path.join(path, "") for path in {*sysconfig.get_paths().values(), str(Path(__file__).parent.parent)})
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return sorted(file for file in files if file and file.endswith(".py") and not file.startswith(theirs))

@@ -1,4 +1,4 @@
-"""A zygote as its supervisor sees it: started by exec, so that it begins with nothing of ours."""
+"""A zygote as its supervisor sees it: started by exec, so that it inherits no state of the supervisor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from laneway.kernel import open_pidfd
 
 __all__ = ["UNKILLABLE", "ZygoteHandle", "reap"]
 
-#: How long a process may take to end after SIGKILL before nobody waits for it any more, seconds.
+#: How long a process may take to end after SIGKILL before the supervisor stops waiting for it, seconds.
 UNKILLABLE = 3.0
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from laneway.fleet.zygote import main; main({fd})"
@@ -36,41 +36,41 @@ class ZygoteHandle:
                 [sys.executable, *flags, "-P", "-c", program], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
             )
         self.process = Process(self._popen.pid, open_pidfd(self._popen.pid))
-        self.code: int | None = None  #: how it ended
-        self.failed = False  #: it has said why it cannot load the app
-        self.killed = False  #: we have ended it, and its workers with it
-        self.wire.post(plan)  # not by its arguments: everybody can read those, and a store's URL may hold a password
+        self.code: int | None = None  #: its exit code
+        self.failed = False  #: it has reported why it cannot load the app
+        self.killed = False  #: the supervisor has killed it, and its workers with it
+        self.wire.post(plan)  # not by its arguments: every user can read those, and a store's URL may hold a password
 
     def read(self) -> list[Message]:
-        """Return what it has said."""
+        """Return its messages."""
         return self.wire.read()
 
     def ended(self, code: int) -> None:
-        """It was reaped."""
+        """Note that it was reaped."""
         self.code = self._popen.returncode = code
 
     def kill(self) -> None:
-        """End it, and with it all that it has forked."""
+        """Kill it, and with it all processes that it has forked."""
         self.killed = True
         self.process.kill()
 
     def end(self, *, at_once: bool = False) -> None:
-        """Let it end, and see it end; one that stands still is killed, with `at_once` any."""
+        """Let it end, and wait for that; a zygote that hangs is killed, with `at_once` any."""
         self.wire.close()
         if self.report is None or at_once:
-            self.process.kill()  # who loads the app does not see the wire close
+            self.process.kill()  # while it loads the app it does not see the socket close
         if self.code is None:
             try:
                 self.code = self._popen.wait(1.0)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel does not let go of it: so be it
+                with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel does not end it: give up
                     self.code = self._popen.wait(UNKILLABLE)
         self.process.close()
 
 
 def reap() -> dict[int, int]:
-    """Take the ends of all children; as the first process of a container also of those that others left behind."""
+    """Reap all children; as the first process of a container also orphans of other processes."""
     ended: dict[int, int] = {}
     while True:
         try:

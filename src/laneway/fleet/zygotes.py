@@ -1,4 +1,4 @@
-"""The zygotes of a fleet: the one that forks workers, one that is to take over, and those whose last workers drain."""
+"""The zygotes of a fleet: the current one, one that is to take over, and old ones whose last workers drain."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ __all__ = ["Zygotes"]
 
 
 class Zygotes:
-    """Starts and ends zygotes, and knows which worker came from which."""
+    """Starts and ends zygotes, and knows the zygote of each worker."""
 
     def __init__(self, plan: FleetSettings, selector: selectors.BaseSelector) -> None:
         self.current = ZygoteHandle(plan)
-        self.homes: dict[str, ZygoteHandle] = {}  #: which zygote a worker came from, by its id
+        self.homes: dict[str, ZygoteHandle] = {}  #: the zygote of each worker, by the worker's id
         self._plan = plan
         self._selector = selector
         self._next: ZygoteHandle | None = None  # is to take over
-        self._old: list[ZygoteHandle] = []  # live until their last worker has drained
+        self._old: list[ZygoteHandle] = []  # kept until their last worker has drained
         self._failures = 0  # of zygotes that were to take over, in a row
         self._again_at = 0.0  # when another try may be made, monotonic
         self._watch(self.current)
 
     def all(self) -> list[ZygoteHandle]:
-        """Return all of them, the current one first."""
+        """Return all zygotes, the current one first."""
         return [zygote for zygote in (self.current, self._next, *self._old) if zygote is not None]
 
     def _watch(self, zygote: ZygoteHandle) -> None:
         self._selector.register(zygote.wire, selectors.EVENT_READ)
 
     def unwatch(self, zygote: ZygoteHandle) -> None:
-        """Wait no longer for its words."""
+        """Stop watching a zygote's socket."""
         with contextlib.suppress(KeyError, ValueError):  # it is not watched any more
             self._selector.unregister(zygote.wire)
 
@@ -46,14 +46,14 @@ class Zygotes:
         zygote.end()
 
     def start_next(self) -> None:
-        """Start one that takes over when it has loaded the app."""
+        """Start a zygote that takes over when it has loaded the app."""
         if self._next is not None:
             self._end(self._next)
         self._next = ZygoteHandle(self._plan)
         self._watch(self._next)
 
     def take_over(self, zygote: ZygoteHandle) -> ZygoteHandle | None:
-        """One has loaded the app: new workers come from it. Return the one before it, if there is a change."""
+        """Fork new workers from this zygote, which has loaded the app. Return the one before it, if there is a change."""
         if zygote is not self._next:
             return None
         old, self.current, self._next = self.current, zygote, None
@@ -65,7 +65,7 @@ class Zygotes:
         return old
 
     def left(self, worker: str) -> None:
-        """A worker has ended. The last one of an old zygote takes that along."""
+        """Note that a worker has ended. With the last worker of an old zygote that zygote ends too."""
         home = self.homes.pop(worker)
         if home in self._old and home not in self.homes.values():
             self._old.remove(home)
@@ -91,6 +91,6 @@ class Zygotes:
             self.start_next()
 
     def close(self, *, at_once: bool) -> None:
-        """End all of them."""
+        """End all zygotes."""
         for zygote in self.all():
             zygote.end(at_once=at_once)

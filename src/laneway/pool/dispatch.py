@@ -1,8 +1,7 @@
 """Dispatch: which worker gets a job.
 
-A policy says, when its pool opens, how many workers stand at each line. Then, for every job, it chooses one of these lines by
-nothing but the numbers it is given. It keeps no state, starts no thread and reads no clock; so two pools may share one, and its
-tests are tables.
+A policy says, when its pool opens, how many workers each line has. Then, for every job, it chooses one of these lines only by the
+numbers it is given. It keeps no state, starts no thread and reads no clock; so two pools may share one, and its tests are tables.
 
 Enters: loads.  Leaves: the number of a line.
 """
@@ -18,37 +17,37 @@ __all__ = ["Dispatch", "LeastBusyFirst", "RoundRobin", "Shared", "Topic"]
 
 
 class Dispatch:
-    """What a policy can say. Only `choose` must be written.
+    """A policy. Only `choose` must be written.
 
     >>> class Last(Dispatch):
     ...     def choose(self, number, loads, topic):
     ...         return len(loads) - 1
     """
 
-    apart = False  #: has each line a capacity of its own? Then `choose` may look at nothing but the topic
+    apart = False  #: whether each line has a capacity of its own: then `choose` may look at nothing but the topic
 
     def lines(self, size: int) -> Sequence[int]:
-        """Say how many of the pool's workers stand at each line: one, if you do not say otherwise."""
+        """Return the number of workers of each line: one by default."""
         return [1] * size
 
     def choose(self, number: int, loads: Sequence[int], topic: str | None) -> int:
         """Choose a line, by its number, for the next job.
 
-        `number` is how many jobs have joined a line before it, `loads` how many wait or run at each line, `topic` what the
-        caller said. It may be asked again for the same job, if there was no room for it.
+        `number` is how many jobs have joined a line before it, `loads` how many wait or run at each line, `topic` the caller's
+        option. It may be called again for the same job, if there was no room for it.
         """
         raise NotImplementedError
 
 
 class Shared(Dispatch):
-    """One line for all: whoever is free takes the next job."""
+    """One line for all: the next free worker takes the next job."""
 
     def lines(self, size: int) -> Sequence[int]:
-        """All workers stand at one line."""
+        """Return one line with all workers."""
         return [size]
 
     def choose(self, number: int, loads: Sequence[int], topic: str | None) -> int:  # noqa: ARG002
-        """There is only one."""
+        """Return the only line."""
         return 0
 
 
@@ -65,22 +64,22 @@ class LeastBusyFirst(Dispatch):
 
 
 class RoundRobin(Dispatch):
-    """One worker after the other, whatever they do.
+    """One worker after the other, regardless of their loads.
 
     >>> [RoundRobin().choose(number, [0, 9, 0], None) for number in range(4)]
     [0, 1, 2, 0]
     """
 
     def choose(self, number: int, loads: Sequence[int], topic: str | None) -> int:  # noqa: ARG002
-        """Go round."""
+        """Choose the next line in turn."""
         return number % len(loads)
 
 
 class Topic(Dispatch):
     """Workers of their own, and a capacity of its own, for each topic.
 
-    Give each topic its number of workers, or only the topics: then the workers are dealt evenly, and those left over go to the
-    first ones.
+    Give each topic its number of workers, or only the topics: then the workers are dealt evenly, and the remaining ones go to the
+    first topics.
 
     >>> Topic({"mail": 3, "img": 1}).lines(4)
     [3, 1]

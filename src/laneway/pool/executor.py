@@ -1,10 +1,10 @@
-"""The pool as its users see it: a `concurrent.futures.Executor` whose line has an end.
+"""The pool as its users see it: a `concurrent.futures.Executor` with a bounded queue (back-pressure).
 
-`submit` waits while the pool is full: that is what keeps a fast producer at the pace of its workers. Two callers must never be
-made to wait, since those who could make room would wait for them: an event loop, and the pool's own workers. Their jobs stand
-outside until there is room; the future is there at once.
+`submit` waits while the pool is full: that keeps a fast producer at the pace of its workers. Two callers must never be
+made to wait, since the threads that could make room would wait for them: an event loop, and the pool's own workers. Their jobs
+wait outside until there is room; the future is there at once.
 
-Enters: functions and arguments.  Leaves: futures, or what a coroutine awaits.
+Enters: functions and arguments.  Leaves: futures, or awaitables.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
-    """What `pool.using` takes."""
+    """The options of `pool.using`."""
 
     block: bool  #: False: QueueFull at once, if there is no room
-    timeout: float | None  #: QueueFull after so many seconds
+    timeout: float | None  #: QueueFull after this many seconds
     topic: str | None  #: for policies that look at it
 
 
 class PoolUsing(Executor):
-    """A way into a pool, with options. It is an Executor like the pool; only the pool itself can be shut down."""
+    """A view of a pool, with options. It is an Executor like the pool; only the pool itself can be shut down."""
 
     def __init__(self, pool: WorkerPool | None, scheduler: Scheduler, options: Options) -> None:
-        self._pool = pool  # lives as long as there is a way in
+        self._pool = pool  # keeps the pool alive as long as there is a view of it
         self._scheduler = scheduler
         self._options = options
         self._topic = options.get("topic")
@@ -69,9 +69,9 @@ class PoolUsing(Executor):
     ) -> Iterator[T]:  # fmt: skip
         """Call `fn` with the items of the iterables; the results come in their order.
 
-        All are submitted before it returns, which waits for room as `submit` does. With `buffersize` only so many are ahead of
-        the result that is asked for, and the iterables may be endless. TimeoutError, if a result is not there `timeout` seconds
-        after the call. `chunksize` means nothing in one process.
+        All are submitted before it returns, which waits for room as `submit` does. With `buffersize` at most that many are
+        ahead of the next result, and the iterables may be endless. Raises TimeoutError if a result is not there `timeout`
+        seconds after the call. `chunksize` means nothing in one process.
         """
         if buffersize is not None and (not isinstance(buffersize, int) or buffersize < 1):
             raise ConfigError(f"buffersize is how many jobs may be ahead, 1 or more, not {buffersize!r}")
@@ -133,7 +133,7 @@ class PoolUsing(Executor):
         entered = asyncio.Event()
 
         def let_in() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
                 loop.call_soon_threadsafe(entered.set)
 
         if not self._scheduler.tell(job, let_in):
@@ -175,12 +175,12 @@ class PoolUsing(Executor):
             raise TimeoutError from None
 
     def using(self, **options: Unpack[Options]) -> PoolUsing:
-        """Return a way in with options: block, timeout, topic."""
+        """Return a view with options: block, timeout, topic."""
         return PoolUsing(self._pool, self._scheduler, {**self._options, **_checked(options)})
 
 
 class WorkerPool(PoolUsing):
-    """Named threads that run what they are given; those that wait are at most `capacity`.
+    """Named threads that run jobs; at most `capacity` jobs wait.
 
     >>> with WorkerPool(2) as pool:
     ...     future = pool.submit(divmod, 17, 5)
@@ -200,31 +200,31 @@ class WorkerPool(PoolUsing):
         self.size = size
         self.capacity = size if capacity is None else capacity
         super().__init__(None, Scheduler(size, dispatch or Shared(), self.capacity), {})
-        # Who forgets a pool need not close it; the scheduler handles the end of the interpreter.
+        # A pool without references need not be closed; the scheduler handles the end of the interpreter.
         weakref.finalize(self, self._scheduler.close).atexit = False
 
     def using(self, **options: Unpack[Options]) -> PoolUsing:
-        """Return a way in with options.
+        """Return a view with options.
 
-        `block=False`: QueueFull, if there is no room. `timeout=2.5`: QueueFull, if there is none for so long.
+        `block=False`: QueueFull, if there is no room. `timeout=2.5`: QueueFull, if there is none for that many seconds.
         `topic="mail"`: for policies that look at it.
         """
         return PoolUsing(self, self._scheduler, _checked(options))
 
     def stats(self) -> dict[str, WorkerStats]:
-        """Return what each worker does, by name ("worker_0", ...): queued, busy, done."""
+        """Return the state of each worker, by name ("worker_0", ...): queued, busy, done."""
         return self._scheduler.stats()
 
     def close(self) -> None:
-        """Take no more jobs. Those that are there are run."""
+        """Take no more jobs. Jobs that were taken are run."""
         self._scheduler.close()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until somebody has closed the pool and all its jobs are over; False if that takes longer than `timeout`."""
+        """Wait until the pool is closed and all its jobs are over; return False if that takes longer than `timeout`."""
         return self._scheduler.wait(timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Close the pool, cancel what has not started if you say so, and wait for the rest unless you say not to."""
+        """Close the pool and wait for its jobs unless `wait` is False; `cancel_futures` cancels those that have not started."""
         self.close()
         if cancel_futures:
             self._scheduler.cancel_all()
@@ -259,7 +259,7 @@ def _checked(options: Options) -> Options:
 
 
 def _refuse_async(fn: object) -> None:
-    """Refuse what would leave a coroutine that nobody awaits. It is asked for every job: plain functions are told quickly."""
+    """Refuse async functions: their coroutine would never be awaited. Called for every job: quick for plain functions."""
     code = getattr(fn, "__code__", None)
     if code is not None:
         is_async = bool(code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
@@ -290,14 +290,14 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 def _expire(scheduler: Scheduler, job: PoolJob[Any]) -> None:
     full = scheduler.give_up(job)
     if full is not None:
-        with contextlib.suppress(InvalidStateError):  # cancelled in this moment
+        with contextlib.suppress(InvalidStateError):  # cancelled at this moment
             job.set_exception(full)
 
 
 def _in_context(context: contextvars.Context, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
     try:
         return context.run(fn, *args, **kwargs)
-    except StopIteration as error:  # asyncio cannot pass it on: whoever awaits would wait for ever
+    except StopIteration as error:  # asyncio cannot pass it on: the awaiting coroutine would wait for ever
         raise RuntimeError("the function raised StopIteration") from error
 
 

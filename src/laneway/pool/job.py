@@ -1,6 +1,6 @@
-"""A job of a pool: a call, and the future of its result, in one.
+"""A job of a pool: a call and the future of its result, in one.
 
-Cancelling one that has not started takes it out of its line at once, so that its place is free for another.
+Cancelling a job that has not started takes it out of its line at once, so that its place is free for another.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class PoolJob(Future[T]):
         super().__init__()
         self.topic = topic
         self.row: WorkerQueue | None = None  # the line it has joined
-        self.gate: Admission | None = None  # where it stands outside
-        self.let_in: Callable[[], object] | None = None  # tells who waits outside with it
+        self.gate: Admission | None = None  # the gate where it waits outside
+        self.let_in: Callable[[], object] | None = None  # wakes the caller that waits outside with it
         self._scheduler = scheduler
         self._call: tuple[Callable[..., T], Any, Any] | None = (function, args, kwargs)
 
     def take(self) -> tuple[Callable[..., T], Any, Any]:
-        """Take the call out, once. Who keeps the future does not keep the arguments."""
+        """Take the call out, once. A reference to the future does not keep the arguments alive."""
         call, self._call = self._call, None
-        assert call is not None  # noqa: S101 - only the worker that starts the job asks for it
+        assert call is not None  # noqa: S101 - only the worker that starts the job calls it
         return call
 
     def cancel(self) -> bool:
@@ -41,5 +41,5 @@ class PoolJob(Future[T]):
             return False
         if self._scheduler.take_out(self):
             self._call = None
-            self.set_running_or_notify_cancel()  # for `wait` and `as_completed`, which hear of it only then
+            self.set_running_or_notify_cancel()  # for `wait` and `as_completed`, which are notified only then
         return True

@@ -1,11 +1,11 @@
-"""The scheduler of a pool: who may come in, where a job waits, and who has done what.
+"""The scheduler of a pool: admits jobs, keeps them in lines, and counts what workers have done.
 
-Jobs join the line that the policy chooses, if there is room: the jobs beyond what the workers can hold in their hands are those
-that wait, and they are at most `capacity`. So whether there is room does not depend on how fast a thread wakes up. Where there is
-none, jobs stand outside, first come, first served; whoever ends a job lets the next one in.
+A job joins the line that the policy chooses, if there is room. The jobs beyond one per worker are those that wait, and they are
+at most `capacity`. So whether there is room does not depend on how fast a thread wakes up. If there is none, jobs wait outside,
+first come, first served; the thread that ends a job lets the next one in.
 
-The threads know the scheduler and not the pool: a pool without references is closed, its jobs are run, its threads end.
-So they do before the interpreter ends. In a forked child, which has no threads and none of its parent's jobs, a pool starts anew.
+The threads know the scheduler and not the pool: a pool without references is closed, its jobs are run, its threads end. The same
+happens before the interpreter ends. In a forked child, which has no threads and none of its parent's jobs, a pool starts anew.
 Before a fork the threads of an idle pool end, since a fork beside threads may deadlock; the next job starts them again.
 
 Enters: jobs.  Leaves: their results, into their futures.
@@ -36,10 +36,10 @@ AnyJob = PoolJob[Any]
 
 @dataclass(frozen=True, slots=True)
 class WorkerStats:
-    """What one worker of a pool does. `stats["done"]` is the same as `stats.done`."""
+    """The state of one worker of a pool. `stats["done"]` is the same as `stats.done`."""
 
-    queued: int  #: jobs that wait for it; of a line with several workers, its share
-    busy: bool  #: does it run a job?
+    queued: int  #: jobs that wait for it; in a line with several workers, its share
+    busy: bool  #: whether it runs a job
     done: int  #: jobs that it has run, failed ones too
 
     def __getitem__(self, name: str) -> int:
@@ -49,15 +49,15 @@ class WorkerStats:
 
 @dataclass(slots=True)
 class Admission:
-    """The door before one line or several, and how much room there is behind it."""
+    """The gate before one line or several, and how much room there is behind it."""
 
     capacity: int
-    waiting: int = 0  # jobs in these lines beyond what the workers have in their hands
+    waiting: int = 0  # jobs in these lines beyond one per worker
     outside: deque[AnyJob] = field(default_factory=deque[AnyJob])
 
 
 class PoolThread:
-    """One named thread, and what it has done."""
+    """One named thread, and the number of jobs that it has run."""
 
     def __init__(self, name: str, ended: Callable[[AnyJob, PoolThread], None], left: Callable[[AnyJob], None]) -> None:
         self.name = name
@@ -67,7 +67,7 @@ class PoolThread:
         self._left = left
 
     def run(self, job: AnyJob) -> None:
-        """Run a job; whatever it raises goes into its future. Who sees the result finds the worker free and the job counted."""
+        """Run a job; an error goes into its future. A caller that sees the result finds the worker free and the job counted."""
         if not _starts(job):
             self._left(job)
             return
@@ -75,7 +75,7 @@ class PoolThread:
         function, args, kwargs = job.take()
         try:
             result = function(*args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 - of whatever kind: it is the caller's, and this thread goes on
+        except BaseException as error:  # noqa: BLE001 - any error belongs to the caller, and this thread goes on
             self._ended(job, self)
             _tell(job.set_exception, error)
             del job, function, args, kwargs  # the error's traceback has this frame, and the job has the error: no cycle
@@ -95,7 +95,7 @@ class WorkerQueue(ThreadQueue[AnyJob]):
         self.load = 0
 
     def stats(self) -> dict[str, WorkerStats]:
-        """Return what each worker does; what waits in the line is dealt evenly, since it waits for whoever is free."""
+        """Return the state of each worker; waiting jobs are dealt evenly, since they wait for the next free worker."""
         each, more = divmod(max(self.load - self.size, 0), self.size)
         full = self.load >= self.size
         return {
@@ -119,10 +119,10 @@ class Scheduler:
         _schedulers.add(self)
 
     def begin_anew(self) -> None:
-        """Start with nothing but the settings, in a new pool or in a forked child."""
+        """Start with only the settings, in a new pool or in a forked child."""
         for row in self._rows:
             row.close()  # a job that forked, and goes on in the child, is the last one of its thread there
-        # Reentrant: a signal's handler, or the garbage collector, may close a pool in a thread that is here right now.
+        # Reentrant: a signal handler, or the garbage collector, may close a pool in a thread that is here right now.
         self._lock = threading.RLock()
         self._entering = 0  # submits that are here right now
         self._number = 0  # jobs that have joined a line
@@ -139,7 +139,7 @@ class Scheduler:
     # -- coming in -------------------------------------------------------------------------------------------
 
     def enter(self, job: AnyJob, *, stay: bool) -> bool:
-        """Let a job join a line. If there is no room it stays outside, and the answer is False; or QueueFull, if it is not to."""
+        """Let a job join a line. If there is no room return False, and it waits outside; or raise QueueFull, without `stay`."""
         with self._lock:
             if self._closed:
                 raise PoolClosed
@@ -161,7 +161,7 @@ class Scheduler:
                     self._end_if_drained()
 
     def tell(self, job: AnyJob, let_in: Callable[[], object]) -> bool:
-        """Tell somebody when a job that stands outside is let in; False: it is no more outside."""
+        """Call `let_in` when a job that waits outside is let in; return False if it is no longer outside."""
         with self._lock:
             if job.gate is None:
                 return False
@@ -169,7 +169,7 @@ class Scheduler:
             return True
 
     def give_up(self, job: AnyJob) -> QueueFull | None:
-        """Take a job away that still stands outside; return what to say, or nothing if it has come in."""
+        """Remove a job that still waits outside; return the error to raise, or None if it has come in."""
         with self._lock:
             gate = job.gate
             if gate is None:
@@ -178,7 +178,7 @@ class Scheduler:
             return self._full(gate)
 
     def take_out(self, job: AnyJob) -> bool:
-        """Take a job away that has not started, from wherever it waits; False if a worker has it."""
+        """Remove a job that has not started, from wherever it waits; return False if a worker has it."""
         with self._lock:
             if job.gate is not None:
                 self._leave(job, job.gate)
@@ -201,12 +201,12 @@ class Scheduler:
 
     def _join(self, job: AnyJob, row: WorkerQueue) -> None:
         job.row = row
-        # Counted first: a pool that is closed in this moment must not look empty.
+        # Counted first: a pool that is closed at this moment must not look empty.
         row.load += 1
         row.gate.waiting += row.load > row.size
         try:
             row.put(job)
-        except BaseException:  # there is no thread to be had, or a signal's handler raised
+        except BaseException:  # no thread can be started, or a signal handler raised
             if row.take_out(job):
                 row.gate.waiting -= row.load > row.size
                 row.load -= 1
@@ -214,7 +214,7 @@ class Scheduler:
         self._number += 1
 
     def _let_in(self, gate: Admission) -> None:
-        """Let those in who stand outside, as far as there is room."""
+        """Let waiting jobs in, as far as there is room."""
         while gate.outside:
             job = gate.outside[0]
             try:
@@ -222,7 +222,7 @@ class Scheduler:
                 if not self._has_room(row):
                     return
                 self._join(job, row)
-            except Exception as error:  # noqa: BLE001 - a policy's mistake, or no thread to be had: the caller hears of it
+            except Exception as error:  # noqa: BLE001 - a policy's mistake, or no thread can be started: the caller gets it
                 _tell(job.set_exception, error)
             gate.outside.popleft()
             job.gate = None
@@ -234,7 +234,7 @@ class Scheduler:
     def _leave(self, job: AnyJob, gate: Admission) -> None:
         gate.outside.remove(job)
         job.gate = None
-        self._let_in(gate)  # who stood behind it may be meant for another line
+        self._let_in(gate)  # the jobs behind it may be for another line
         self._end_if_drained()
 
     def _ended(self, job: AnyJob, worker: PoolThread) -> None:
@@ -244,7 +244,7 @@ class Scheduler:
             self._left(job)
 
     def _left(self, job: AnyJob) -> None:
-        """A job is over, or was cancelled: its place is free."""
+        """Free the place of a job that is over, or was cancelled."""
         row = job.row
         assert row is not None  # noqa: S101 - it was in line
         with self._lock:
@@ -260,7 +260,7 @@ class Scheduler:
     def rest(self, deadline: float) -> list[threading.Thread]:
         """Let the threads of idle lines end, until others are needed; return those that end.
 
-        A thread that has just run its last job gets until the deadline to fall asleep.
+        A thread that has just run its last job has until the deadline to fall asleep.
         """
         if self.is_ours(threading.current_thread()):
             return []  # its own job forks
@@ -280,20 +280,20 @@ class Scheduler:
         return ending
 
     def close(self) -> None:
-        """Take nothing more. What has been taken is run, then the threads end."""
+        """Take nothing more. Jobs that were taken are run, then the threads end."""
         with self._lock:
             self._closed = True
             self._end_if_drained()
 
     def cancel_all(self) -> None:
-        """Cancel all that has not started."""
+        """Cancel all jobs that have not started."""
         with self._lock:
             waiting = {job: None for row in self._rows for job in (*row.gate.outside, *row.listed())}
         for job in waiting:
             job.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the pool is closed, all jobs are over and all threads have ended; False if that takes too long."""
+        """Wait until the pool is closed, all jobs are over and all threads have ended; return False if that takes too long."""
         if self.is_ours(threading.current_thread()):
             raise RuntimeError("a job cannot wait for the end of the pool that runs it: it would wait for itself")
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -304,14 +304,14 @@ class Scheduler:
         return not any(thread.is_alive() for thread in self._threads())
 
     def is_ours(self, thread: threading.Thread) -> bool:
-        """Is it one of the pool's workers?"""
+        """Return whether a thread is one of the pool's workers."""
         return thread in self._threads()
 
     def _threads(self) -> list[threading.Thread]:
         return [thread for row in self._rows for thread in row.threads]
 
     def stats(self) -> dict[str, WorkerStats]:
-        """Return what each worker does, by name."""
+        """Return the state of each worker, by name."""
         with self._lock:
             return {name: stats for row in self._rows for name, stats in row.stats().items()}
 
@@ -331,11 +331,11 @@ def _starts(job: AnyJob) -> bool:
     try:
         return job.set_running_or_notify_cancel()
     except RuntimeError:
-        return False  # somebody else has put a result into this future
+        return False  # other code has put a result into this future
 
 
 def _tell(settle: Callable[[Any], None], value: object) -> None:
-    """Settle a future. What its callbacks raise must not end the thread."""
+    """Settle a future. An error in its callbacks must not end the thread."""
     try:
         settle(value)
     except BaseException:  # noqa: BLE001 - it is the caller's code
@@ -348,12 +348,12 @@ def _crashed(error: BaseException) -> None:
 
 _schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 
-#: A fork waits so long (seconds) for idle threads to end.
+#: How long a fork waits for idle threads to end, seconds.
 REST = 0.5
 
 
 def rest() -> None:
-    """End the threads of idle pools: what forks then has none of them. What runs is not waited for."""
+    """End the threads of idle pools, so that a fork has none of them. Does not wait for running jobs."""
     deadline = time.monotonic() + REST
     for thread in [thread for scheduler in list(_schedulers) for thread in scheduler.rest(deadline)]:
         thread.join(max(deadline - time.monotonic(), 0))
@@ -371,7 +371,7 @@ def _after_fork() -> None:
         scheduler.begin_anew()
 
 
-# Before the interpreter waits for its threads, as the standard library's own pools do it; Python has no public name for that yet.
+# Runs before the interpreter waits for its threads, as for the standard library's own pools; Python has no public name for that.
 getattr(threading, "_register_atexit", atexit.register)(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=rest, after_in_child=_after_fork)

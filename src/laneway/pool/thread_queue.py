@@ -1,10 +1,10 @@
 """A line: items that wait, and the threads that take them.
 
-This is the inner hand-over, with nothing around it: no futures, no results, no lock. Whoever puts something in wakes a thread; a
-thread that finds nothing goes to sleep; who slept last is woken first. That costs about a microsecond. The worker's slots are
-such a line, and so is every line of a `WorkerPool`.
+This is the inner hand-over, with nothing around it: no futures, no results, no lock. A caller that adds an item wakes a thread; a
+thread that finds nothing goes to sleep; the thread that slept last is woken first. That costs about a microsecond. The worker's
+slots are such a line, and so is every line of a `WorkerPool`.
 
-Enters: items.  Leaves: whatever the work does with them.
+Enters: items.  Leaves: calls of the work with them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ T = TypeVar("T")
 class ThreadQueue(Generic[T]):
     """Threads, one per name, that start as they are needed.
 
-    `begin(name)` is called in each and returns what it does with an item. That must not raise: if it does, the thread tells
-    `crash` and ends. `put` and `wake` may be called from any thread.
+    `begin(name)` is called in each thread and returns the function that handles an item. That must not raise: if it does, the
+    thread calls `crash` and ends. `put` and `wake` may be called from any thread.
     """
 
     def __init__(
@@ -42,33 +42,33 @@ class ThreadQueue(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """How many items wait for a thread."""
+        """The number of items that wait for a thread."""
         return len(self._items)
 
     @property
     def active(self) -> int:
-        """How many threads are awake."""
+        """The number of threads that are awake."""
         return len(self.threads) - len(self._idle)
 
     def put(self, item: T) -> None:
-        """Put an item in line, and wake a thread for it if one sleeps. RuntimeError: it is there, but not a single thread is."""
+        """Add an item, and wake a thread for it if one sleeps. Raises RuntimeError if it was added, but there is no thread."""
         self._items.append(item)
         if self._idle or self._names:
             self.wake()
 
     def take_out(self, item: T) -> bool:
-        """Take an item out again; False if a thread has it."""
+        """Take an item out again; return False if a thread has it."""
         with contextlib.suppress(ValueError):
             self._items.remove(item)
             return True
         return False
 
     def listed(self) -> list[T]:
-        """Return all that no thread has taken, and leave it there."""
+        """Return all items that no thread has taken, and leave them there."""
         return list(self._items.copy())
 
     def take_back(self) -> list[T]:
-        """Take out all that no thread has taken."""
+        """Take out all items that no thread has taken."""
         back: list[T] = []
         with contextlib.suppress(IndexError):
             while True:
@@ -76,7 +76,7 @@ class ThreadQueue(Generic[T]):
         return back
 
     def wake(self) -> bool:
-        """Wake one more thread, a new one if all are awake; False if all are."""
+        """Wake one more thread, a new one if all are awake; return False if all are."""
         self._wanted = max(self._wanted, self.active + 1)
         try:
             self._idle.pop().release()
@@ -85,7 +85,7 @@ class ThreadQueue(Generic[T]):
         return True
 
     def close(self) -> None:
-        """Let threads end: idle ones at once, others after their item. What still waits is left."""
+        """Let threads end: idle ones at once, others after their item. Items that still wait are left."""
         self._closed = True
         while self._idle:
             self.wake()
@@ -120,15 +120,15 @@ class ThreadQueue(Generic[T]):
                     self._rest(bed, items)
                     continue
                 work(item)
-                del item  # who sleeps keeps nothing alive
+                del item  # a sleeping thread keeps nothing alive
                 if len(self.threads) - len(self._idle) > self._wanted:
-                    self._rest(bed, ())  # the others are enough, and we would only be in their way
-        except BaseException as error:  # noqa: BLE001 - our own mistake: what items raise is caught by the work
+                    self._rest(bed, ())  # the others are enough, and this thread would only slow them down
+        except BaseException as error:  # noqa: BLE001 - an internal error: the work catches what items raise
             self._crash(error)
 
     def _rest(self, bed: threading.Lock, unless: Collection[T]) -> None:
         self._idle.append(bed)
-        # Something may have come since we looked: then nobody was woken for it, unless it was us.
+        # An item may have come since the check: then no thread was woken for it, or this one was.
         if unless or self._closed:
             try:
                 self._idle.remove(bed)

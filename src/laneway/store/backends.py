@@ -41,7 +41,7 @@ class SQLite(Backend):
 
     def open(self, url: StoreURL, settings: StoreSettings) -> tuple[Store, Inspect]:
         """Return the store and its inspection side."""
-        from laneway.store.sqlite import SQLiteInspect, SQLiteStore  # noqa: PLC0415 - only who uses it loads it
+        from laneway.store.sqlite import SQLiteInspect, SQLiteStore  # noqa: PLC0415 - loaded only if it is used
 
         store = SQLiteStore(
             Path(url.path).resolve() if url.path else None, synchronous=url.options.get("synchronous", "normal").lower(),
@@ -52,18 +52,18 @@ class SQLite(Backend):
 
     def layout(self) -> int:
         """Return the version of the tables."""
-        from laneway.store.sqlite.schema import VERSION  # noqa: PLC0415 - only who uses it loads it
+        from laneway.store.sqlite.schema import VERSION  # noqa: PLC0415 - loaded only if it is used
 
         return VERSION
 
     def steps(self, found: int) -> list[str]:
-        """Return what `migrate` does to tables of a version."""
-        from laneway.store.sqlite.schema import MIGRATIONS  # noqa: PLC0415 - only who uses it loads it
+        """Return the migration steps from a version of the tables."""
+        from laneway.store.sqlite.schema import MIGRATIONS  # noqa: PLC0415 - loaded only if it is used
 
         return [what for version, (what, _) in sorted(MIGRATIONS.items()) if version >= found]
 
     def is_missing(self, url: StoreURL) -> bool:
-        """Say whether there is no such file."""
+        """Return whether there is no such file."""
         return bool(url.path) and not Path(url.path).exists()
 
 
@@ -72,7 +72,7 @@ class Redis(Backend):
 
     schemes = ("redis", "rediss", "unix", "valkey", "valkeys")
     example = '"redis://localhost:6379/0"'
-    #: Ours, and those that go on to the driver.
+    #: Laneway's options, and those that are passed to the driver.
     ours = ("connections", "timeout")
     options = (
         *ours, "client_name", "db", "password", "ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile",
@@ -80,7 +80,7 @@ class Redis(Backend):
     )  # fmt: skip
 
     def path(self, url: str, parts: SplitResult) -> str:
-        """Return the server's address. What the driver would take for something else is refused."""
+        """Return the server's address. Refuse URLs that the driver would read in another way."""
         try:
             _ = parts.port
         except ValueError:
@@ -90,7 +90,7 @@ class Redis(Backend):
         return f"{parts.netloc.rpartition('@')[2]}{parts.path}" or "localhost"
 
     def check(self, url: StoreURL) -> None:
-        """Check the options, and that the driver is there."""
+        """Check the options, and that the driver is installed."""
         number(url.options, "timeout", 5.0)
         safe = safe_url(url.url)
         if url.scheme not in ("rediss", "valkeys") and (tls := [name for name in url.options if name.startswith("ssl_")]):
@@ -106,7 +106,7 @@ class Redis(Backend):
 
     def open(self, url: StoreURL, settings: StoreSettings) -> tuple[Store, Inspect]:
         """Return the store and its inspection side."""
-        from laneway.store.redis import RedisInspect, RedisStore  # noqa: PLC0415 - only who uses it loads it
+        from laneway.store.redis import RedisInspect, RedisStore  # noqa: PLC0415 - loaded only if it is used
 
         store = RedisStore(
             self._for_driver(url.url), connections=settings.connections or int(url.options.get("connections", 5)),
@@ -117,13 +117,13 @@ class Redis(Backend):
 
     def layout(self) -> int:
         """Return the version of the keys."""
-        from laneway.store.redis.opening import VERSION  # noqa: PLC0415 - only who uses it loads it
+        from laneway.store.redis.opening import VERSION  # noqa: PLC0415 - loaded only if it is used
 
         return VERSION
 
     def suppress_startup_warnings(self) -> None:
-        """Say nothing about a server that keeps nothing on disk."""
-        from laneway.store.redis import opening  # noqa: PLC0415 - only who uses it loads it
+        """Log no warning about a server without persistence."""
+        from laneway.store.redis import opening  # noqa: PLC0415 - loaded only if it is used
 
         opening.suppress_startup_warnings()
 

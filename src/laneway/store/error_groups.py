@@ -1,7 +1,7 @@
 """Kinds of failures, as they are kept: see `laneway.core.error_groups`.
 
-The sample is one value: the last failure of its kind. A long traceback is packed, as those of jobs are. What cannot be read is
-said to be so, and is no reason to fail.
+The sample is one value: the last failure of its kind. A long traceback is packed, as those of jobs are. An unreadable sample is
+reported as such, and does not fail the call.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["ErrorGroup", "pack_fault", "read_fault"]
 
 
 class ErrorGroup(Plain, frozen=True, kw_only=True):
-    """Failures that are the same one: of one kind, with the same message but for names and numbers, from one place."""
+    """Failures of one kind, with the same message except for names and numbers, from one place."""
 
     id: str
     kind: str  #: the exception's class, or what happened: `unknown task`, `garbage`
-    message: str  #: what it says, without names and numbers
-    place: str  #: where in the user's code: file, line, function; empty if it is not known
+    message: str  #: its message, without names and numbers
+    place: str  #: file, line and function in the user's code; empty if not known
     count: int
     first_at: datetime  #: when it was seen first, and last
     last_at: datetime
@@ -50,14 +50,14 @@ _sample = msgspec.json.Decoder(_Sample)
 
 
 def pack_fault(fault: Fault) -> bytes:
-    """Return what is kept of a fault beside its count and times."""
+    """Return the stored form of a fault, without its count and times."""
     error = msgspec.Raw(add_error(None, fault.error, 0, 0))
     told = (fault.kind, fault.message, fault.place, fault.job, fault.task, fault.queue)
     return msgspec.json.encode(_Sample(*told, error))
 
 
 def read_fault(id_: str, count: int, first: int, last: int, raw: bytes) -> ErrorGroup:
-    """Return a fault as it is kept."""
+    """Return a stored fault."""
     try:
         found = _sample.decode(raw)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""What went wrong with a job, as bytes: the last errors, oldest first.
+"""The errors of a job as bytes: the last ones, oldest first.
 
-A long traceback is packed, since most of a dead job is its tracebacks. Outside the stores nobody sees that. Whatever stands
-there may have been written by anybody: what cannot be read is said to be so, and is no reason to fail.
+A long traceback is packed, since most of a dead job is its tracebacks. Only the stores see that. Another program may have written
+the bytes: unreadable ones are reported as such, and do not fail the call.
 
 Enters: `ErrorInfo`.  Leaves: JSON.
 """
@@ -20,17 +20,17 @@ __all__ = ["KILLED", "WORKER_LOST", "add_error", "read_errors", "worker_lost"]
 KEEP = 10
 #: A traceback longer than this, in characters, is packed: a tenth of it is left.
 LONG = 2_000
-#: Nobody's traceback is longer; bytes that unpack to more are somebody's joke.
+#: The longest traceback, in characters; bytes that unpack to more are not ours.
 MOST = 1_000_000
 
-#: Why a job is dead that somebody killed.
+#: The error of a job that a user killed.
 KILLED = ErrorInfo(kind="killed", message="killed by hand")
 #: The kind of error of a job whose worker ended before its claim was settled.
 WORKER_LOST = "worker lost"
 
 
 def worker_lost(cause: str) -> ErrorInfo:
-    """Say why a claim was lost. It is no failure of the job: no attempt counts."""
+    """Return the error for a lost claim. It is no failure of the job: no attempt counts."""
     return ErrorInfo(kind=WORKER_LOST, message=cause)
 
 

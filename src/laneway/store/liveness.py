@@ -1,7 +1,7 @@
-"""Who is alive.
+"""Which workers are alive.
 
-A worker names its host, its host's boot and pid namespace, its pid and that process's start time. An observer on the same host
-asks the kernel about exactly that process, so a dead one is known at once and a busy one is never taken for dead.
+A worker reports its host, its host's boot and pid namespace, its pid and that process's start time. An observer on the same host
+asks the kernel about exactly that process, so a dead worker is found at once and a busy one is never declared dead.
 Elsewhere, and for stopped processes, an observer watches the beat counter by its own monotonic time.
 """
 
@@ -19,13 +19,13 @@ from laneway.store.contract import Store, WorkerInfo
 
 __all__ = ["FORGOTTEN", "Observer", "is_stopped", "recover_dead_workers", "this_worker"]
 
-#: What the log says of a worker that the store does not know any more. Which of the two it was nobody can tell.
+#: The log message about a worker that the store no longer knows. It is not known which of the two happened.
 FORGOTTEN = (
     "the store does not know %s any more: it was taken for dead and its claims were recovered, or the store was emptied. "
     "Outcomes of what it runs now are discarded"
 )
 
-#: States of a process: a zombie's code has ended, and so has that of none; a stopped one may never go on.
+#: States of a process: a zombie's code has ended, as has that of a missing process; a stopped process may never go on.
 _ENDED = ("", "Z", "X")
 _STOPPED = ("T", "t")
 
@@ -34,7 +34,7 @@ def this_worker(
     pid: int | None = None, *, id: str = "", fleet: str = "", queues: tuple[str, ...] = (), slots: int = 0, version: str = "",  # noqa: A002
     since: int = 0, tasks: tuple[str, ...] = (), balance: str = "",
 ) -> WorkerInfo:  # fmt: skip
-    """Return a process of this host as a worker: this one, and with a new id, unless said."""
+    """Return a process of this host as a worker: by default this one, with a new id."""
     pid = pid or os.getpid()
     return WorkerInfo(
         id=id or new_id(), fleet=fleet, host=socket.gethostname(), boot=_boot(), pid=pid, started=_process(pid)[0],
@@ -43,7 +43,7 @@ def this_worker(
 
 
 def _boot() -> str:
-    """Name this boot of this host and this pid namespace; empty where the system does not tell."""
+    """Return the id of this boot of this host and of this pid namespace; empty where the system has none."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
@@ -57,30 +57,30 @@ def _process(pid: int) -> tuple[int, str]:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 0, ""
-    # The command in parentheses may hold anything: what counts comes after the last one.
+    # The command in parentheses may hold any text: the fields come after the last one.
     fields = stat[stat.rindex(")") + 2 :].split()
     return int(fields[19]), fields[0]
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is stopped: by SIGSTOP, or in a debugger."""
+    """Return whether a process is stopped: by SIGSTOP, or in a debugger."""
     return _process(pid)[1] in _STOPPED
 
 
 class Observer:
-    """Judges from repeated looks at the beat counters who is dead."""
+    """Finds dead workers by repeated looks at the beat counters."""
 
     def __init__(self, dead_after: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.dead_after = dead_after
         self._clock = clock
         self._looked = clock()
-        self._seen: dict[str, tuple[int, float]] = {}  # worker → its beat, and how long it has not moved while we looked
+        self._seen: dict[str, tuple[int, float]] = {}  # worker → its beat, and for how long that was seen not to move
         self._boot = _boot()
 
     def dead(self, workers: Iterable[tuple[WorkerInfo, int]]) -> list[str]:
-        """Return the ids of the dead among (worker, beat counter) pairs."""
+        """Return the ids of the dead workers among (worker, beat counter) pairs."""
         now = self._clock()
-        # Time in which we did not look (we were frozen, or the store was away) is not held against anybody.
+        # Time in which this observer did not look (it was frozen, or the store was away) does not count against a worker.
         passed = min(now - self._looked, self.dead_after / 3)
         self._looked = now
         seen, self._seen = self._seen, {}
@@ -94,7 +94,7 @@ class Observer:
         return dead
 
     def _is_dead(self, worker: WorkerInfo, silent: bool) -> bool:
-        """Judge a worker of this host, boot and pid namespace by its process: one that runs lives, whether or not it beats."""
+        """Judge a worker of this host, boot and pid namespace by its process: a running one lives, whether or not it beats."""
         if not worker.boot or worker.boot != self._boot:
             return silent
         started, state = _process(worker.pid)
@@ -104,7 +104,7 @@ class Observer:
 
 
 def recover_dead_workers(store: Store, ours: Callable[[str], bool] = lambda _: False) -> None:
-    """Give back what dead workers held. Those of our own fleet are its supervisor's business."""
+    """Give back the claims of dead workers. Those of our own fleet (`ours`) are its supervisor's business."""
     for dead in store.dead_workers():
         if not ours(dead):
             ids = store.recover(dead, "its process ended, or its beat stood still")

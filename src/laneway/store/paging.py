@@ -1,4 +1,4 @@
-"""Paging: where a list goes on, as an opaque text that both ends of it are written and read with."""
+"""Paging: the place where a list goes on, as an opaque text."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def read_place(after: str, places: msgspec.json.Decoder[Place]) -> Place:
 
 
 def read_number(text: str) -> int | None:
-    """Return a sequence number, or None if it is none that a store gives."""
+    """Return a sequence number, or None if the text is not one that a store gives."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

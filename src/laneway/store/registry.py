@@ -1,6 +1,6 @@
-"""Which store a URL names.
+"""The store that a URL names.
 
-Each kind of store is a `Backend`, found by the URL's scheme. Another package can bring one: an entry point of the group
+Each kind of store is a `Backend`, found by the URL's scheme. Another package can add one: an entry point of the group
 `laneway.stores`, whose name is the scheme and whose object is a Backend without arguments.
 
 Enters: a URL.  Leaves: a `StoreURL`, or a store and its inspection side.
@@ -21,15 +21,15 @@ from laneway.store.inspection import Inspect
 
 __all__ = ["Backend", "StoreSettings", "StoreURL", "backend_of", "check_url", "number", "open_store", "register"]
 
-#: Where other packages name their stores.
+#: The entry point group in which other packages register their stores.
 GROUP = "laneway.stores"
 
 
 class StoreURL(Struct, frozen=True):
-    """A store's address, taken apart."""
+    """A parsed address of a store."""
 
     scheme: str
-    path: str  #: of a server: its address, without user and password; empty: in the memory of this process
+    path: str  #: for a server its address, without user and password; empty: in the memory of this process
     options: dict[str, str]
     url: str  #: as it was written
 
@@ -42,21 +42,21 @@ class StoreURL(Struct, frozen=True):
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
-    """What an app says about its store beside the URL. Times are in seconds, but for the days."""
+    """An app's settings for its store, beside the URL. Times are in seconds, except for the days."""
 
     dead_days: float
     dead_max: int
     dead_after: float
     enqueue_timeout: float = 2.0
-    connections: int | None = None  #: None: not said
+    connections: int | None = None  #: None: not given
 
 
 class Backend(ABC):
-    """A kind of store. What it needs is imported only when one is opened."""
+    """A kind of store. Its driver is imported only when a store is opened."""
 
     schemes: ClassVar[tuple[str, ...]]
     example: ClassVar[str]  #: a URL of it, for messages
-    options: ClassVar[tuple[str, ...]]  #: what may follow a URL's question mark
+    options: ClassVar[tuple[str, ...]]  #: the options that a URL may have behind its question mark
 
     @abstractmethod
     def path(self, url: str, parts: SplitResult) -> str:
@@ -74,23 +74,23 @@ class Backend(ABC):
     def layout(self) -> int:
         """Return the version of tables or keys that this code uses."""
 
-    def steps(self, found: int) -> list[str]:  # noqa: ARG002 - for those that have had another version
-        """Return what `migrate` does to a store of a version, a few words for each step."""
+    def steps(self, found: int) -> list[str]:  # noqa: ARG002 - for backends that have had another version
+        """Return the steps of `migrate` for a store of a version, a few words for each."""
         return []
 
-    def is_missing(self, url: StoreURL) -> bool:  # noqa: ARG002 - for those that can tell without opening it
-        """Say whether there is no such store yet, and the first use would make it."""
+    def is_missing(self, url: StoreURL) -> bool:  # noqa: ARG002 - for backends that can tell without opening it
+        """Return whether there is no such store yet, and the first use would create it."""
         return False
 
-    def suppress_startup_warnings(self) -> None:  # noqa: B027 - most have nothing to say
-        """Let who opens such a store in this process, or in its children, say nothing about how it is set up."""
+    def suppress_startup_warnings(self) -> None:  # noqa: B027 - most have no warnings
+        """Suppress start-up warnings about the server in this process and its children."""
 
 
 _backends: dict[str, Backend] = {}
 
 
 def register(backend: Backend) -> None:
-    """Let URLs with its schemes name such stores."""
+    """Let URLs with the backend's schemes name its stores."""
     for scheme in backend.schemes:
         _backends[scheme] = backend
 
@@ -108,7 +108,7 @@ def backend_of(scheme: str) -> Backend:
 
 
 def check_url(url: object) -> StoreURL:
-    """Return a URL taken apart, or raise ConfigError for what is wrong with it, its options included."""
+    """Return a parsed URL, or raise ConfigError if it or one of its options is wrong."""
     parsed = parse_url(url)
     backend = backend_of(parsed.scheme)
     for name in parsed.options:
@@ -120,13 +120,13 @@ def check_url(url: object) -> StoreURL:
 
 
 def parse_url(url: object) -> StoreURL:
-    """Take a URL apart, or raise ConfigError that says what to write."""
+    """Parse a URL, or raise ConfigError that says what to write."""
     if not isinstance(url, str):
         given = repr(url) if isinstance(url, int) else type(url).__name__  # bytes may have a password in them
         raise ConfigError(f"a store's URL must be a string, not {given}: {_examples()}")
     try:
         parts = urlsplit(url)
-    except ValueError:  # what it says may have a part of the password in it
+    except ValueError:  # its message may have a part of the password in it
         raise ConfigError(f"{safe_url(url)!r} is no store's URL: {_examples()}. {IN_PASSWORDS}") from None
     if not parts.scheme or "://" not in url:
         raise ConfigError(f"{safe_url(url)!r} is no store's URL: {_examples()}")

@@ -1,4 +1,4 @@
-"""Finished runs, as a store keeps the last of them."""
+"""Finished runs: a store keeps the last of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Run(Struct, frozen=True, array_like=True, gc=False):
     enqueued: int  #: microseconds, as the other two
     started: int  #: 0: it never ran
     finished: int
-    outcome: str  #: done, retrying, dead, cancelled; unreadable: somebody else wrote into the store
+    outcome: str  #: done, retrying, dead, cancelled; unreadable: another program wrote into the store
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dict of plain values."""
@@ -43,7 +43,7 @@ class Run(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def finished_at(self) -> datetime:
-        """When it ended."""
+        """When the run ended."""
         return as_datetime(self.finished)
 
 
@@ -51,7 +51,7 @@ _runs = msgspec.json.Decoder(list[Run])
 
 
 def read_runs(listed: bytes) -> list[Run]:
-    """Return finished runs, the oldest first. They are kept in portions: one that cannot be read is shown as a single run."""
+    """Return finished runs, the oldest first. They are stored in portions: an unreadable portion is shown as a single run."""
     try:
         return _runs.decode(b"[" + listed + b"]")
     except (ValueError, RecursionError):

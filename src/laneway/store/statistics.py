@@ -1,11 +1,11 @@
 """Rolling up: ten seconds become a minute and a day.
 
-What workers report, and what arrives, waits in the open stretch of ten seconds that the store's now is in. A stretch is complete
-a little after its end, and is closed by whoever records next: added up, kept for a while as it is, and added to its minute and
-its day in the same step. A marker says up to where that was done. So each stretch is added once, whether somebody comes at once
-or in a week, and who reads adds what is still open by itself.
+Reports and arrivals wait in the open interval of ten seconds that contains the store's now. An interval is complete a little
+after its end, and the next client that records something closes it: it is summed, kept for a while as it is, and added to its
+minute and its day in the same step. A marker says up to where that was done. So each interval is added once, whether a client
+comes at once or in a week, and a reader adds what is still open by itself.
 
-Enters: what is open.  Leaves: buckets to be added.
+Enters: open intervals.  Leaves: buckets to be added.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from laneway.core.instant import SECOND
 
 __all__ = ["DAY", "KEEP", "LEVELS", "MINUTE", "TEN", "Kept", "Level", "Open", "begin_of", "complete_until", "outdated", "roll"]
 
-#: How long the buckets of a level are, microseconds.
+#: The length of a level's buckets, microseconds.
 Level = int
 TEN: Level = 10_000_000
 MINUTE: Level = 60_000_000
 DAY: Level = 86_400_000_000
 LEVELS: tuple[Level, ...] = (TEN, MINUTE, DAY)
-#: How long buckets are kept, microseconds: somewhat longer than is promised (1,000 s, a day, 365 days), so that none is cut.
+#: How long buckets are kept, microseconds: somewhat longer than promised (1,000 s, a day, 365 days), so that none is cut.
 KEEP: dict[Level, int] = {TEN: 1_200 * SECOND, MINUTE: 25 * 60 * MINUTE, DAY: 367 * DAY}
-#: A stretch is complete so long after its end: nodes of a cluster, and a clock that was set, may differ by this.
+#: An interval is complete this long after its end: nodes of a cluster, and a clock that was set, may differ by this.
 GRACE = 10 * SECOND
 
 
 class Open(Struct):
-    """What is not closed, by when a stretch began."""
+    """Reports and arrivals that are not closed, by the begin of their interval."""
 
     reports: dict[int, list[bytes]] = field(default_factory=dict[int, list[bytes]])
     arrived: dict[int, dict[Key, int]] = field(default_factory=dict[int, dict[Key, int]])
 
     def closed(self, since: int = 0, until: int | None = None) -> dict[int, Bucket]:
-        """Return the stretches from here to there, added up."""
+        """Return the intervals from `since` to `until`, summed."""
         stretches = sorted({*self.reports, *self.arrived})
         return {
             at: _add_up(self.reports.get(at, ()), self.arrived.get(at, {}))
@@ -48,29 +48,29 @@ class Open(Struct):
 
 
 class Kept(Struct, frozen=True):
-    """Buckets of one level, by when they began; those without anything are left out."""
+    """Buckets of one level, by when they began; empty ones are left out."""
 
-    now: int  #: the store's now, microseconds
+    now: int  #: the store's time, microseconds
     buckets: dict[int, Bucket]
 
 
 def begin_of(at: int, level: int) -> int:
-    """Return when the bucket began that a moment is in."""
+    """Return the begin of the bucket that contains a moment."""
     return at - at % level
 
 
 def complete_until(now: int) -> int:
-    """Return up to where stretches of ten seconds are complete."""
+    """Return the time up to which intervals of ten seconds are complete."""
     return begin_of(now - GRACE, TEN)
 
 
 def outdated(now: int, level: Level) -> int:
-    """Return up to where buckets of a level are to be dropped."""
+    """Return the time up to which buckets of a level are to be dropped."""
     return begin_of(now - KEEP[level], level)
 
 
 def roll(closed: Mapping[int, Bucket], now: int) -> dict[tuple[Level, int], Bucket]:
-    """Return what is to be added to which bucket of which level; what would be dropped at once is left out."""
+    """Return what is to be added to each bucket of each level, without buckets that would be dropped at once."""
     found: dict[tuple[Level, int], Bucket] = {}
     for at, bucket in closed.items():
         for level in LEVELS:

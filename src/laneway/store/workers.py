@@ -1,7 +1,7 @@
-"""Workers: who they are, how they stand, and what they hold.
+"""Workers: their identity, their state, and their claims.
 
-What a worker says about itself may have been written by anybody: one that cannot be read is known by its id and its claims,
-and harms nobody else.
+A worker's information may have been written by another program: a worker whose entry cannot be read is known by its id and its
+claims, and affects no other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _info = msgspec.json.Decoder(WorkerInfo)
 
 
 def read_worker(id_: str, info: bytes | None) -> WorkerInfo:
-    """Return who a worker is: whoever it says it is, it is the one under whose id this stands."""
+    """Return a worker's identity. The id under which the entry is stored counts, not the one inside it."""
     try:
         return WorkerInfo(id_) if info is None else msgspec.structs.replace(_info.decode(info), id=id_)
     except (ValueError, RecursionError):  # a ValueError: malformed, of another shape, or no UTF-8
@@ -31,7 +31,7 @@ def read_worker(id_: str, info: bytes | None) -> WorkerInfo:
 
 
 def status(worker: WorkerInfo, at: int | None, held: list[Held], now: int) -> WorkerStatus:
-    """Return how a worker stands."""
+    """Return the state of a worker."""
     started_at, last_beat = _moment(worker.since), _moment(at)
     runs = dict(worker.runs)
     return WorkerStatus(
@@ -44,7 +44,7 @@ def status(worker: WorkerInfo, at: int | None, held: list[Held], now: int) -> Wo
 
 
 def _moment(instant: int | None) -> datetime | None:
-    """Return an instant, if it is known and the calendar has it."""
+    """Return an instant as a datetime, if it is known and the calendar has it."""
     return as_datetime(instant) if instant and FIRST <= instant <= LAST else None
 
 

@@ -1,7 +1,7 @@
 """Helpers for testing programs that use Laneway.
 
-`app.testing("fake")` keeps what is enqueued in memory until the test looks at it or lets it run; `app.testing("inline")` runs
-every job where it is enqueued, in the same thread. Both are the real store and the real running, in memory and without other
+`app.testing("fake")` keeps enqueued jobs in memory until the test looks at them or lets them run; `app.testing("inline")` runs
+every job where it is enqueued, in the same thread. Both use the real store and the real runner, in memory and without other
 threads: arguments make the trip, lanes, retries, uniqueness and middlewares hold. `advance` lets time pass.
 
 >>> from laneway import App
@@ -49,12 +49,12 @@ __all__ = ["Testing", "wait_until"]
 T = TypeVar("T")
 
 MODES = ("inline", "fake")
-#: More jobs than this in one drain enqueue each other for ever.
+#: A drain with more jobs than this fails: its jobs enqueue each other for ever.
 MOST = 100_000
 
 
 def wait_until(condition: Callable[[], T], timeout: float = 5.0, what: str = "") -> T:
-    """Look until a condition holds, and return what it gave; raise AssertionError when the time is over.
+    """Call `condition` until it holds, and return its value; raise AssertionError when the time is over.
 
     >>> wait_until(lambda: "ready")
     'ready'
@@ -70,7 +70,7 @@ def wait_until(condition: Callable[[], T], timeout: float = 5.0, what: str = "")
 class Testing:
     """An app under test: `with app.testing("fake") as jobs:`."""
 
-    __test__ = False  # pytest takes it for a test otherwise
+    __test__ = False  # otherwise pytest takes it for a test
 
     def __init__(self, app: App, mode: str) -> None:
         if mode not in MODES:
@@ -83,7 +83,7 @@ class Testing:
         self._ahead = 0
 
     def __enter__(self) -> Testing:
-        from laneway.store.sqlite import SQLiteInspect, SQLiteStore  # noqa: PLC0415 - a driver is loaded by who uses it
+        from laneway.store.sqlite import SQLiteInspect, SQLiteStore  # noqa: PLC0415 - loaded only if it is used
 
         store = SQLiteStore(clock=lambda: now_micros() + self._ahead)
         self._before = self._app.swap_stores((store, SQLiteInspect(store)))
@@ -98,22 +98,22 @@ class Testing:
         if stores is not None:
             stores[0].close()
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------
 
     @property
     def jobs(self) -> list[JobInfo]:
-        """What is in the store, in order of arrival: not yet run, or dead."""
+        """The jobs in the store, in order of arrival: not yet run, or dead."""
         return list(self._all())
 
     def enqueued(self, task: TaskBase | str | None = None) -> list[JobInfo]:
-        """Return what waits, of one task or of all; of a collector its lanes."""
+        """Return the waiting jobs, of one task or of all; for a collector its lanes."""
         name = task.name if isinstance(task, TaskBase) else task
         return [job for job in self._all() if job.state != "dead" and (name is None or job.task == name)]
 
     def assert_enqueued(self, task: TaskBase | str, *args: Any, **kwargs: Any) -> JobInfo:
-        """Return the job of a task that waits with these arguments; without any, one of its jobs.
+        """Return the waiting job of a task with these arguments; without any, one of its jobs.
 
-        Of a collector: its lane of this name, with this payload if one is given.
+        For a collector: its lane of this name, with this payload if one is given.
         """
         name = task.name if isinstance(task, TaskBase) else task
         there = self.enqueued(name)
@@ -153,18 +153,18 @@ class Testing:
     # -- running ---------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: what is due later, or waits for its retry, becomes due."""
+        """Let time pass: jobs that are due later, or wait for their retry, become due."""
         self._ahead += round(seconds * 1_000_000)
 
     def drain(self, *, errors: str = "raise") -> int:
-        """Run what is due, in this thread, and what that enqueues; return how many runs that were.
+        """Run due jobs, in this thread, and jobs that they enqueue; return the number of runs.
 
-        An exception of a job is raised here; with `errors="keep"` the job is retried or dead, as its policy says.
+        An exception in a job is raised here; with `errors="keep"` the job is retried or dead, as its policy says.
         """
         if errors not in ("raise", "keep"):
             raise ConfigError(f'errors={errors!r}: use "raise" or "keep"')
         if self._running:
-            return 0  # a job that enqueues: whoever runs it goes on with what is new
+            return 0  # a job that enqueues: the drain that runs it goes on with the new job
         self._running = True
         try:
             return self._drain(keep=errors == "keep")
@@ -199,7 +199,7 @@ class Testing:
 
 
 class _Runner(Runner):
-    """Remembers what a job raised."""
+    """Remembers the error of a job."""
 
     error: BaseException | None = None
 
@@ -211,7 +211,7 @@ class _Runner(Runner):
 
 
 def _forget(_: JobContext) -> None:
-    """Notes of a run are for people who watch."""
+    """Drop the notes of a run: they are for people who watch."""
 
 
 def _call(task: Task[..., Any, Any], job: JobInfo) -> bytes:

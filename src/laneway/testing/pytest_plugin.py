@@ -20,13 +20,13 @@ __all__ = ["laneway_fake", "laneway_inline"]
 
 @pytest.fixture
 def laneway_fake() -> Iterator[Callable[[App], Testing]]:
-    """Keep what an app enqueues until the test lets it run: `jobs = laneway_fake(app)`."""
+    """Keep an app's enqueued jobs until the test lets them run: `jobs = laneway_fake(app)`."""
     with ExitStack() as stack:
         yield lambda app: stack.enter_context(app.testing("fake"))
 
 
 @pytest.fixture
 def laneway_inline() -> Iterator[Callable[[App], Testing]]:
-    """Run what an app enqueues at once, in the test's thread: `laneway_inline(app)`."""
+    """Run an app's enqueued jobs at once, in the test's thread: `laneway_inline(app)`."""
     with ExitStack() as stack:
         yield lambda app: stack.enter_context(app.testing("inline"))

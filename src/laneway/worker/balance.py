@@ -1,11 +1,11 @@
 """Balancing: how many of a worker's slots each queue is to have. Pure: no store, no clock, no threads.
 
-A *policy* is a function of the slots and of the loads, which are the jobs that wait in each queue. It gives every queue its share
-of the slots, by a rule: equally, in proportion to what waits, by weight, in order. A share may be a fraction: so many on average.
-Anybody can write one; `check` says what is wrong with what it gave.
+A *policy* is a function of the slots and of the loads, which are the jobs that wait in each queue. It returns the share of each
+queue, by a rule: equally, in proportion to what waits, by weight, in order. A share may be a fraction: an average. Users can
+write policies; `check` says what is wrong with a policy's answer.
 
-Shares are dealt once a second (`shares.fair`), by `smoothed_loads`: a load that changes a little counts as before, so that slots
-stay where they are.
+Shares are dealt once a second (`shares.fair`), by `smoothed_loads`: a small change of a load is ignored, so that slots stay where
+they are.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from laneway.settings import BALANCES
 __all__ = ["Policy", "adaptive", "check", "choose", "even", "smoothed_loads", "name_of", "read_weights", "strict", "weighted"]
 
 
-#: Gives each queue its slots: `policy(slots, loads)`, where loads are the jobs that wait in the queues that have work. If it has
-#: a parameter `turn`, it hears how often slots were dealt before; if it has one named `io`, which queues' jobs wait more than
-#: they compute.
+#: Returns the slots of each queue: `policy(slots, loads)`, where loads are the jobs that wait in the queues that have work. A
+#: parameter `turn` gets the number of deals before this one; a parameter `io` the queues whose jobs wait more than they compute.
 Policy = Callable[..., Mapping[str, float]]
 
-#: A load counts as before while it differs by no more than this part of it, or so many jobs: slots stay where they are.
+#: A load counts as before while it differs by at most this part, or this many jobs: so slots stay where they are.
 BAND, FEW = 0.25, 2
-#: A queue that ran empty counts as one with a job for a few seconds more: its share is lent out meanwhile.
+#: A queue that ran empty counts as one with a job for a few seconds more; its share is lent meanwhile.
 FADES, GONE = 0.7, 0.1
-#: So much of a policy's name is told: one with weights names every queue.
+#: The most characters of a policy's name that are reported: a weighted policy names every queue.
 LONGEST = 200
 
 
 def even(slots: int, loads: Mapping[str, int], *, turn: int = 0) -> dict[str, int]:
-    """Deal slots equally to the queues that have work; those left over go one each to the longest.
+    """Deal slots equally to the queues that have work; remaining slots go one each to the longest queues.
 
-    With fewer slots than queues the longest are served; `turn` counts on, and then the next ones are.
+    With fewer slots than queues the longest are served; with each `turn` the next ones.
 
     >>> even(25, {"mail": 900, "images": 40, "reports": 0})
     {'mail': 13, 'images': 12, 'reports': 0}
@@ -49,7 +48,7 @@ def even(slots: int, loads: Mapping[str, int], *, turn: int = 0) -> dict[str, in
     each, left = divmod(slots, len(busy))
     for queue in busy:
         shares[queue] = each
-    # Whose share is one slot or none take turns; else a slot more or less stays where it is.
+    # Queues whose share is one slot or none take turns; otherwise the extra slots stay where they are.
     for queue in _longest(busy, loads, left, turn * left if not each else 0):
         shares[queue] += 1
     return shares
@@ -58,10 +57,10 @@ def even(slots: int, loads: Mapping[str, int], *, turn: int = 0) -> dict[str, in
 def adaptive(slots: int, loads: Mapping[str, int], io: Collection[str] | None = None, *, turn: int = 0) -> dict[str, int]:
     """Deal one slot to each queue, and the rest in proportion to what waits: over I/O queues only, if there are any.
 
-    `io` names them; unless it is given they are the queues whose names end in "-io". Shares are rounded to the nearest, halves
-    down. Slots left over go one each to the longest queues, slots overspent come from those rounded up most.
+    `io` names them; by default they are the queues whose names end in "-io". Shares are rounded to the nearest, halves
+    down. Remaining slots go one each to the longest queues, slots overspent come from those rounded up most.
 
-    With fewer slots than queues the longest are served; `turn` counts on, and then the next ones are.
+    With fewer slots than queues the longest are served; with each `turn` the next ones.
 
     >>> adaptive(25, {"images": 50_000, "mail": 2_000, "sync": 500, "reports": 340})
     {'images': 21, 'mail': 2, 'sync': 1, 'reports': 1}
@@ -82,7 +81,7 @@ def adaptive(slots: int, loads: Mapping[str, int], io: Collection[str] | None = 
 
 
 def weighted(weights: Mapping[str, float]) -> Policy:
-    """Return a policy that deals slots by weight to the queues that have work. Who is not named has 1.
+    """Return a policy that deals slots by weight to the queues that have work. A queue that is not named has weight 1.
 
     >>> weighted({"critical": 6, "default": 3})(20, {"critical": 5, "default": 70, "low": 9})
     {'critical': 12.0, 'default': 6.0, 'low': 2.0}
@@ -101,7 +100,7 @@ def weighted(weights: Mapping[str, float]) -> Policy:
 
 
 def strict(order: Sequence[str]) -> Policy:
-    """Return a policy that serves a queue only while those before it have no work. Who is not named comes last.
+    """Return a policy that serves a queue only while those before it have no work. Queues that are not named come last.
 
     >>> strict(["critical", "default"])(10, {"low": 3, "default": 9, "critical": 0})
     {'default': 10, 'low': 0, 'critical': 0}
@@ -109,7 +108,7 @@ def strict(order: Sequence[str]) -> Policy:
     rank = {queue: number for number, queue in enumerate(order)}
 
     def in_order(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
-        # Who has no share borrows, in the order of the answer.
+        # Queues without a share borrow slots, in the order of the answer.
         queues = sorted(loads, key=lambda queue: (not loads[queue], rank.get(queue, len(rank))))
         return {queue: 0 if number else slots for number, queue in enumerate(queues)}
 
@@ -118,7 +117,7 @@ def strict(order: Sequence[str]) -> Policy:
 
 
 def read_weights(entries: Sequence[str]) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Return the queues that are named, and the weights of those that have one.
+    """Return the named queues, and the weights of those that have one.
 
     A queue's own name may have a colon in it: only a number after the last one is a weight.
 
@@ -140,7 +139,7 @@ def read_weights(entries: Sequence[str]) -> tuple[tuple[str, ...], dict[str, flo
 
 
 def choose(balance: str | Policy | None, queues: Sequence[str] | None, weights: Mapping[str, float]) -> Policy:
-    """Return the policy that is asked for: by name, by weights, or a function of one's own."""
+    """Return the chosen policy: by name, by weights, or a function of the user's."""
     if weights:
         if balance is not None:
             raise ConfigError(
@@ -162,7 +161,7 @@ def choose(balance: str | Policy | None, queues: Sequence[str] | None, weights: 
 
 
 def name_of(policy: Policy) -> str:
-    """Return what a policy is called, for those who look at a worker.
+    """Return the name of a policy, for display.
 
     >>> name_of(even), name_of(weighted({"critical": 6, "low": 0.5}))
     ('even', 'weighted (critical 6, low 0.5)')
@@ -173,13 +172,13 @@ def name_of(policy: Policy) -> str:
 
 
 def _longest(queues: Sequence[str], loads: Mapping[str, int], number: int, first: int = 0) -> list[str]:
-    """Return so many of the longest queues, later ones before earlier ones, from the `first` on."""
+    """Return `number` of the longest queues, later ones before earlier ones, from the `first` on."""
     ordered = sorted(range(len(queues)), key=lambda place: (loads[queues[place]], place), reverse=True)
     return [queues[ordered[(first + place) % len(queues)]] for place in range(number)]
 
 
 def _in_proportion(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
-    """Share slots out by load: to the nearest, halves down, and exactly as many as there are."""
+    """Divide slots by load: to the nearest, halves down, and exactly as many as there are."""
     if not sum(loads.values()):
         loads = dict.fromkeys(loads, 1)
     total = sum(loads.values())
@@ -197,7 +196,7 @@ def _in_proportion(slots: int, loads: Mapping[str, int]) -> dict[str, int]:
 
 
 def check(given: object, slots: int, loads: Mapping[str, int], policy: Policy | None = None) -> dict[str, float]:
-    """Return what a policy gave, for every queue, or say what is wrong with it."""
+    """Return a policy's answer for every queue, or raise an error that says what is wrong with it."""
     who = "the balance policy" if policy is None else f"the balance policy {name_of(policy)}"
     if not isinstance(given, Mapping):
         raise ConfigError(f"{who} gave {given!r}: return a dict of slots by queue")
@@ -217,7 +216,7 @@ def _is_number(value: object) -> bool:
 
 
 def smoothed_loads(before: Mapping[str, float], loads: Mapping[str, int]) -> dict[str, float]:
-    """Return the loads that count, given those that did: small changes are none, and who ran empty is remembered for a while."""
+    """Return the next smoothed loads: small changes are ignored, and a queue that ran empty is kept for a while."""
     now: dict[str, float] = {}
     for queue in dict.fromkeys([*loads, *before]):
         was, load = before.get(queue, 0.0), loads.get(queue, 0)

@@ -1,10 +1,10 @@
-"""The board: what runs in a worker, written where its supervisor can read it.
+"""The board: the runs of a worker, in memory that its supervisor can read.
 
-Memory that both processes map: a few words about the worker, and a row for each run with its claim, when it started, and by
-when it must have ended. A thread in the worker could not watch while the interpreter is held, and a dead worker cannot be asked;
-its board can be read all the same. A row is written in a fraction of a microsecond.
+Both processes map the memory: a few words about the worker, and a row for each run with its claim, its start and its deadline. A
+thread in the worker could not watch while a job holds the interpreter lock, and a dead worker cannot be asked; its board can be
+read in both cases. Writing a row takes a fraction of a microsecond.
 
-Enters: runs.  Leaves: the same, in another process.
+Enters: runs.  Leaves: their rows, in another process.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = ["ASYNC", "IN_THREAD", "ISOLATED", "Board", "Entry", "with_runs"]
 
 #: Where a run takes place: in a thread, on the event loop, or in a process of its own.
 IN_THREAD, ASYNC, ISOLATED = range(3)
-#: What a worker is doing. One that starts has not claimed yet.
+#: The phases of a worker. A starting one has not claimed yet.
 PHASES = ("starting", "working", "quiet", "stopping")
-#: What is counted: the outcomes by name.
+#: The counted outcomes, by name.
 OUTCOMES = ("done", "retrying", "snoozed", "dead", "cancelled")
 
 _WORD = 8
@@ -44,7 +44,7 @@ class Entry(Struct, frozen=True):
 
 
 class Board:
-    """A board with so many rows. Only its worker writes; `at` maps one that somebody else made."""
+    """A board with `rows` rows. Only its worker writes; `fd` maps a board that another process made."""
 
     def __init__(self, rows: int, fd: int = -1) -> None:
         self._memory = mmap.mmap(fd, self.size(rows))
@@ -54,7 +54,7 @@ class Board:
 
     @staticmethod
     def size(rows: int) -> int:
-        """Return how many bytes a board needs."""
+        """Return the number of bytes that a board needs."""
         return (_HEADER + rows * _ROW) * _WORD
 
     # -- the worker writes -----------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class Board:
         return row
 
     def leave(self, row: int) -> None:
-        """The run has ended."""
+        """Clear the row of a run that ended."""
         self._words[row] = 0
         self._free.append(row)
 
@@ -79,7 +79,7 @@ class Board:
         self._words[_FIRST_COUNT + OUTCOMES.index(outcome)] += number
 
     def count_settled(self, event: RunsSettled) -> None:
-        """Count the outcomes of runs. Most are done: these are added at once."""
+        """Count the outcomes of runs. Most are `done`: these are added in one step."""
         done = 0
         for item in event.settled:
             for outcome in item.outcomes:
@@ -90,28 +90,28 @@ class Board:
         self.count("done", done)
 
     def set_phase(self, phase: str) -> None:
-        """Say what the worker is doing."""
+        """Set the worker's phase."""
         self._words[_PHASE] = PHASES.index(phase)
 
     def set_idle(self, idle: bool) -> None:
-        """Say that the worker has found nothing to do, or, before it looks again, that it may have."""
+        """Mark the worker as idle; or, before it asks the store again, as perhaps not idle."""
         if self._words[_IDLE] % 2 != idle:
             self._words[_IDLE] += 1
 
     def set_loop(self, at: int) -> None:
-        """Say that the event loop turns, by the monotonic clock in microseconds; 0: nothing is on it."""
+        """Write when the event loop last turned, by the monotonic clock in microseconds; 0: nothing is on it."""
         self._words[_LOOP] = at
 
-    # -- anybody reads ---------------------------------------------------------------------------------------
+    # -- any process reads -----------------------------------------------------------------------------------
 
     @property
     def phase(self) -> str:
-        """What the worker is doing."""
+        """The worker's phase."""
         return PHASES[self._words[_PHASE]]
 
     @property
     def idle(self) -> int:
-        """An odd number while the worker is idle; another one each time it becomes so."""
+        """An odd number while the worker is idle; a new one each time it becomes idle."""
         return self._words[_IDLE]
 
     @property
@@ -121,29 +121,29 @@ class Board:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many runs had which outcome."""
+        """The number of runs with each outcome."""
         return {name: self._words[_FIRST_COUNT + number] for number, name in enumerate(OUTCOMES)}
 
     def entries(self) -> list[Entry]:
-        """Return what runs."""
+        """Return the current runs."""
         words = self._words
         found: list[Entry] = []
         for row in range(_HEADER, _HEADER + self._rows * _ROW, _ROW):
             token = words[row]
             if token:
                 entry = Entry(token, words[row + _STARTED], words[row + _DEADLINE], words[row + _PLACE])
-                if words[row] == token:  # else it ended while we read
+                if words[row] == token:  # else it ended during this read
                     found.append(entry)
         return found
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Unmap the memory."""
         self._words.release()
         self._memory.close()
 
 
 def with_runs(worker: WorkerInfo, board: Board, used: tuple[int, int]) -> WorkerInfo:
-    """Return a worker with what it does just now, and how much memory it uses: RSS and PSS in bytes."""
+    """Return a worker with its phase, its current runs and its memory: RSS and PSS in bytes."""
     runs = tuple((entry.token, entry.started) for entry in board.entries())
     phase = "working" if board.phase == "starting" else board.phase
     return msgspec.structs.replace(worker, runs=runs, phase=phase, rss=used[0], pss=used[1])

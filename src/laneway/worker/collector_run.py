@@ -1,6 +1,6 @@
-"""A collector's run: what it gets, and what it meant for each of its lanes. Pure but for a user's codecs.
+"""A collector's run: its input, and the outcome for each of its lanes. Pure but for a user's codecs.
 
-A lane with payloads that cannot be read takes no part in the run: those die, the rest comes back at once.
+A lane with payloads that cannot be read takes no part in the run: those payloads die, the rest comes back at once.
 
 Enters: a collector's `Claim`.  Leaves: the lanes to call it with, and an outcome for each.
 """
@@ -22,7 +22,7 @@ __all__ = ["CollectorRun", "causes", "dead_ones", "for_all", "open_run", "run_si
 
 
 def run_sizes(declared: Mapping[str, TaskBase]) -> dict[str, tuple[int, int]]:
-    """Return how many lanes a run of each collector gets, and how many payloads of each; 0: all."""
+    """Return the most lanes of a run for each collector, and the most payloads of each lane; 0: all."""
     collectors = [one for one in declared.values() if is_collector(one)]
     return {one.queue: (one.max_lanes, one.max_payloads or 0) for one in collectors}
 
@@ -32,7 +32,7 @@ class CollectorRun(msgspec.Struct):
 
     claim: Claim  #: with the lanes that can be read
     lanes: dict[str, list[Any]]
-    spoilt: dict[str, Dead]  #: those that cannot, by their ids
+    spoilt: dict[str, Dead]  #: lanes that cannot be read, by their ids
 
 
 def open_run(collector: AnyCollector[Any, Any], claim: Claim) -> CollectorRun:
@@ -52,13 +52,13 @@ def open_run(collector: AnyCollector[Any, Any], claim: Claim) -> CollectorRun:
 
 
 def for_all(claim: Claim, outcomes: Sequence[Outcome], spoilt: Mapping[str, Dead]) -> tuple[Outcome, ...]:
-    """Return what a run meant for all units of a claim, those that took no part included."""
+    """Return the outcomes for all units of a claim, including those that took no part in the run."""
     took_part = iter(outcomes)
     return tuple([spoilt[unit.id] if unit.id in spoilt else next(took_part) for unit in claim.units])
 
 
 def causes(claim: Claim, error: BaseException) -> list[BaseException | None]:
-    """Return what each lane of a failed run failed of; None: it is done."""
+    """Return the error of each lane of a failed run; None: the lane is done."""
     if not isinstance(error, LaneFailures):
         return [error] * len(claim.units)
     lanes = [unit.lane or "" for unit in claim.units]
@@ -72,7 +72,7 @@ def causes(claim: Claim, error: BaseException) -> list[BaseException | None]:
 def dead_ones(
     claim: Claim, unit: Unit, outcome: Dead, read: Callable[[bytes], Any], headers: Mapping[str, str]
 ) -> list[JobContext]:
-    """Return the payloads of a lane that die, as jobs: what `on_death` gets."""
+    """Return the payloads of a lane that die, as jobs for `on_death`."""
     bodies = outcome.payloads or (unit.payloads[unit.first].body,)
     found: list[JobContext] = []
     for body in bodies:

@@ -1,9 +1,9 @@
 """The exchanger: settles outcomes and claims jobs, both in one round trip.
 
-Whoever has something to settle calls it: the session's thread, or, while jobs are short, the thread of a slot whose job has
-ended. One of them at a time holds the mutex. The drawing of its phases is in docs/design.md.
+A thread with outcomes to settle calls it: the session's thread, or, while jobs are short, the thread of a slot whose job has
+ended. One thread at a time holds the mutex. The phases are drawn in docs/design.md.
 
-Enters: outcomes from the outbox, claims from the store.  Leaves: the same, the other way round.
+Enters: outcomes from the outbox, claims from the store.  Leaves: outcomes to the store, claims to slots and seats.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ __all__ = ["Exchanger", "Owner", "Phase"]
 
 
 class Phase(Enum):
-    """Where the exchange with the store stands."""
+    """The phase of the exchange with the store."""
 
-    IDLE = "idle"  #: all that was asked is answered
-    SENT = "sent"  #: an exchange was begun, and its answer is to be heard; what was handed over before runs meanwhile
-    UNSURE = "unsure"  #: an answer got lost, and nobody knows what was done: claims that nobody heard of go back first
+    IDLE = "idle"  #: every request was answered
+    SENT = "sent"  #: an exchange was begun, and its answer not read; claims handed over before run meanwhile
+    UNSURE = "unsure"  #: an answer got lost, so its effect is not known: claims that the worker does not know of go back first
 
 
 class Owner(Protocol):
-    """What the exchanger asks of the worker's session, and tells it."""
+    """The session, as the exchanger uses it."""
 
     @property
     def stopping(self) -> bool:
-        """Nothing is handed over any more."""
+        """Whether claims are no longer handed over."""
         ...
 
     def claims_left(self) -> float:
-        """Return how many jobs may still be claimed: 0 while none may."""
+        """Return the number of jobs that may still be claimed: 0 while none may."""
         ...
 
     def begins_exchange(self) -> None:
-        """An exchange is about to begin."""
+        """Note that an exchange is about to begin."""
         ...
 
     def settled(self, settled: list[Settled], refused: list[str]) -> None:
-        """The store has taken these outcomes, but for those that it refused."""
+        """Note that the store has taken these outcomes, except for those that it refused."""
         ...
 
     def make_known(self) -> bool:
-        """Make the worker known to the store; say whether it was. If it was not, all that it holds is lost."""
+        """Register the worker at the store; return whether it was known. If it was not, all its claims are lost."""
         ...
 
 
 class Exchanger:
-    """Exchanges outcomes for claims. Only what is called from a thread of its own takes the mutex."""
+    """Exchanges outcomes for claims. Only methods that other threads call take the mutex."""
 
     def __init__(
         self, store: Store, worker: WorkerInfo, queues: tuple[str, ...] | None, session: Owner, inventory: Inventory,
@@ -74,7 +74,7 @@ class Exchanger:
         self._inventory = inventory
         self._outbox = outbox
         self._freshness = freshness
-        self._tasks = tasks  # of what runs now
+        self._tasks = tasks  # of the current runs
         self._mutex = threading.Lock()
         self._asked: OpenExchange | None = None
         self._failures = 0  # exchanges that failed in a row
@@ -85,25 +85,25 @@ class Exchanger:
 
     @property
     def phase(self) -> Phase:
-        """Where the exchange stands."""
+        """The phase of the exchange."""
         if self._failures:
             return Phase.UNSURE
         return Phase.IDLE if self._asked is None else Phase.SENT
 
     @property
     def next_look(self) -> float:
-        """When there is a reason for the next exchange, as far as it is known; monotonic seconds."""
+        """When there is a reason for the next exchange, as far as known; monotonic seconds."""
         return min(self._prospect.due, self._later.at)
 
     @property
     def has_looked(self) -> bool:
-        """Nothing is left to claim now, as far as is known."""
+        """Whether nothing is left to claim now, as far as known."""
         return not self._prospect.look
 
     # -- from the session's thread ---------------------------------------------------------------------------
 
     def step(self, *, stopping: bool) -> int | None:
-        """Exchange, if there is a reason to; else return how many claims there would be room for."""
+        """Exchange, if there is a reason to; else return the number of claims that there would be room for."""
         with self._mutex:
             self._hear()
             if stopping or self._inventory.is_overfull():
@@ -120,18 +120,18 @@ class Exchanger:
 
     @property
     def is_left_to_slots(self) -> bool:
-        """While jobs are short, the slots' threads do the exchanges: `ended`."""
+        """Whether the slots' threads do the exchanges (in `ended`): they do while jobs are short."""
         busy = self._mutex.locked()
         if not self._inventory.short or not (self._inventory.in_flight or busy) or self._later.at <= time.monotonic():
             return False
-        return busy or not self._all_ended  # else whoever was last found the mutex held
+        return busy or not self._all_ended  # else the slot that ended last found the mutex held
 
     def look_again(self) -> None:
-        """There may be something to claim."""
+        """Note that there may be something to claim."""
         self._prospect.look = True
 
     def wait(self, timeout: float) -> bool:
-        """Wait until the store rings; say whether it did, or cannot be reached."""
+        """Wait until the store rings; return whether it did, or cannot be reached."""
         try:
             rung = self._store.wait(timeout)
         except StoreUnavailable as error:
@@ -147,16 +147,16 @@ class Exchanger:
         time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
 
     def give_back_stuck(self, pace: float) -> None:
-        """Claims in hand did not move for so long: somebody else may be free."""
+        """Give back claims in hand that did not move for `pace` seconds: another worker may be free."""
         with self._mutex:
             self._inventory.pace.mean = max(self._inventory.pace.mean, pace)
             self._give_back()
 
     def is_idle(self) -> bool:
-        """Say whether nothing runs, waits or is on its way."""
+        """Return whether nothing runs, waits or is on its way."""
         if not self._is_idle:
             return False
-        with self._mutex:  # in the middle of a slot's exchange it may look as if nothing were left
+        with self._mutex:  # in the middle of a slot's exchange nothing may seem to be left
             return self._is_idle
 
     @property
@@ -165,11 +165,11 @@ class Exchanger:
 
     @property
     def holds_nothing(self) -> bool:
-        """Every job that was begun is settled."""
+        """Whether every job that was begun is settled."""
         return not (self._inventory.in_flight or self._outbox.waiting or self._later.outcomes)
 
     def close(self) -> None:
-        """Give back what has not begun."""
+        """Give back claims that have not begun."""
         if self._mutex.acquire(timeout=1.0):
             try:
                 self._give_back()
@@ -181,12 +181,13 @@ class Exchanger:
     def ended(self, settled: Settled) -> None:
         """Take an outcome from a slot, in its own thread.
 
-        If nothing else runs here but long jobs, this thread does the exchange itself: waking the session's thread and being woken
-        by it would take longer than that. So short jobs, and a lane that is worked off one by one, run at full speed.
+        If only long jobs run besides, this thread does the exchange itself: waking the session's thread and being woken by it
+        would take longer. So short jobs, and a lane that is worked off one by one, run at full speed.
         """
         self._outbox.waiting.append(settled)
         for_session = not self._inventory.short
-        # Who ends a job during our exchange leaves its outcome to us: look once more after letting go.
+        # A thread that ends a job during this exchange leaves its outcome in the outbox: look once more after releasing the
+        # mutex.
         while self._all_ended and self._mutex.acquire(blocking=False):
             try:
                 gathered = self._outbox.take()
@@ -202,11 +203,11 @@ class Exchanger:
 
     @property
     def _all_ended(self) -> bool:
-        """Nothing runs that will end soon."""
+        """Whether no run will end soon."""
         return len(self._outbox.waiting) + self._inventory.long_ones >= self._inventory.in_flight
 
     def _is_for_session(self) -> bool:
-        """Say whether the next exchange is the session's to do: no slot's job will end soon, or there is more to claim."""
+        """Return whether the next exchange is the session's: no slot's job will end soon, or there is more to claim."""
         match self.phase:
             case Phase.UNSURE:
                 return True
@@ -216,7 +217,7 @@ class Exchanger:
                 return not self._inventory.in_flight or bool(self._prospect.is_something and self._room(0))
 
     def was_forgotten(self) -> None:
-        """The store does not know this worker: others may have its claims."""
+        """Distrust all claims: the store does not know this worker, and other workers may have them."""
         with self._mutex:
             if not self._freshness.has_just_returned:
                 self._distrust()
@@ -224,15 +225,15 @@ class Exchanger:
     # -- an exchange, with the mutex held --------------------------------------------------------------------
 
     def _room(self, settling: int) -> int:
-        """Return how many claims are wanted, if so many are settled in the same exchange."""
+        """Return how many claims are wanted, if `settling` claims are settled in the same exchange."""
         left = self._session.claims_left()
         return self._inventory.room(settling, left, self._loads) if left > 0 else 0
 
     def _exchange(self, settled: list[Settled], limit: int) -> None:
-        """Begin an exchange. If there is something to run meanwhile its answer is heard after that, else at once."""
+        """Begin an exchange. If claims can run meanwhile its answer is read after handing them over, else at once."""
         unsure = self.phase is Phase.UNSURE
         if unsure:
-            self._hear()  # or what it brings would go back too
+            self._hear()  # or the claims in its answer would go back too
         requests = self._requests(settled, limit) if limit else []
         self.turns += 1
         self._session.begins_exchange()
@@ -244,7 +245,7 @@ class Exchanger:
             if silent and (unsure or self._freshness.was_frozen(now)):
                 self._make_known()
             if unsure:
-                # The last answer got lost: what was claimed in it goes back, since nobody here has heard of it.
+                # The last answer got lost: the claims in it go back, since this worker does not know of them.
                 self._store.give_back(self._worker.id, keep=self._inventory.known.keys())
             hear = begin_exchange(self._store, self._worker.id, settled, requests, limit)
         except StoreUnavailable as error:
@@ -273,7 +274,7 @@ class Exchanger:
         return requests
 
     def _hear(self) -> None:
-        """Hear the answer to what was begun, if something was."""
+        """Read the answer of the open exchange, if there is one."""
         asked, self._asked = self._asked, None
         if asked is not None:
             self._take_answer(asked)
@@ -296,7 +297,7 @@ class Exchanger:
             self._later.keep(item for item in settled if item.claim.token in answer.later)
             settled = [item for item in settled if item.claim.token not in answer.later]
         self._inventory.settled(settled)
-        # After a lost answer a refusal means: it was settled then.
+        # After a lost answer a refusal means that the outcome was settled by the lost exchange.
         refused = [] if asked.unsure else answer.refused
         self._session.settled(settled, refused)
         if refused:
@@ -304,13 +305,13 @@ class Exchanger:
         self._loads = answer.loads
         self._inventory.took(answer.claims)
         if asked.limit:
-            new = self._queues is None and not answer.loads.keys() <= asked.loads.keys()  # nothing was asked of these
+            new = self._queues is None and not answer.loads.keys() <= asked.loads.keys()  # these were not asked for claims
             self._prospect.answered(answer, asked, new_queues=new)
         elif settled:
-            self._prospect.look = True  # they may have enqueued something since somebody last asked
+            self._prospect.look = True  # these runs may have enqueued jobs since the last request for claims
 
     def _put_back(self, settled: list[Settled]) -> None:
-        """They go with the next exchange, as if their runs had just ended."""
+        """Keep outcomes for the next exchange, as if their runs had just ended."""
         self._inventory.not_sent(settled)
         self._outbox.put_back(settled)
 
@@ -318,43 +319,43 @@ class Exchanger:
         return bool(self._inventory.hand and not self._session.stopping and self._inventory.hand_over())
 
     def _give_back(self) -> None:
-        """Return what waits in hand, or in line for a slot. It is forgotten first: the answer may get lost."""
-        self._hear()  # or what it brings would go back too
+        """Give back claims in hand, or in line for a slot. They are forgotten first: the answer may get lost."""
+        self._hear()  # or the claims in its answer would go back too
         if not self._inventory.take_back():
             return
         self._prospect.look = True
         try:
             self._store.give_back(self._worker.id, keep=self._inventory.known.keys())
         except StoreUnavailable as error:
-            self._away(error)  # and the next exchange gives back what is not known
+            self._away(error)  # the next exchange gives back claims that are not known here
 
     def _away(self, error: StoreUnavailable) -> None:
-        """The store is away: say so once, and look again."""
+        """Log, once, that the store cannot be reached; look again."""
         self._failures += 1
         self._prospect.look = True
         if self._failures == 1:
             log.warning("%s The worker keeps trying; nothing is lost.", error)
 
-    # -- claims that are not ours any more -------------------------------------------------------------------
+    # -- claims that are no longer this worker's -------------------------------------------------------------
 
     def _distrust(self) -> None:
-        """This process may have been frozen, and others have its claims: what has not started does not start."""
+        """Give back claims that have not started: this process may have been frozen, and other workers have its claims."""
         self._hear()
         self._freshness.distrust(self._inventory.known)
         self._give_back()
 
     def _make_known(self) -> bool:
-        """We were cut off or frozen, and may have been taken for dead: hear of it, and be known again, before we claim anything.
+        """Register again before claiming: this worker was cut off or frozen, and may have been declared dead.
 
-        Else our supervisor would hear of it, moments later, and what we claimed meanwhile would be told to stop. Says whether the
-        store still knew us.
+        Otherwise the supervisor would hear of that moments later, and the runs of newer claims would be told to stop. Returns
+        whether the store still knew this worker.
         """
         self._freshness.returns()
         return self._session.make_known()
 
     def _claims_gone(self, settled: list[Settled], refused: frozenset[str]) -> None:
-        """The store refused outcomes: say what is known. If it does not know this worker either, one line is for all it holds."""
-        lost: dict[str, int] = {}  # of a job that is settled twice at once, the older claim
+        """Log that the store refused outcomes. If it does not know this worker either, one line covers all its claims."""
+        lost: dict[str, int] = {}  # for a job that is settled twice in one exchange, the older claim
         for item in settled:
             for id_ in refused.intersection(item.claim.ids):
                 lost[id_] = min(item.claim.token, lost.get(id_, item.claim.token))
@@ -369,12 +370,12 @@ class Exchanger:
             )  # fmt: skip
 
     def _is_known(self) -> bool:
-        """Ask whether the store knows this worker. If it does not, it does from now on, and all that was held is lost."""
+        """Ask whether the store knows this worker. If not, this registers it, and all its claims are lost."""
         before = self._freshness.returned
         try:
             known = self._make_known()
         except StoreUnavailable:
-            known = True  # as far as we know
+            known = True  # as far as known here
         if known:
             self._freshness.returned_for_nothing(before)
         return known

@@ -1,8 +1,7 @@
-"""Where jobs run: slots are threads, seats are on an event loop.
+"""Where jobs run: slots are threads, seats are places on an event loop.
 
-Both take claims and give `Settled` pairs back. Threads start as they are needed; the event loop starts with the
-first async job. There are no futures
-in between: handing over and ending a job costs a microsecond.
+Both take claims and return `Settled` pairs. Threads start as they are needed; the event loop starts with the first async job.
+There are no futures in between: handing over and ending a job costs a microsecond.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopSlots", "ThreadSlots"]
 
-#: How often the event loop says that it turns, seconds.
+#: How often the event loop reports that it turns, seconds.
 TURNS = 0.25
 
 Crash = Callable[[BaseException], None]
@@ -35,8 +34,8 @@ Crash = Callable[[BaseException], None]
 class ThreadSlots(ThreadQueue[Claim]):
     """Threads that run claims of plain tasks: a line of the pool, without its futures.
 
-    What is added is who should be awake: jobs of microseconds are run by one thread, since it is faster than ten that take turns
-    on the interpreter.
+    It adds which threads should be awake: jobs of microseconds are run by one thread, which is faster than ten that take turns
+    on the interpreter lock.
     """
 
     def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash) -> None:
@@ -46,14 +45,14 @@ class ThreadSlots(ThreadQueue[Claim]):
         )
 
     def hand(self, claims: Sequence[Claim], *, short: bool, long_ones: int) -> None:
-        """Put claims in line: for short jobs one thread is enough, besides those that run long ones; else each gets one."""
+        """Queue claims: for short jobs one thread is enough, besides those that run long ones; else each claim gets one."""
         self._items.extend(claims)
         self._wanted = min(1 + long_ones, self.size) if short else self.size
         for _ in range(max(self._wanted - self.active, 0) if short else len(claims)):
             self.wake()
 
     def close(self, timeout: float = 0.0) -> None:
-        """Let idle threads end; who still runs a job does not."""
+        """Let idle threads end; threads that still run a job do not."""
         super().close()
         for thread in self.threads:
             thread.join(timeout)
@@ -68,17 +67,17 @@ class LoopSlots:
         self._end = ended
         self._crash = crash
         self._board = board
-        self._ticks = False  # the board hears that the loop turns
+        self._ticks = False  # the loop reports to the board that it turns
         self._waiting: deque[Claim] = deque()
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by token
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def hand(self, claims: Sequence[Claim]) -> None:
-        """Let claims run at once."""
+        """Start claims at once."""
         loop = self._loop or self._open()
         self._waiting.extend(claims)
-        # An empty context, as in a thread: who hands over may itself run inside a job's.
+        # An empty context, as in a thread: the caller may itself run inside a job's context.
         loop.call_soon_threadsafe(self._start, context=contextvars.Context())
 
     def cancel(self, token: int) -> None:
@@ -110,9 +109,9 @@ class LoopSlots:
                 loop.run_forever()
                 break
             except (SystemExit, KeyboardInterrupt) as error:
-                # Of a task that a job made: asyncio lets them through after telling who awaits it.
+                # Raised by a task that a job made: asyncio lets it through after telling the awaiting coroutine.
                 log.warning("%s in a task that a job started: the event loop goes on", type(error).__name__)
-            except BaseException as error:  # noqa: BLE001 - our own mistake: jobs' errors are outcomes
+            except BaseException as error:  # noqa: BLE001 - an internal error: jobs' errors are outcomes
                 self._crash(error)
                 return
         if not self._tasks:
@@ -123,14 +122,14 @@ class LoopSlots:
         assert self._loop is not None  # noqa: S101 - it runs this
         while self._waiting and len(self._tasks) < self._size:
             claim = self._waiting.popleft()
-            # A context of its own: the job that has just ended may be who starts this one.
+            # A context of its own: the caller may be the job that has just ended.
             self._tasks[claim.token] = self._loop.create_task(self._run(claim), context=contextvars.Context())
         if not self._ticks:
             self._ticks = True
             self._tick(self._loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say now and then that the loop turns, as long as there is something on it."""
+        """Report now and then that the loop turns, as long as it has tasks."""
         self._ticks = bool(self._tasks)
         self._board.set_loop(time.monotonic_ns() // 1000 if self._ticks else 0)
         if self._ticks:

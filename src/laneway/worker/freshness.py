@@ -1,8 +1,8 @@
-"""Freshness: whether a worker's claims are surely its own.
+"""Freshness: whether a worker certainly still holds its claims.
 
-A process that was frozen or cut off from its store may have been taken for dead, and its claims given to others. So a worker
-knows when it last spoke with the store. After half the time that others wait before they take it for dead, a claim that has not
-started does not start any more: it goes back.
+A process that was frozen or cut off from its store may have been declared dead, and its claims given to other workers. So a
+worker remembers when the store last answered. After half the time that other workers wait before they declare it dead, a claim
+that has not started does not start any more: it goes back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 __all__ = ["Freshness", "clock"]
 
-#: Seconds that go on while the machine sleeps, where there is such a clock.
+#: A clock in seconds that also runs while the machine sleeps, where there is one.
 clock = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1)))
 
 
@@ -21,15 +21,15 @@ class Freshness:
     """What a worker knows about its contact with the store."""
 
     def __init__(self, limit: float = float("inf")) -> None:
-        self.limit = limit  #: so long after the store was spoken with claims are surely our own, seconds
-        self.spoken = clock()  #: when the store was last spoken with
-        self.fence = 0  #: claims up to this token are not ours, whatever the time
+        self.limit = limit  #: for this long after `spoken` the claims are certainly held, seconds
+        self.spoken = clock()  #: when the last request was sent that the store answered
+        self.fence = 0  #: claims up to this token are lost, whatever the time
         self._slept = clock()  # when the worker's thread last went to sleep
-        self._frozen = False  # it slept for longer than it ever does, and the store was not spoken with since
-        self._returned = float("-inf")  # when this worker last made itself known again
+        self._frozen = False  # the thread slept for longer than it ever does, and the store has not answered since
+        self._returned = float("-inf")  # when this worker last registered again
 
     def is_silent(self, now: float) -> bool:
-        """Say whether the store was not spoken with for too long."""
+        """Return whether the store has not answered for too long."""
         return now - self.spoken > self.limit
 
     def goes_to_sleep(self) -> None:
@@ -39,32 +39,32 @@ class Freshness:
         self._slept = now
 
     def was_frozen(self, now: float) -> bool:
-        """Say whether this process stood still for long, since the store was last spoken with."""
+        """Return whether this process stood still for long since the store's last answer."""
         return self._frozen or now - self._slept > self.limit
 
     def spoke(self, at: float) -> None:
-        """The store has answered what was asked then."""
+        """Note that the store has answered a request that was sent at that time."""
         self.spoken = at
         self._frozen = False
 
     def distrust(self, tokens: Iterable[int]) -> None:
-        """None of these claims, and no older one, is surely ours."""
+        """Treat these claims, and all older ones, as lost."""
         self.fence = max([self.fence, *tokens])
 
     def returns(self) -> None:
-        """This worker makes itself known again."""
+        """Note that this worker registers again."""
         self._returned = clock()
 
     @property
     def has_just_returned(self) -> bool:
-        """Nobody can have taken us for dead again since our return: a death that we hear of now is the one before it."""
+        """Whether this worker registered too recently to be declared dead again: a reported death is the one before that."""
         return clock() - self._returned <= 2 * self.limit
 
     def returned_for_nothing(self, before: float) -> None:
-        """The store knew us all the time: forget the return."""
+        """Forget the last registration: the store knew this worker all the time."""
         self._returned = before
 
     @property
     def returned(self) -> float:
-        """When this worker last made itself known again."""
+        """When this worker last registered again."""
         return self._returned

@@ -1,9 +1,9 @@
 """The inventory: all claims that a worker holds, and where each of them is.
 
-A claim waits in hand, is with a slot, or its outcome is on the way to the store; then it is forgotten. What is handed
-over, and in which order, is decided here. All of it happens under the exchanger's mutex.
+A claim waits in hand, is with a slot, or its outcome is on the way to the store; then it is forgotten. The inventory decides
+which claims are handed over, and in which order. It is used only under the exchanger's mutex.
 
-Enters: claims of the store.  Leaves: the same, to slots and seats.
+Enters: claims of the store.  Leaves: claims to slots and seats.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Inventory"]
 
 
 class Inventory:
-    """What a worker holds."""
+    """The claims that a worker holds."""
 
     def __init__(
         self,
@@ -40,24 +40,24 @@ class Inventory:
         *,
         pipelined: bool,
     ) -> None:
-        self.known: dict[int, Claim] = {}  # all of them, by token
+        self.known: dict[int, Claim] = {}  # all claims, by token
         self.hand: deque[Claim] = deque()  # not yet handed over
         self.in_flight = 0  # handed over, and their outcomes not sent
-        self.long_ones = 0  # of these, running for longer than jobs do here, when the session last looked
+        self.long_ones = 0  # of these, running for longer than jobs do here, as of the session's last look
         self.pace = Prefetch(size, MOST_BESIDE if pipelined else MOST_WAITING)
         self.kinds = Kinds(declared)
         self.balance = Balance(size, policy)
         self._size = size
         self._slots = slots
         self._seats = seats
-        self._pipelined = pipelined  # what is handed over runs while others are settled
+        self._pipelined = pipelined  # claims run while others are settled
         self._run_sizes = run_sizes(declared)
         self._seated = {name for name, task in declared.items() if task.is_async and not task.isolate}
         self._on_loop = 0  # of those in flight, on the event loop
         self._overfull = float("-inf")  # when there were far too many in hand
         self._sent: list[Settled] = []  # outcomes on their way
-        self._wanted: Sequence[ClaimRequest] = ()  # what is asked for on the same way,
-        self._limit = 0  # and how much of it
+        self._wanted: Sequence[ClaimRequest] = ()  # the claims requested with them,
+        self._limit = 0  # and the most of these
 
     @property
     def short(self) -> bool:
@@ -65,9 +65,9 @@ class Inventory:
         return self.pace.short
 
     def is_overfull(self) -> bool:
-        """Say whether far more wait in hand than can start soon: they were claimed when jobs were short.
+        """Return whether far more claims wait in hand than can start soon: they were claimed when jobs were short.
 
-        Once a second at most: where short jobs and longer ones take turns, the next moment says the opposite.
+        True once a second at most: where short and longer jobs take turns, the next moment says the opposite.
         """
         enough = 2 * (self._size + self.pace.ahead)
         if self.short or len(self.hand) <= enough or len(self.hand) - self._kept() <= enough:
@@ -81,7 +81,7 @@ class Inventory:
     # -- to the store and back -------------------------------------------------------------------------------
 
     def room(self, settling: int, most: float, loads: Mapping[str, int]) -> int:
-        """Return how many claims are wanted, if so many are settled in the same exchange; never more than `most` in all."""
+        """Return how many claims are wanted, if `settling` are settled in the same exchange; never more than `most` in all."""
         free = self.pace.unsettled - self.in_flight + settling - len(self._sent)
         ready = len(self.hand) - self._kept()
         missing = free + self.pace.ahead - ready - self._limit
@@ -89,13 +89,14 @@ class Inventory:
             missing += self.balance.ahead(loads)
         if missing > most - len(self.known):
             missing = int(most) - len(self.known)
-        # A few at a time would cost a round trip each: who has work at hand waits until there is something to settle. And to find
-        # many at once takes little longer than to find a few: who has plenty at hand waits until half of it is gone.
+        # A few claims at a time would cost a round trip each: a worker with claims in hand waits until there is something to
+        # settle. And finding many takes little longer than finding a few: a worker with plenty in hand waits until half of them
+        # are gone.
         left = ready + self._limit - free
         return 0 if (left >= 0 and not settling) or left > self.pace.ahead // 2 else max(missing, 0)
 
     def _kept(self) -> int:
-        """Return how many in hand wait for others of their kind to end, since they compute: they need no slot yet."""
+        """Return how many claims in hand wait for others of their kind to end, since they compute: they need no slot yet."""
         if not self.hand or self.short or not self.kinds.cpu:
             return 0
         here = sum([claim.queue in self.kinds.cpu for claim in self.hand])
@@ -116,9 +117,9 @@ class Inventory:
         )  # fmt: skip
 
     def sent(self, settled: list[Settled], wanted: Sequence[ClaimRequest], limit: int) -> None:
-        """These outcomes are on their way: their claims are in no slot any more. Remember how long they took.
+        """Note that these outcomes are on their way, and how long their runs took: their claims are in no slot any more.
 
-        Whoever settles them works meanwhile.
+        The thread that settles them works meanwhile.
         """
         self._leave(settled, 1)
         self.balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
@@ -128,12 +129,12 @@ class Inventory:
         self._sent, self._wanted, self._limit = settled, wanted, limit
 
     def answered(self, settled: list[Settled]) -> None:
-        """What was sent with these is known."""
+        """Note that the answer for these outcomes has come."""
         if self._sent is settled:
             self._sent, self._wanted, self._limit = [], (), 0
 
     def not_sent(self, settled: list[Settled]) -> None:
-        """They did not arrive, or nobody knows: they count as if their runs had just ended."""
+        """Count these claims as if their runs had just ended: their outcomes did not arrive, or that is not known."""
         self._leave(settled, -1)
 
     def _leave(self, settled: list[Settled], sign: int) -> None:
@@ -155,7 +156,7 @@ class Inventory:
         self.pace.longest = self.balance.longest
 
     def take_back(self) -> Collection[Claim]:
-        """Forget what waits in hand, or in line for a slot, and return it."""
+        """Forget claims in hand, or in line for a slot, and return them."""
         line = self._slots.take_back()
         self.in_flight -= len(line)
         back = (*self.hand, *line)
@@ -168,7 +169,7 @@ class Inventory:
     # -- to slots and seats ----------------------------------------------------------------------------------
 
     def hand_over(self) -> bool:
-        """Hand claims to slots and seats; say whether there were any, and places for them."""
+        """Hand claims to slots and seats; return whether there were any, and places for them."""
         places = self.pace.unsettled - self.in_flight - len(self._sent)
         if self._pipelined and self.short:
             places = min(places, self._size - self.in_flight)  # the others run while these are settled
@@ -182,7 +183,7 @@ class Inventory:
         return len(self.hand) < before
 
     def _choose(self, number: int) -> list[Claim]:
-        """Take so many claims, in order; where jobs are long, those that compute let others go first."""
+        """Take `number` claims, in order; where jobs are long, those that compute let others go first."""
         if not self.kinds.computing or self.short:
             return [self.hand.popleft() for _ in range(number)]
         hand = list(self.hand)
@@ -197,7 +198,7 @@ class Inventory:
     def _seat(self, claims: list[Claim]) -> list[Claim]:
         """Hand claims of async tasks to the event loop, and return those for threads.
 
-        Threads never run more than there are slots, nor does the loop. Together they would: so while both have something, no
+        Threads never run more than there are slots, nor does the loop. Together they would: so while both have claims, no
         more is handed over than there are slots.
         """
         plain: list[Claim] = []

@@ -1,10 +1,10 @@
 """Isolated runs: one claim, one process.
 
-The worker asks a process that forks (the fleet's zygote, or a small one of its own) for a child, gives it the claim once that
-is known to whoever must end it, and waits in the slot's thread for what it says: notes on the way, and the outcome. A child that
-ends without an outcome has crashed. It runs again at once, alone as it was; after three crashes the job is dead.
+The worker asks a process that forks (the fleet's zygote, or a small one of its own) for a child, and sends it the claim once the
+child is known to the process that must end it. The slot's thread reads what the child sends: notes on the way, and the outcome.
+A child that ends without an outcome has crashed. It runs again at once, isolated; after three crashes the job is dead.
 
-Enters: a `Claim`.  Leaves: an `Outcome`, or why there is none.
+Enters: a `Claim`.  Leaves: an `Outcome`, or the reason why there is none.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["IsolatedEnd", "Isolation", "run_isolated"]
 
-#: A child that has not ended so long after its timeout is killed, seconds: it had the time to clean up.
+#: A child that has not ended this long after its timeout is killed, seconds: it had time to clean up.
 CLEAN_UP = 0.25
 
 
 class Begun(Struct, frozen=True):
-    """The child's hooks have run, and the job begins: its time counts from now."""
+    """The child's hooks have run, and the job begins: its timeout counts from now."""
 
     name: ClassVar[str] = "begun"
 
@@ -49,12 +49,12 @@ class Begun(Struct, frozen=True):
 class IsolatedEnd(Struct, frozen=True):
     """How a child ended."""
 
-    outcomes: tuple[Outcome, ...] = ()  #: of its claim's units; none if it did not get so far
-    code: int | None = None  #: the process's end, if there were no outcomes; None: it was never made
-    killed: bool = False  #: we ended it: its time was up, or it was cancelled
+    outcomes: tuple[Outcome, ...] = ()  #: of its claim's units; none if it did not get that far
+    code: int | None = None  #: the exit code, if there were no outcomes; None: the process was never made
+    killed: bool = False  #: the worker killed it: on timeout, or when it was cancelled
 
 
-#: Made here, before there are threads: msgspec looks into a type when it first meets it, and other threads that meet it meanwhile
+#: Made here, before there are threads: msgspec inspects a type when it first meets it, and other threads that meet it meanwhile
 #: find it half done, and crash the process.
 _SAID = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 _NOTES = msgspec.msgpack.Decoder(Notes)
@@ -64,7 +64,7 @@ _KINDS: dict[str, msgspec.msgpack.Decoder[Any]] = {
 
 
 class Isolation:
-    """A worker's way to processes for single runs."""
+    """Creates processes for single runs of a worker."""
 
     def __init__(self, app: App, wire: MessageSocket | None = None) -> None:
         self._app = app
@@ -75,7 +75,7 @@ class Isolation:
         self._killed: set[int] = set()
 
     def prepare(self) -> None:
-        """Have somebody who forks, before this program has threads that a fork would lose."""
+        """Start a process that forks, before this program has threads that a fork would lose."""
         with self._lock:
             if self._wire is not None and self._wire.closed:
                 self._wire.close()
@@ -85,9 +85,9 @@ class Isolation:
 
     def run(self, claim: Claim, timeout: float | None, job: JobContext) -> IsolatedEnd:
         """Run a claim in a child, and wait for its end."""
-        from laneway.fleet.messages import MessageSocket  # noqa: PLC0415 - only who isolates runs needs it
+        from laneway.fleet.messages import MessageSocket  # noqa: PLC0415 - only workers with isolated runs need it
 
-        self.prepare()  # first: it would inherit the ends below, and they would never seem closed
+        self.prepare()  # first: the forker would inherit the ends below, and they would never seem closed
         word, word_theirs = MessageSocket.pair()
         line, line_theirs = socket.socketpair()
         with contextlib.closing(word), line, word_theirs, line_theirs:
@@ -110,7 +110,7 @@ class Isolation:
         self._killed.add(token)
         pid, handles = self._pids.get(token, (0, []))
         if pid:
-            kill_group(pid)  # the zygote has not reaped it: the number is still its own
+            kill_group(pid)  # the zygote has not reaped it: the pid is still its own
         with contextlib.suppress(ProcessLookupError):
             if handles:
                 signal.pidfd_send_signal(handles[0], signal.SIGKILL)
@@ -118,7 +118,7 @@ class Isolation:
                 os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Let go of whoever forks for us."""
+        """Close the socket to the forker."""
         if self._wire is not None:
             self._wire.close()
 
@@ -126,13 +126,13 @@ class Isolation:
         over = float("inf")
         outcomes: tuple[Outcome, ...] = ()
         code: int | None = None
-        # Once it has ended, all it said is there to be read. Its line may still be open: whoever it forked has it too.
+        # Once the child has ended, all it sent can be read. Its socket may still be open: processes that it forked have it too.
         while code is None and not talk.ended:
             talk.wait(over - time.monotonic())
             made, code = talk.read_word(code)
             if made is not None:
                 self._pids[claim.token] = made
-                if claim.token in self._killed:  # its time was up before it was there
+                if claim.token in self._killed:  # its time was up before it existed
                     self.kill(claim.token)
                 talk.send(msgspec.msgpack.encode(claim))
             for said in talk.read_line():
@@ -141,7 +141,7 @@ class Isolation:
                 elif isinstance(said, Begun):
                     over = float("inf") if timeout is None else time.monotonic() + timeout + CLEAN_UP
                 else:
-                    outcomes, over = said, float("inf")  # what its hooks do now is not held against it
+                    outcomes, over = said, float("inf")  # the timeout does not include its hooks
             if job.cancelled or time.monotonic() >= over:
                 self.kill(claim.token)
                 over = float("inf")
@@ -150,10 +150,10 @@ class Isolation:
         return IsolatedEnd(outcomes, code, killed=claim.token in self._killed)
 
     def _forker_is_gone(self, token: int) -> None:
-        """Whoever forked a child has died, and the child is about to: nobody may run its claim again before it has.
+        """Make sure that the child of a dead forker is gone: no other worker may run its claim before that.
 
         The kernel closes a dying process's sockets first and ends its children last: in between they live. A fleet's worker is
-        such a child too. It ends now, and its supervisor gives back what it held when all are gone.
+        such a child too. It ends now, and its supervisor gives back its claims when all are gone.
         """
         if self._in_fleet:
             os._exit(1)
@@ -169,13 +169,13 @@ class Isolation:
                 time.sleep(0.005)
 
     def _ask(self, token: int, fds: list[int]) -> bool:
-        from laneway.fleet.messages import Isolate  # noqa: PLC0415 - only who isolates runs needs it
+        from laneway.fleet.messages import Isolate  # noqa: PLC0415 - only workers with isolated runs need it
 
         return self._wire is not None and self._wire.send(Isolate(token), fds)
 
 
 class _Talk:
-    """The two ways to an isolated run: the forker's word, and the child's line."""
+    """The two sockets of an isolated run: to its forker, and to the child."""
 
     def __init__(self, word: MessageSocket, line: socket.socket) -> None:
         self._word = word
@@ -185,11 +185,11 @@ class _Talk:
 
     @property
     def ended(self) -> bool:
-        """Whoever forked the child is gone, and the child with it."""
+        """Whether the forker of the child is gone, and the child with it."""
         return self._word.closed
 
     def wait(self, timeout: float) -> None:
-        """Wait for something to read; a cancellation is looked for now and then."""
+        """Wait for something to read; wake now and then to check for a cancellation."""
         poll = select.poll()
         for end, is_open in ((self._word, not self._word.closed), (self._line, self._line_open)):
             if is_open:
@@ -197,7 +197,7 @@ class _Talk:
         poll.poll(max(min(timeout, 0.5), 0) * 1000)
 
     def read_word(self, code: int | None) -> tuple[tuple[int, list[int]] | None, int | None]:
-        """Return the child, if it was just made, and its end, if it has ended."""
+        """Return the child, if it was just made, and its exit code, if it has ended."""
         from laneway.fleet.messages import Child, Ended  # noqa: PLC0415
 
         made: tuple[int, list[int]] | None = None
@@ -209,7 +209,7 @@ class _Talk:
         return made, code
 
     def read_line(self) -> list[Notes | Begun | tuple[Outcome, ...]]:
-        """Return what the child has said."""
+        """Return the child's messages."""
         while self._line_open:
             try:
                 data = self._line.recv(65536, socket.MSG_DONTWAIT)
@@ -227,7 +227,7 @@ class _Talk:
         return said
 
     def send(self, data: bytes) -> None:
-        """Give the child its claim."""
+        """Send the child its claim."""
         with contextlib.suppress(OSError):
             self._line.sendall(len(data).to_bytes(4) + data)
 
@@ -243,7 +243,7 @@ def _fork_forker(app: App) -> MessageSocket:
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
-        # Threads of this program are not in the child, and it touches nothing that is theirs.
+        # Threads of this program are not in the child, and it uses nothing of theirs.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
@@ -271,10 +271,10 @@ def _no_worker(*_: object) -> None:
 
 
 def run_isolated(app: App, fd: int) -> None:
-    """Run one claim in this process, which has just been forked for it. It leads a group: what it starts is ended with it."""
+    """Run one claim in this process, which was just forked for it. It leads a process group, and that is ended with it."""
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # who asked for this run decides
+        signal.signal(number, signal.SIG_IGN)  # the worker that asked for this run decides
     with socket.socket(fileno=fd) as line:
         _run_one(app, line)
 
@@ -285,12 +285,12 @@ def _run_one(app: App, line: socket.socket) -> None:
 
     size = _read_exactly(line, 4)
     if size is None or (body := _read_exactly(line, int.from_bytes(size))) is None:
-        return  # its worker died before it could trust us with anything
+        return  # its worker died before it sent a claim
     claim = msgspec.msgpack.decode(body, type=Claim)
     _set_title(claim)
     worker = Worker(app, slots=1)
     events = app.hooks.events
-    events.silence(RunStarted)  # our worker tells of it
+    events.silence(RunStarted)  # the worker sends that event
     events.silence(RunEnded)
     events.tell(WorkerStarted(worker))
     sender = _Sender(line)
@@ -300,12 +300,12 @@ def _run_one(app: App, line: socket.socket) -> None:
     sender.send(Begun.name, Begun())
     settled = runner.run_alone(claim)
     notes.stop()
-    sender.send("outcomes", settled.outcomes)  # first: it is done, whatever the hooks do
+    sender.send("outcomes", settled.outcomes)  # first: the job is done, whatever the hooks do
     events.tell(WorkerStopped(worker))
 
 
 class _Sender:
-    """Says things to the worker, from any thread."""
+    """Sends messages to the worker, from any thread."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -324,7 +324,7 @@ class _Sender:
 
 
 class _NotesService(Service):
-    """Sends what the run told, twice a second."""
+    """Sends the notes of the run, twice a second."""
 
     name = "notes"
     every = 0.5
@@ -335,7 +335,7 @@ class _NotesService(Service):
         self._sender = sender
 
     def tick(self) -> None:
-        """Send what is new."""
+        """Send notes that are new."""
         self._sender.flush(*list(self._runner.running.values()))
 
 

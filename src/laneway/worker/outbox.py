@@ -1,9 +1,9 @@
 """Settling: outcomes on their way back to the store.
 
-Runs hand over outcomes in any order, from any thread. The exchanger takes what has gathered whenever its last exchange
+Runs hand over outcomes in any order, from any thread. The exchanger takes all that wait whenever its last exchange
 returned: under load that is many per round trip, when idle one at once. There is no timer.
 
-Enters: `Settled` pairs.  Leaves: the same, many at a time.
+Enters: `Settled` pairs.  Leaves: batches of them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["Outbox"]
 
 
 class Outbox:
-    """Outcomes that wait for the next exchange, and the way to wake who takes them."""
+    """Outcomes that wait for the next exchange, and the means to wake the session."""
 
     def __init__(self, wake_store: Callable[[], None]) -> None:
-        self.waiting: deque[Settled] = deque()  # any thread may append; `wake` if the session is to see it now
+        self.waiting: deque[Settled] = deque()  # any thread may append; `wake` if the session must see it now
         self._wake_store = wake_store
         self._in_store = False  # the session sleeps in the store's wait,
         self._asleep = False  # or here
-        self._rung = False  # somebody woke the session since it last slept, whether it slept or not
+        self._rung = False  # the session was woken since it last slept, whether it slept or not
         self._door = threading.Lock()
         self._door.acquire()
 
@@ -41,22 +41,22 @@ class Outbox:
             self._wake_store()
 
     def _open(self) -> None:
-        with contextlib.suppress(RuntimeError):  # somebody else opened it in this moment
+        with contextlib.suppress(RuntimeError):  # another thread opened it at this moment
             self._door.release()
 
     def take(self) -> list[Settled]:
-        """Take all that has gathered."""
+        """Take all waiting outcomes."""
         taken: list[Settled] = []
         while self.waiting:
             taken.append(self.waiting.popleft())
         return taken
 
     def put_back(self, settled: list[Settled]) -> None:
-        """Return what could not be written, in front of what came since."""
+        """Return outcomes that could not be written, in front of newer ones."""
         self.waiting.extendleft(reversed(settled))
 
     def doze(self, timeout: float) -> None:
-        """Sleep until somebody says `wake`; outcomes alone do not."""
+        """Sleep until `wake` is called; outcomes alone do not end it."""
         self._asleep = True
         if not self._rung:
             self._door.acquire(timeout=timeout)
@@ -64,7 +64,7 @@ class Outbox:
 
     def sleep(self, timeout: float, in_store: Callable[[float], bool] | None) -> None:
         """Sleep until an outcome comes; with `in_store` also until the store rings."""
-        # The mark is set before looking: who puts something after the look sees it and wakes us.
+        # The mark is set before the check: a thread that adds something after the check sees the mark and wakes the session.
         if in_store is not None:
             self._in_store = True
             if not self.waiting and not self._rung:

@@ -1,7 +1,7 @@
 """Fetching: how much to claim. Pure: no store, no clock, no threads.
 
-Claim what can start soon: the free slots, and a few more if jobs are so short that a round trip for each would be waste. At
-most about 50 ms of work waits inside a worker, and it goes back if it does not move.
+Claim what can start soon: the free slots, and a few more if jobs are too short for a round trip each. At most about 50 ms of work
+waits inside a worker, and it goes back if it does not move.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ __all__ = ["LONG", "MOST_BESIDE", "MOST_WAITING", "SHORT", "WAITING", "RunSizes"
 
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
-#: Never more than so many, however short they are;
+#: The most claims that wait, however short they are;
 MOST_WAITING = 200
-#: fewer where jobs run while others are claimed: to claim many would take longer than those that run meanwhile.
+#: fewer where jobs run while others are claimed: claiming many would take longer than the jobs that run meanwhile.
 MOST_BESIDE = 100
-#: So many short jobs of one queue are claimed at a time, if there are.
+#: How many short jobs of one queue are claimed at a time, if there are.
 SHARE = 50
-#: Jobs shorter than this are settled while the next ones run already.
+#: Jobs shorter than this are settled while the next ones already run.
 SHORT = 0.001
 #: A queue whose jobs take longer than this, seconds, is not short, whatever others do.
 LONG = 0.005
@@ -30,20 +30,20 @@ class Prefetch:
     def __init__(self, slots: int, most: int = MOST_WAITING) -> None:
         self._slots = slots
         self._most = most
-        self.mean = WAITING  # seconds; carefully slow until something was measured
-        self.longest = 0.0  # of the queues at hand, what a job of the slowest takes, seconds
+        self.mean = WAITING  # seconds; deliberately slow until something was measured
+        self.longest = 0.0  # the mean time of the slowest queue at hand, seconds
 
     def measured(self, seconds: float, jobs: int) -> None:
-        """Take note of how long some jobs took together."""
+        """Note how long some jobs took together."""
         if jobs and seconds >= 0:  # a clock may have been set back
             share = min(0.2 * jobs, 1.0)
             self.mean += share * (seconds / jobs - self.mean)
 
     @property
     def unsettled(self) -> int:
-        """How many jobs may have started and not be settled: the most that a crash repeats.
+        """The most jobs that may have started and not be settled: the most that a crash repeats.
 
-        One for each slot. Where jobs are so short that writing them down takes longer than running them, as many again.
+        One for each slot. Where jobs are so short that settling them takes longer than running them, twice as many.
         """
         return self._slots * 2 if self.short else self._slots
 
@@ -54,14 +54,14 @@ class Prefetch:
 
     @property
     def share(self) -> int:
-        """How many jobs of a queue are worth asking for."""
+        """The number of jobs of a queue that are worth asking for."""
         return SHARE if self.short else 1
 
     @property
     def ahead(self) -> int:
-        """How many claims may wait beyond that. Where some are long, they would wait for these and take the places of others."""
+        """The most claims that may wait beyond that. Fewer where some are long: claims would wait for these and block others."""
         return min(int(WAITING / max(self.mean, self.longest if self.longest >= LONG else 1e-6)), self._most)
 
 
-#: How many lanes a claim of a queue may have, and how many payloads each.
+#: The most lanes of a claim of a queue, and the most payloads of each.
 RunSizes = Mapping[str, tuple[int, int]]

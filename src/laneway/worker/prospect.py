@@ -13,50 +13,50 @@ from laneway.store.contract import Exchange
 
 __all__ = ["OpenExchange", "Later", "Prospect"]
 
-#: What could not be settled is sent again after this time, seconds.
+#: Outcomes that could not be settled are sent again after this time, seconds.
 LATER = 0.05
 NEVER = float("inf")
 
 
 class OpenExchange(Struct, gc=False):
-    """An exchange that was begun, and whose answer is to be heard."""
+    """An exchange that was begun, and whose answer was not read yet."""
 
     hear: Callable[[], Exchange]
     settled: list[Settled]
     limit: int
-    loads: dict[str, int]  #: of the queues that were known then
-    unsure: bool  #: the answer before it got lost
+    loads: dict[str, int]  #: of the queues known at that time
+    unsure: bool  #: the previous answer got lost
     at: float
-    rings: int  #: how often the store had rung when it was begun
+    rings: int  #: how many times the store had rung when it was begun
 
 
 class Prospect:
     """Whether there may be something to claim."""
 
     def __init__(self) -> None:
-        self.look = True  #: now
-        self.due = NEVER  #: or then, monotonic seconds
-        self.rings = 0  #: how often the store has said so
+        self.look = True  #: there may be now
+        self.due = NEVER  #: or at this time, monotonic seconds
+        self.rings = 0  #: how many times the store has rung
 
     def come(self) -> None:
-        """See whether the time has come."""
+        """Check whether `due` has passed."""
         if self.due <= time.monotonic():
             self.look, self.due = True, NEVER
 
     def answered(self, answer: Exchange, asked: OpenExchange, *, new_queues: bool) -> None:
-        """Learn from an answer; nothing was asked of queues that are new."""
-        # What rang since this was asked may have come after it.
+        """Learn from an answer; new queues were not asked for claims."""
+        # A ring since the request may be for a job that came after it.
         self.look = answer.more or new_queues or self.rings != asked.rings
         self.due = NEVER if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
 
     @property
     def is_something(self) -> bool:
-        """Something may be there, now or later."""
+        """Whether there may be something to claim, now or later."""
         return self.look or self.due != NEVER
 
 
 class Later:
-    """Outcomes that somebody else's transaction kept from being written: they go with a later exchange."""
+    """Outcomes that another client's transaction kept from being written: they go with a later exchange."""
 
     def __init__(self) -> None:
         self.outcomes: list[Settled] = []
@@ -68,6 +68,6 @@ class Later:
         self.at = time.monotonic() + LATER
 
     def take(self) -> list[Settled]:
-        """Take all that was kept."""
+        """Take all kept outcomes."""
         taken, self.outcomes, self.at = self.outcomes, [], NEVER
         return taken

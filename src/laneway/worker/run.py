@@ -1,8 +1,7 @@
 """Running: a claim becomes an outcome.
 
-A pipe of small steps over one `Execution`: find the task, read the arguments, go through the middlewares, call. What is returned
-or raised is judged (`verdicts`), and what it means is a value: a job's code may raise anything, and must harm nobody but its own
-job.
+A pipe of small steps over one `Execution`: find the task, read the arguments, go through the middlewares, call. The result or
+error is judged (`verdicts`) and becomes an outcome: a job's code may raise anything, and must affect no other job.
 
 Enters: a `Claim`.  Leaves: a `Settled`.
 """
@@ -46,14 +45,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Execution", "Runner"]
 
-#: Of short jobs one in so many is measured.
+#: One in this many short jobs is measured.
 SAMPLE = 64
-#: So often a job may take its own process with it, before it is dead.
+#: How many crashes of its own process a job may cause before it is dead.
 CRASHES = 3
 
 
 class _Forks:
-    """How many forks lie between the program and this process: a job that forks finds out, and the kernel need not be asked."""
+    """The number of forks between the program and this process: a fork in a job's code is found without a system call."""
 
     depth = 0
 
@@ -67,15 +66,15 @@ if hasattr(os, "register_at_fork"):
 
 
 class Execution(msgspec.Struct):
-    """One run of a claim: what the steps of the pipe know of it."""
+    """One run of a claim, as the steps of the pipe know it."""
 
     claim: Claim
     started: int  #: microseconds, by this machine's clock
     place: int = IN_THREAD  #: where it runs: see `board`
-    job: JobContext = cast("JobContext", None)  #: with the next two it is set when the run begins
+    job: JobContext = cast("JobContext", None)  #: this and the next two are set when the run begins
     task: TaskBase = cast("TaskBase", None)
     policy: Retry = cast("Retry", None)
-    meant: Meant = ()  #: an outcome for each unit of the claim, when they are known
+    meant: Meant = ()  #: an outcome for each unit of the claim, once known
 
 
 class Runner:
@@ -96,7 +95,7 @@ class Runner:
         self.watchdog = Watchdog()
         self.running: dict[int, JobContext] = {}  # by token
         self._freshness = freshness or Freshness()
-        self.kinds: Kinds | None = None  # hears how much of the processor runs use
+        self.kinds: Kinds | None = None  # gets the CPU time of runs
         self.all_measured = True  # or some of them, where jobs are short
         self._until_measured = 0
         self._home = _forks.depth
@@ -111,13 +110,13 @@ class Runner:
             elif self.kinds is not None and (self.all_measured or self._until_measured <= 0):
                 run.meant = self._call_measured(self.kinds, run)
             else:
-                # An empty context: what one job sets, the next on this thread does not see.
+                # An empty context: a job does not see what the previous one on this thread has set.
                 self._until_measured -= 1
                 run.meant = contextvars.Context().run(self._call, run)
         return self._finish(run)
 
     def run_alone(self, claim: Claim) -> Settled:
-        """Run the one claim of this process, be its task async or not."""
+        """Run the only claim of this process, whether its task is async or not."""
         task = self._tasks.get(claim.task)
         if task is None or not task.is_async:
             return self.run(claim)
@@ -136,10 +135,10 @@ class Runner:
     # -- before the call -------------------------------------------------------------------------------------
 
     def _prepare(self, run: Execution) -> None:
-        """Find the task, read the arguments and begin; or say what it means that this cannot be done."""
+        """Find the task, read the arguments and begin; or set the outcome if that fails."""
         claim, fresh = run.claim, self._freshness
         if claim.token <= fresh.fence or clock() - fresh.spoken > fresh.limit:
-            # Of those before the fence the log has a line.
+            # For claims before the fence the log has a line already.
             level = logging.DEBUG if claim.token <= fresh.fence else logging.WARNING
             why = "the worker was suspended or cut off from its store: the claim goes back without a run"
             log.log(level, "job %s: %s", claim.unit.id, why)
@@ -160,7 +159,7 @@ class Runner:
             self._begin(run, JobContext(claim, args, kwargs, headers, run.started), task, policy)
 
     def _prepare_collector(self, run: Execution, task: TaskBase) -> None:
-        """Do the same for a collector's lanes."""
+        """Prepare a run of a collector's lanes."""
         claim = run.claim
         if not is_collector(task) or not claim.collects:
             run.meant = self._verdicts.wrong_kind(claim, task)
@@ -177,7 +176,7 @@ class Runner:
         self._begin(run, job, task, task.retry)
 
     def _begin(self, run: Execution, job: JobContext, task: TaskBase, policy: Retry) -> None:
-        """Write down that a run begins."""
+        """Register the start of a run."""
         run.job, run.task, run.policy = job, task, policy
         claim = job.claim
         if (task.isolate or claim.lost) and run.place == IN_THREAD and self._is_isolated(run):
@@ -206,7 +205,7 @@ class Runner:
         return self._verdicts.done(job, task, result)
 
     def _call_measured(self, kinds: Kinds, run: Execution) -> Meant:
-        """Call, and see how much of the processor that uses."""
+        """Call, and measure the CPU time."""
         self._until_measured = SAMPLE
         around, cpu, wall = time.process_time(), time.thread_time(), time.perf_counter()
         meant = contextvars.Context().run(self._call, run)
@@ -231,7 +230,7 @@ class Runner:
             finally:
                 self._lift(limit)
         except TimeIsUp as error:
-            self._lift(limit)  # again: it may have struck while it was lifted
+            self._lift(limit)  # again: the limit may have struck while it was lifted
             mend_log()
             raise _timed_out(task, error) from None
 
@@ -269,17 +268,17 @@ class Runner:
     # -- in a process of its own -----------------------------------------------------------------------------
 
     def _is_isolated(self, run: Execution) -> bool:
-        """Say whether a run is to have a process of its own: it is declared so, or it may have taken a worker with it."""
+        """Return whether a run needs a process of its own: it is declared so, or an earlier claim may have crashed a worker."""
         return (run.task.isolate or run.job.claim.lost == "crash") and self._isolation is not None
 
     def _call_isolated(self, run: Execution) -> Meant:
-        assert self._isolation is not None  # noqa: S101 - asked before
+        assert self._isolation is not None  # noqa: S101 - checked before
         job, claim = run.job, run.job.claim
         if len(claim.units) > 1:
             end = self._isolation.run(claim, run.task.timeout, job)
             if end.outcomes or job.cancelled or end.killed or end.code is None:
                 return self._ended_isolated(end, run) or for_each(claim, GO_BACK)
-            # One of them took the process along. Which one shows when each runs alone.
+            # One of the lanes crashed the process. Running each alone shows which.
             self._events.tell(RunCrashed(job, f"{_ended_with(end)}: each lane runs alone"))
             each = [msgspec.structs.replace(claim, units=(unit,)) for unit in claim.units]
             return tuple([self._lane_isolated(one, run) for one in each])
@@ -301,7 +300,7 @@ class Runner:
         return self._call_isolated(Execution(claim, run.started, ISOLATED, one, run.task, run.policy))[0]
 
     def _ended_isolated(self, end: IsolatedEnd, run: Execution) -> Meant | None:
-        """Return what the end of an isolated run means; None: it crashed."""
+        """Return the outcomes of an isolated run; None: it crashed."""
         if end.outcomes:
             return end.outcomes
         if run.job.cancelled:
@@ -309,13 +308,13 @@ class Runner:
         if end.killed:
             return self._failed(run, JobTimeout(_too_long(run.task)))
         if end.code is None:
-            return for_each(run.job.claim, GO_BACK)  # it never began: whoever forks for us is gone
+            return for_each(run.job.claim, GO_BACK)  # it never began: the forker is gone
         return None
 
     # -- after the call --------------------------------------------------------------------------------------
 
     def _leave_child(self, error: BaseException | None = None) -> None:
-        """End the child of a fork in a job's code: the job is its parent's, and the worker too."""
+        """End the child of a fork in a job's code: the job and the worker belong to the parent."""
         if _forks.depth != self._home:
             code = error.code if isinstance(error, SystemExit) else error and 1
             os._exit(code if isinstance(code, int) else code is not None)
@@ -336,11 +335,11 @@ class Runner:
         return Settled(claim, meant, run.started, finished)
 
     def _ended(self, job: JobContext, meant: Meant) -> Meant:
-        """Return what a run meant that was not just done."""
+        """Return the outcomes of a run that was not just done."""
         if all(isinstance(outcome, Done) for outcome in meant):
             return meant
         if job.lost:
-            # It was told to stop, and may have: if the claim is ours after all, the job is still to be done.
+            # The run was told to stop, and may have: if the worker still holds the claim, the job is still to be done.
             meant = for_each(job.claim, GO_BACK)
         if job.notes_changed:
             self._flush_notes(job)
@@ -356,7 +355,7 @@ def _too_long(task: TaskBase) -> str:
 
 
 def _timed_out(task: TaskBase, error: BaseException) -> JobTimeout:
-    """Return the timeout as the error of the run, with the place where it struck."""
+    """Return the timeout as the error of the run, with the line that it interrupted."""
     return JobTimeout(_too_long(task)).with_traceback(error.__traceback__)
 
 

@@ -1,7 +1,7 @@
 """A session: one run of a worker, from its start to its end.
 
-It starts what a worker is made of, takes turns with the slots' threads at exchanging, sleeps when there is nothing to do, and
-comes to an end when it is told to.
+A session starts the parts of a worker, takes turns with the slots' threads at exchanging, sleeps when there is nothing to do, and
+ends when it is told to.
 
 Enters: an app, signals and commands.  Leaves: jobs that ran.
 """
@@ -42,32 +42,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Session"]
 
-#: Claims that wait in hand and do not move for so long go back: somebody else may be free.
+#: Claims in hand that do not move for this long go back, seconds: another worker may be free.
 STUCK = 0.1
 #: A stop without a deadline: ten years.
 FOREVER = float(FAR)
-#: So long a claim may wait behind one that was expected to be short, before another thread is woken for it, seconds.
+#: How long a claim waits behind one that was expected to be short, before another thread is woken for it, seconds.
 SOON = 0.005
 
 
 class Stop:
-    """A stop that was asked for: why, and how long what runs may take to end."""
+    """A stop that was requested: its reason, and the time that runs have to end."""
 
     def __init__(self, timeout: float) -> None:
         self.asked = False
         self.why = "stop"
-        self.failure: BaseException | None = None  #: a slot broke down: the worker stops and raises it
-        self.patient = False  #: who stops waits for what runs, however long
-        self.deadline = float("inf")  #: monotonic seconds; not set before the stop has begun
+        self.failure: BaseException | None = None  #: an internal error in a slot: the worker stops and raises it
+        self.patient = False  #: the stop waits for all runs, however long they take
+        self.deadline = float("inf")  #: monotonic seconds; set when the stop begins
         self.timeout = timeout
 
     @property
     def has_begun(self) -> bool:
-        """The deadline is set."""
+        """Whether the deadline is set."""
         return self.deadline != float("inf")
 
     def begin(self) -> None:
-        """From now on what runs has until the deadline."""
+        """Set the deadline for what runs."""
         self.deadline = FOREVER if self.patient else time.monotonic() + self.timeout
 
 
@@ -81,7 +81,7 @@ class Session:
         self.quiet = False  #: nothing more is claimed
         self._stop = Stop(shutdown_timeout)
         self._app, self._worker = app, worker  # the second is for the hooks
-        app.need_connections(slots + 3)  # each slot may enqueue; beside them the session, the beat and who takes notes
+        app.need_connections(slots + 3)  # each slot may enqueue; plus the session, the beat and the note taker
         store = app.store
         self._link = link
         self._left = float("inf") if link is None or link.max_jobs is None else link.max_jobs  # jobs to run before a new process
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def stopping(self) -> bool:
-        """It was told to stop, or has reason to."""
+        """Whether the session was told to stop, or has reason to."""
         return self._stop.asked
 
     def run(self, burst: bool) -> None:
@@ -128,7 +128,7 @@ class Session:
         if any(task.isolate for task in self._app.declared.values()):
             self._isolation.prepare()
         self._beat.tick()
-        with contextlib.suppress(StoreError):  # it is learned anew
+        with contextlib.suppress(StoreError):  # else it is learned anew
             self._inventory.kinds.begin_with(self._app.store.learned())
         self._events.tell(WorkerStarted(self._worker))
         self._beat.start()
@@ -158,9 +158,9 @@ class Session:
             self._duties.append(Timetable(self._app.store, scheduled))
 
     def stop(self, why: str, *, patient: bool = False) -> None:
-        """Claim nothing more, and return from `run` when what runs has ended. From any thread, and from a signal's handler.
+        """Claim nothing more, and return from `run` when all runs have ended. From any thread, and from a signal handler.
 
-        Nothing is written here: a handler may have interrupted who writes just now. The session's thread says it.
+        Nothing is logged here: the handler may have interrupted a thread that writes. The session's thread logs it.
         """
         self._stop.why = why
         self._stop.patient = patient
@@ -179,7 +179,7 @@ class Session:
             self._sleep(room)
 
     def _slots_go_on(self) -> bool:
-        """Leave the exchanges to the slots' threads for a moment; say whether they did something, or another one was woken."""
+        """Leave the exchanges to the slots' threads for a moment; return whether they did one, or another thread was woken."""
         before = (self._exchanger.turns, self._threads.waiting)
         self._freshness.goes_to_sleep()
         self._outbox.doze(SOON)
@@ -187,14 +187,14 @@ class Session:
         self._inventory.long_ones = sum([job.started < since for job in list(self._runner.running.values())])
         if before != (self._exchanger.turns, self._threads.waiting):
             return True
-        # Somebody takes longer than expected: others need not wait for it.
+        # A job takes longer than expected: others need not wait for it.
         return self._threads.waiting > 0 and self._threads.wake()
 
     def _sleep(self, room: int) -> None:
         now = time.monotonic()
         self._freshness.goes_to_sleep()
         timeout = min(self._exchanger.next_look, self._stop.deadline, now + 60) - now
-        if self._inventory.balance.held_back:  # tasks that compute: a second later there may be room for another
+        if self._inventory.balance.held_back:  # tasks that compute: a second later another one may have room
             timeout = min(timeout, 1.0)
             self._exchanger.look_again()
         stuck = self._inventory.hand or self._threads.waiting
@@ -203,26 +203,26 @@ class Session:
         elif stuck:
             turns = self._exchanger.turns
             self._outbox.sleep(STUCK, None)
-            # Only if the time is over: it may have been woken for something else.
+            # Only if the time is over: the session may have been woken for something else.
             if not self._outbox.waiting and self._exchanger.turns == turns and time.monotonic() >= now + STUCK:
                 self._exchanger.give_back_stuck(STUCK)
         else:
             self._outbox.sleep(max(min(timeout, 1.0), 0), None)
 
-    # -- what the exchanger asks and tells -------------------------------------------------------------------
+    # -- called by the exchanger -----------------------------------------------------------------------------
 
     def claims_left(self) -> float:
-        """Return how many jobs may still be claimed: none by a worker that is not known, since nobody would recover them."""
+        """Return the number of jobs that may still be claimed: 0 while the store does not know this worker, to recover them."""
         if self.stopping or self.quiet or self._stop.failure is not None or not self._beat.known:
             return 0
         return self._left
 
     def begins_exchange(self) -> None:
-        """An exchange is about to begin: there may be something to do."""
+        """Note that an exchange is about to begin: there may be something to do."""
         self._board.set_idle(False)
 
     def settled(self, settled: list[Settled], refused: list[str]) -> None:
-        """Tell what was settled, and see whether that was enough."""
+        """Report settled runs, and check whether the worker has run enough jobs."""
         self._runner.all_measured = not self._inventory.short
         self._events.tell(RunsSettled(settled, refused))
         self._left -= len(settled)
@@ -230,7 +230,7 @@ class Session:
             self.stop("as many jobs as one process runs", patient=True)
 
     def make_known(self) -> bool:
-        """Beat, to be known again and to hear whether this worker was taken for dead."""
+        """Beat, to be known again and to learn whether this worker was declared dead."""
         heard = self._app.store.beat([with_runs(self._info, self._board, (0, 0))])[self._info.id]
         if not heard.known:
             log.warning(FORGOTTEN, "this worker")
@@ -242,31 +242,31 @@ class Session:
     def _tasks_that_run(self) -> list[str]:
         return [job.task for job in list(self._runner.running.values())]
 
-    # -- what slots tell -------------------------------------------------------------------------------------
+    # -- called by slots -------------------------------------------------------------------------------------
 
     def ended(self, settled: Settled) -> None:
-        """A job has ended, in a thread of its own."""
+        """Take the outcome of a job, in the thread that ran it."""
         self._exchanger.ended(settled)
 
     def _crash(self, error: BaseException) -> None:
-        """A slot broke down: an internal error. The worker stops and says so."""
+        """Stop the worker after an internal error in a slot, and keep the error."""
         self._stop.failure = error
         self._outbox.wake()
 
-    # -- what the store and the supervisor tell --------------------------------------------------------------
+    # -- messages of the store and the supervisor ------------------------------------------------------------
 
     def _heard(self, heard: BeatReply) -> None:
         if not heard.known:
             self._exchanger.was_forgotten()
         self._tell_runs(heard)
         if not self._exchanger.turns:
-            self._outbox.wake()  # it may have waited to be known
+            self._outbox.wake()  # the session may have waited to be known
         self._obey(heard)
 
     def _tell_runs(self, heard: BeatReply) -> None:
         for job in list(self._runner.running.values()):
             job.lost = job.lost or (not heard.known and job.token <= self._freshness.fence)
-            # A collector's run goes on for the other lanes: only if all are marked it is to end.
+            # A collector's run goes on for the other lanes: it ends only if all are marked.
             if not job.cancelled and (job.lost or all(id_ in heard.marks for id_ in job.ids)):
                 job.cancelled = True
                 self._event_loop.cancel(job.token)
@@ -281,7 +281,7 @@ class Session:
         if "drain" in heard.commands:
             self.stop("told to make place", patient=True)
 
-    # -- coming to an end ------------------------------------------------------------------------------------
+    # -- stopping --------------------------------------------------------------------------------------------
 
     def _finished(self, burst: bool) -> bool:
         idle = self._exchanger.is_idle()
@@ -302,7 +302,7 @@ class Session:
             log.info("%s: stopping, running jobs have %g s", self._stop.why, self._stop.timeout)
 
     def _end(self) -> None:
-        """Leave everything in order: nothing claimed that does not run."""
+        """Give back all claims that do not run."""
         for duty in (*reversed(self._duties), self._beat):
             duty.stop()
         self._exchanger.close()

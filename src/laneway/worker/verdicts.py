@@ -1,6 +1,6 @@
-"""Verdicts: what it means that a run was done, failed, or could not begin.
+"""Verdicts: the outcomes of runs that were done, failed, or could not begin.
 
-Each unit of a claim has an outcome. That a run failed or a job died is told as an event.
+Each unit of a claim has an outcome. Failed runs and deaths are also sent as events.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = [
     "CANCELLED", "GO_BACK", "NEVER_AGAIN", "NO_HEADERS", "ONE_DONE", "Meant", "Verdicts", "for_each", "judge", "unknown",
 ]  # fmt: skip
 
-#: What a run meant, for each unit of its claim.
+#: The outcomes of a run, for each unit of its claim.
 Meant = tuple[Outcome, ...]
 
-#: A task nobody here knows may be known elsewhere, or soon: a deployment takes a while.
+#: How long a job of an unknown task is put back: another worker may know the task, or a deployment may bring it.
 UNKNOWN_FOR = 3600 * SECOND
 
 DONE = Done()
@@ -44,7 +44,7 @@ NO_HEADERS: dict[str, str] = {}
 def judge(
     policy: Retry, attempt: int, error: BaseException, describe: Callable[[BaseException], ErrorInfo] = ErrorInfo.of
 ) -> Outcome:
-    """Decide what a failed run means."""
+    """Return the outcome of a failed run."""
     try:
         if isinstance(error, Snooze):
             return Snoozed(micros(check_seconds("Snooze", error.seconds)))
@@ -60,9 +60,10 @@ def judge(
 
 
 def unknown(claim: Claim) -> Outcome:
-    """Decide what to do with a job of a task that is not known here: put it back, for longer each time, for an hour.
+    """Return the outcome of a job of a task that is not known here: put it back, for longer each time, for an hour.
 
-    It came at its place and was last put back until its due: both are the store's times, and this machine's clock may be wrong.
+    The job's place is when it came, its due time when it was put back to: both are the store's times, since this machine's
+    clock may be wrong.
     """
     age = max(claim.unit.due - claim.unit.place, 0)
     if age > UNKNOWN_FOR:
@@ -84,7 +85,7 @@ class Verdicts:
         self._events = events
 
     def done(self, job: JobContext, task: TaskBase, result: object) -> Meant:
-        """Return what it means that a run returned something."""
+        """Return the outcomes of a run that returned a result."""
         if isinstance(result, CoroutineType):
             result.close()
             error = TypeError(f"{job.task} returned a coroutine that nobody runs: declare the task itself with async def")
@@ -94,7 +95,7 @@ class Verdicts:
         try:
             return for_each(job.claim, Done(task.app.codecs.encode(result), micros(task.keep_result)))
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
-            # Running it again would do its work again: the result alone is at fault.
+            # Another run would do the work again: only the result is at fault.
             described = self._hooks.describe(error)
             message = f"it was done, but its result cannot be kept: {described.message}"
             outcome = self._halting(job, Dead(msgspec.structs.replace(described, message=message)))
@@ -102,7 +103,7 @@ class Verdicts:
             return (outcome,)
 
     def failed(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
-        """Return what it means that a run raised something."""
+        """Return the outcomes of a run that raised an error."""
         if job.cancelled and not isinstance(error, Snooze | RetryIn):
             return for_each(job.claim, CANCELLED)
         if job.claim.collects:
@@ -136,32 +137,32 @@ class Verdicts:
         return tuple(outcomes)
 
     def _tried_last_only(self, job: JobContext) -> bool:
-        """Say whether the newest payload stood for all of its lane: then they die together, since no older one was tried."""
+        """Return whether the newest payload stood for its whole lane: then all die together, since no older one was tried."""
         task = self._tasks.get(job.task)
         return is_collector(task) and task.last_only
 
     def strange(self, claim: Claim) -> Meant:
-        """Say what becomes of a job of which nothing is known here: bytes that are no job die, others may be known elsewhere."""
+        """Return the outcome of a job of an unknown task: garbage dies, other jobs may be known elsewhere."""
         if claim.garbage:
             return self.stillborn(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
         log.warning('no task named "%s" is known here: job %s is put back', claim.task, claim.unit.id)
         return self.stillborn(claim, unknown(claim))
 
     def unreadable(self, claim: Claim, error: BaseException) -> Meant:
-        """Return what becomes of a job whose arguments cannot be read, or do not fit."""
+        """Return the outcome of a job whose arguments cannot be read, or do not fit."""
         if isinstance(error, BadArguments | GarbageError):
             info = ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}")
             return self.stillborn(claim, Dead(info), error)
         return self.stillborn(claim, Dead(self._hooks.describe(error)), error)
 
     def wrong_kind(self, claim: Claim, task: TaskBase) -> Meant:
-        """Return what becomes of a job whose name is a collector's here, or of lanes whose name is a task's."""
+        """Return the outcome of a job whose name is a collector's here, or of lanes whose name is a task's."""
         kinds = ("a task's", "a collector") if is_collector(task) else ("a collector's", "a task")
         message = f"it is {kinds[0]}, and {claim.task} is {kinds[1]} here: was it changed while it waited?"
         return self.stillborn(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
 
     def stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Meant:
-        """Tell of a job that died before it could run; of a collector's lanes all payloads do."""
+        """Send the event of a job that died before it could run; for a collector's lanes, of all payloads."""
         if not isinstance(outcome, Dead):
             return for_each(claim, outcome)
         error = error or UnknownTask(outcome.error.message)
@@ -176,12 +177,12 @@ class Verdicts:
         return tuple(dead)
 
     def _halting(self, job: JobContext, outcome: Dead) -> Dead:
-        """Let a job that dies keep its lane, if its task says so."""
+        """Let a dead job keep its lane, if its task says so."""
         task = self._tasks.get(job.task)
         return msgspec.structs.replace(outcome, halt=True) if task is not None and task.halt_on_death else outcome
 
     def lane_died(self, claim: Claim, unit: Unit, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
-        """Tell of payloads of a collector's lane that give up."""
+        """Send the events of payloads of a collector's lane that die."""
         task = self._tasks.get(claim.task)
         read = task.payload.unpack if is_collector(task) else msgspec.json.decode
         for job in collector_run.dead_ones(claim, unit, outcome, read, NO_HEADERS):

@@ -1,4 +1,4 @@
-"""The worker: what a program makes to run jobs in its own process."""
+"""The worker: runs jobs in a program's own process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
-#: Threads that compute give way this often; at Python's own 5 ms they starve the others.
+#: How often computing threads release the interpreter lock, seconds; at Python's own 5 ms they starve the others.
 SWITCH_INTERVAL = 0.0005
 
 
@@ -38,15 +38,15 @@ class Worker:
     Hello, Ada
 
     `queues` are the queues to serve, all by default; with weights, such as {"critical": 6, "default": 3}, busy ones share the
-    slots by them. Else `balance` says how: "even", "adaptive" (by what waits, above all to queues whose jobs wait for others),
+    slots by them. Otherwise `balance` says how: "even", "adaptive" (by what waits, above all to queues whose jobs wait for I/O),
     "strict" (in the order given), or a function of the slots and of what waits in each queue.
 
     `run` returns after `stop`, after SIGTERM or SIGINT (in the main thread), or, with `burst`, when nothing is due and its slots
     are empty. A stop lets running jobs end for `shutdown_timeout` seconds.
 
-    It beats from a thread of its own program. So one whose job holds the interpreter for longer than the app's `dead_after` is
-    taken for dead by workers on other hosts, and a run that does not yield cannot be ended: `laneway worker` has other processes
-    for that.
+    A worker beats from a thread of its own program. So a worker whose job holds the interpreter lock for longer than the app's
+    `dead_after` is declared dead by workers on other hosts, and a run that does not yield cannot be ended: `laneway worker` has
+    other processes for that.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Worker:
         self._session: Session | None = None
 
     def stop(self) -> None:
-        """Claim nothing more, let what runs end, and return from `run`. From any thread, at any time."""
+        """Claim nothing more, let running jobs end, and return from `run`. From any thread, at any time."""
         self._stopping = True
         if self._session is not None:
             self._session.stop("stop")
@@ -86,7 +86,7 @@ class Worker:
         self.run_in(None, burst=burst)
 
     def run_in(self, fleet: FleetLink | None, *, burst: bool = False) -> None:
-        """Work as a part of a fleet, or alone."""
+        """Work as part of a fleet, or alone."""
         if not self._running.acquire(blocking=False):
             raise ConfigError("this worker runs already: make another one")
         before = sys.getswitchinterval()
@@ -97,7 +97,7 @@ class Worker:
                     self, self.app, self.slots, self.queues, self.shutdown_timeout, self._beat_every, fleet, self._policy
                 )
                 if self._stopping and not self._session.stopping:
-                    self._session.stop("stop")  # as it was told before there was a session
+                    self._session.stop("stop")  # it was told to before there was a session
                 self._session.run(burst)
         finally:
             sys.setswitchinterval(before)
@@ -107,9 +107,9 @@ class Worker:
 
     @contextmanager
     def _signals(self, *, alone: bool) -> Generator[None]:
-        """Stop on SIGTERM and SIGINT; a second one ends at once. Only the main thread can ask for them.
+        """Stop on SIGTERM and SIGINT; a second one ends at once. Only the main thread can handle signals.
 
-        In a fleet a signal may have been meant for all of it: its supervisor alone counts them.
+        In a fleet a signal may have been meant for all its processes: only its supervisor counts them.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

@@ -1,4 +1,4 @@
-"""Acting: what somebody does to jobs by hand, one at a time or to many, in steps of its own."""
+"""Acting: what users do to jobs by hand, one at a time or to many, in steps of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from laneway.store.redis.scripts import script
 
 __all__ = ["RedisActions"]
 
-#: So many jobs at most are changed in one step, so that none is long: others want their turn too.
+#: The most jobs that one step changes, so that none is long: other clients use the server too.
 AT_ONCE = 500
 ACTIONS = ("retry", "cancel", "delete", "kill", "reschedule")
 
@@ -62,7 +62,7 @@ class RedisActions(RedisQueries):
         return PayloadInfo(body=found[0], score=float(found[1]), running=False) if found else None
 
     def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
-        """Do the same to all jobs that match now."""
+        """Act on all jobs that match now."""
         if action not in ACTIONS:
             near = did_you_mean(action, ACTIONS)
             raise ConfigError(f'"{action}" is nothing that can be done to jobs.{near} There are {", ".join(ACTIONS)}')

@@ -1,15 +1,15 @@
 """The bell: wakes workers that wait for jobs.
 
-A queue's bell is a list with one entry at most. Who brings work that somebody must hear of puts it there, in the same step; who
-waits is blocked on the bells of its queues (BLPOP) on a connection of its own, and one of them gets the entry. So one job wakes
-one worker and not all. Nothing is missed: the entry stays until somebody takes it (it fades after ten seconds), and an exchange
-that leaves due work rings again, so that an entry taken by somebody who has no room is no loss. What is lost all the same, with a
-worker that is killed in this very moment, is found when the others look, every second.
+A queue's bell is a list with one entry at most. A script that brings work for a waiting worker puts it there, in the same step.
+A waiting worker is blocked on the bells of its queues (BLPOP) on a connection of its own, and one of them gets the entry. So
+one job wakes one worker and not all. No work is missed: the entry stays until a worker takes it (it expires after ten seconds),
+and an exchange that leaves due work rings again, so that an entry taken by a worker without room is no loss. An entry that is
+lost with a worker that is killed at this very moment is made up for when the others look, every second.
 
-Waiting is done with poll() here: BLPOP's own time-out comes up to 100 ms late. A wait that ends without an entry gives up its
-place in the line (CLIENT UNBLOCK), so that no entry comes to somebody who does not wait.
+Waiting is done with poll() here: BLPOP's own time-out comes up to 100 ms late. A wait that ends without an entry leaves the line
+(CLIENT UNBLOCK), so that no entry comes to a worker that does not wait.
 
-Each thread that waits has an ear: a connection, and a pair of sockets by which other threads wake it. As in the pool there is no
+Each waiting thread has an ear: a connection, and a pair of sockets by which other threads wake it. As in the pool there is no
 lock, and an ear is in exactly one list: a wait that is ended by a signal handler's exception closes its ear, or forgets it.
 
 Enters: rings of the scripts.  Leaves: the end of a wait.
@@ -33,31 +33,31 @@ from laneway.store.redis.wire import Complaint, Connection, Wire
 
 __all__ = ["RedisBell"]
 
-#: How often a waiting worker looks for itself: no ring need ever come.
+#: How often a waiting worker looks by itself, seconds: no ring may ever come.
 LOOK_EVERY = 1.0
 NEWS = STORE + SHARED_KEYS["NEWS"]
 
-_inherited: list[object] = []  # connections of our parent
+_inherited: list[object] = []  # connections of the parent process
 
 
 class _Ear:
-    """What one thread hears with."""
+    """The connection and sockets of one waiting thread."""
 
     def __init__(self) -> None:
         self.line: Connection | None = None
-        self.client = ""  #: the number by which the server knows the connection
+        self.client = ""  #: the server's id of the connection
         self.is_closed = False
         self._sleeper, self._waker = socket.socketpair()
         self._sleeper.setblocking(False)
         self._waker.setblocking(False)
 
     def wake(self) -> None:
-        """End its sleep, now or the next one. Also for signal handlers."""
-        with contextlib.suppress(OSError):  # full: it was woken and did not look yet. Or closed
+        """End its current sleep, or the next one. Safe in signal handlers."""
+        with contextlib.suppress(OSError):  # full: it was woken and has not looked yet. Or closed
             self._waker.send(b"w")
 
     def sleep(self, seconds: float, line: Connection | None = None) -> bool:
-        """Wait for the server or a wake; say whether it was the server."""
+        """Wait for the server or a wake; return whether it was the server."""
         poll = select.poll()
         poll.register(self._sleeper, select.POLLIN)
         if line is not None:
@@ -83,7 +83,7 @@ class _Ear:
         self._waker.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # it was never made
+        with contextlib.suppress(Exception):  # its __init__ did not finish
             self.close()
 
 
@@ -96,19 +96,19 @@ class RedisBell:
         self._reset()
 
     def _reset(self) -> None:
-        self.ears: list[_Ear] = []  #: those that nobody uses
-        self._listening: list[weakref.ref[_Ear]] = []  # those of threads that wait
+        self.ears: list[_Ear] = []  #: those not in use
+        self._listening: list[weakref.ref[_Ear]] = []  # those of waiting threads
         self._numbers = itertools.count(1)
-        self._generation = 0  # another number after each ring
-        self.rung = False  # since somebody looked here
-        self._mine = threading.local()  # what each thread has heard of
+        self._generation = 0  # changes with each ring
+        self.rung = False  # since the last look
+        self._mine = threading.local()  # the rings that each thread has heard of
 
     def listen(self, queues: Iterable[str]) -> None:
         """Listen for these queues from now on."""
         self._queues = tuple(dict.fromkeys(queues))
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until a ring, a wake or the time is over (False). Several threads may wait: each hears of everything."""
+        """Sleep until a ring, a wake or the time is over (False). Several threads may wait: each hears of every ring."""
         deadline = time.monotonic() + timeout
         look = time.monotonic() + LOOK_EVERY
         if timeout <= 0:
@@ -116,7 +116,7 @@ class RedisBell:
         mine: list[_Ear] = []
         shield.up()
         try:
-            self._borrow(mine)  # before we look for news: who wakes us from now on can
+            self._borrow(mine)  # before checking for news: from now on other threads can wake this one
             while not self._is_news():
                 left = min(deadline, look) - time.monotonic()
                 if left <= 0:
@@ -125,26 +125,26 @@ class RedisBell:
             return True
         except BaseException:
             for ear in mine:
-                ear.hang_up()  # nobody knows what is on its way
+                ear.hang_up()  # it may still get answers to earlier commands
             raise
         finally:
             self._give_back(mine)
             shield.down()
 
     def rang(self) -> bool:
-        """Say whether it rang since this thread last heard of it, without waiting."""
+        """Return, without waiting, whether it rang since this thread last heard of it."""
         if any(answer is not None for answer in self._wire.ask_all([("LPOP", key) for key in self._keys()])):
             self._ring()
         return self._is_news()
 
     def wake(self) -> None:
-        """End every wait of this bell. Also for signal handlers."""
+        """End every wait of this bell. Safe in signal handlers."""
         self._generation = next(self._numbers)
         for ear in self._heard_by():
             ear.wake()
 
     def _heard_by(self) -> list[_Ear]:
-        """Return the ears of the threads that wait; those of waits that were ended by force are forgotten."""
+        """Return the ears of the waiting threads; those of waits that were ended by an exception are forgotten."""
         found: list[_Ear] = []
         for reference in tuple(self._listening):
             ear = reference()
@@ -164,11 +164,11 @@ class RedisBell:
             while True:
                 self.ears.pop().close()
         for ear in self._heard_by():
-            ear.is_closed = True  # whoever uses it closes it
+            ear.is_closed = True  # the thread that uses it closes it
         self.wake()
 
     def after_fork(self) -> None:
-        """Forget what belongs to the parent; its connection is not ours to hang up."""
+        """Forget the parent's connections; this process must not close them."""
         _inherited.extend((*self.ears, *self._heard_by()))
         self._reset()
 
@@ -182,7 +182,7 @@ class RedisBell:
         self._listening.append(weakref.ref(to[0]))
 
     def _give_back(self, lent: list[_Ear]) -> None:
-        """Take an ear back; one that was closed meanwhile is closed now."""
+        """Take an ear back; one that was marked closed meanwhile is closed now."""
         for ear in lent:
             self._forget(weakref.ref(ear))
             if ear.is_closed:
@@ -196,8 +196,8 @@ class RedisBell:
         self.wake()
 
     def _attend(self, ear: _Ear, left: float) -> None:
-        """Listen for a while, and tell the others of a ring."""
-        rung = True  # whoever cannot listen looks: that will say what is wrong
+        """Listen for a while, and pass a ring on to the other threads."""
+        rung = True  # a thread that cannot listen looks: that will show what is wrong
         try:
             rung = self._ring_within(ear, left)
         except (OSError, Complaint, StoreError):
@@ -216,7 +216,7 @@ class RedisBell:
         line.send_command(("BLPOP", *self._keys(), "0"))
         if ear.sleep(left, line):
             return self._rang(line)
-        # Nobody rang. Leave the line, and hear whether somebody rang just now. What we sent may not even have arrived.
+        # No ring. Leave the line, and check for a ring that came just now. The BLPOP may not even have arrived.
         deadline = time.monotonic() + self._wire.timeout
         while not self._wire.ask(("CLIENT", "UNBLOCK", ear.client)) and line.is_quiet():
             if time.monotonic() > deadline:
@@ -235,6 +235,6 @@ class RedisBell:
         return [NEWS, *(queue_key(queue, "BELL") for queue in self._queues)]
 
     def _is_news(self) -> bool:
-        """Say whether something happened since this thread last asked."""
+        """Return whether something happened since this thread last asked."""
         before, self._mine.seen = getattr(self._mine, "seen", 0), self._generation
         return bool(before != self._generation)

@@ -1,4 +1,4 @@
-"""Finding: the jobs of the Redis store that a filter may mean, by their indexes and records, read in portions."""
+"""Finding: the jobs of the Redis store that may match a filter, by their indexes and records, read in portions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PORTION = 500
 
 
 class Candidate(Struct, frozen=True, order=True):
-    """A job that may be meant, by arrival."""
+    """A job that may match, sorted by arrival."""
 
     seq: int
     queue: str
@@ -27,7 +27,7 @@ class Candidate(Struct, frozen=True, order=True):
 
 
 def find_candidates(store: RedisStore, which: Filter) -> list[Candidate]:
-    """Return the jobs that may be meant: those in the right index, and with the right task and lane."""
+    """Return the jobs that may match: those in the right index, and with the right task and lane."""
     names = [name for name in store.queues.read() if which.queue in (None, name)]
     found: dict[tuple[str, bytes], Candidate] = {}
     for queue in names:
@@ -58,7 +58,7 @@ def _scan(store: RedisStore, key: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _index(store: RedisStore, queue: str, state: str | None) -> Iterable[bytes]:
-    """Return the ids of a queue's jobs in a state, or at least of those that may be."""
+    """Return the ids of a queue's jobs in a state, or at least of those that may be in it."""
     ask = store.wire.ask
     match state:
         case "dead":
@@ -95,9 +95,9 @@ def _parked(store: RedisStore, queue: str) -> list[bytes]:
 
 
 def candidate_of(queue: str, id_: bytes, raw: bytes, which: Filter) -> Candidate | None:
-    """Return a record as a candidate, if its task, lane and attempts are those that are meant."""
+    """Return a record as a candidate, if its task, lane and attempts match."""
     if which.lane is not None and which.lane.encode(errors="replace") not in raw:
-        return None  # by far the most are told apart so
+        return None  # this rules out by far the most
     record = record_of(raw)
     if which.task not in (None, record.task) or which.lane not in (None, record.lane) or (which.failing and not record.attempt):
         return None

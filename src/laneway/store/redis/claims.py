@@ -1,4 +1,4 @@
-"""Claims: what the exchange script claimed, as values.
+"""Claims: the answer of the exchange script, as values.
 
 Enters: ids, records and payloads, as the script answers.  Leaves: `Claim`.
 """
@@ -21,19 +21,19 @@ __all__ = ["claims_of_jobs", "claims_of_lanes"]
 def claims_of_jobs(
     queue: str, ids: Sequence[bytes], records: Sequence[bytes], token: int, words: Mapping[bytes, bytes] = MappingProxyType({})
 ) -> list[Claim]:
-    """Return the claims of jobs; the first has this token. `words`: why the claims before these were lost, by id."""
+    """Return the claims of jobs; the first has this token. `words`: why the previous claims were lost, by id."""
     return [
         _of_job(queue, id_, record, token, words) for id_, record, token in zip(ids, records, tokens_from(token), strict=False)
     ]
 
 
 def claims_of_lanes(queue: str, runs: Sequence[list[Any]], token: int) -> list[Claim]:
-    """Return the claims of a collector's runs: of each its word, and what there is to its lanes. The first has this token."""
+    """Return the claims of a collector's runs, each with its word and the rows of its lanes. The first has this token."""
     return [_of_lanes(queue, token, word, rows) for token, (word, *rows) in zip(tokens_from(token), runs, strict=False)]
 
 
 def _of_job(queue: str, id_: bytes, raw: bytes, token: int, words: Mapping[bytes, bytes]) -> Claim:
-    """Return a claim; if there is no job in it, it says why."""
+    """Return a claim; one without a valid job has the reason in `garbage`."""
     name, lost, flaw = id_.decode(errors="replace"), "", ""
     try:
         simple = read_simple(raw)
@@ -60,9 +60,9 @@ def _garbage(queue: str, id_: bytes, raw: bytes, token: int, why: str) -> Claim:
 
 
 def _of_lanes(queue: str, token: int, word: bytes, rows: list[Any]) -> Claim:
-    """Return the claim of a collector's run: id, record, payloads and the first of them of each of its lanes.
+    """Return the claim of a collector's run: for each lane its id, record, payloads and the number of the first of them.
 
-    Without payloads it is no lane's record.
+    Without payloads the record is not a lane's.
     """
     if rows[2] is None:
         return _garbage(queue, rows[0], rows[1], token, "this is no lane's record")

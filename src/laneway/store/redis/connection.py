@@ -1,11 +1,11 @@
-"""A line: one connection to the server, and until when it may wait for an answer.
+"""A line: one connection to the server, and its deadline for answers.
 
-redis-py makes the connection (TCP, TLS, sockets, all that a URL can say). We greet the server ourselves, in one round trip, and
-then use the socket directly: redis-py's client would cost several times as much. Every wait ends at the line's deadline: a server
-that sends a little now and then does not prolong it.
+redis-py makes the connection (TCP, TLS, sockets, all that a URL can say). Laneway greets the server itself, in one round trip,
+and then uses the socket directly: redis-py's client would cost several times as much. Every wait ends at the line's deadline: a
+server that sends a little now and then does not prolong it.
 
-Commands are packed by hiredis, which must be given bytes and strings alone: to pack a number it runs Python code, and a signal
-handler that raises just there ends the process.
+Commands are packed by hiredis, which must get only bytes and strings: to pack a number it runs Python code, and a signal
+handler that raises at that moment ends the process.
 
 Enters: commands.  Leaves: answers.
 """
@@ -27,16 +27,16 @@ __all__ = ["BROKEN", "Command", "Complaint", "Connection", "as_words", "hurried"
 #: A command and its arguments.
 Command = tuple[str | bytes, ...]
 
-#: Answers that usually come so fast are watched for, seconds: a server on the same machine needs 20 µs for little, and a thread
-#: that sleeps is awake again 50 µs later.
+#: If answers usually come this fast, the thread polls for them, seconds: a server on the same machine needs 20 µs for little,
+#: and a thread that sleeps is awake again 50 µs later.
 QUICK = 0.000_15
-#: What does not come so soon may want the core that we look from, seconds.
+#: An answer that takes longer than this may wait for the core that this thread uses, seconds.
 AT_ONCE = 0.00003
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 #: The shortest time-out that a socket is given, seconds: 0 would mean that it does not block.
 SHORTEST = 0.001
 
-#: What is raised when a connection breaks, or brings nonsense.
+#: Raised when a connection breaks, or brings invalid data.
 BROKEN = (OSError, hiredis.HiredisError)
 
 _hiredis: Any = hiredis  # its types say that a command is one word long
@@ -46,16 +46,16 @@ _let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
 def as_words(arguments: Iterable[str | bytes | int]) -> Command:
-    """Return arguments as a command may have them: numbers as text."""
+    """Return arguments as a command takes them: numbers as text."""
     return tuple([str(argument) if isinstance(argument, int) else argument for argument in arguments])
 
 
 class Complaint(Exception):
-    """The server understood, and will not."""
+    """The server replied with an error."""
 
 
 class _Hurried:
-    """A connection of redis-py that gives each step of connecting the time that is left until its deadline."""
+    """A connection of redis-py in which each step of connecting gets the time that is left until its deadline."""
 
     until = 0.0
 
@@ -66,13 +66,13 @@ class _Hurried:
 
     @socket_timeout.setter
     def socket_timeout(self, seconds: object) -> None:
-        """Not used: redis-py sets what it was given when it was made."""
+        """Ignore the value: redis-py sets the one that it was constructed with."""
 
     socket_connect_timeout = socket_timeout
 
 
 def hurried(kind: type) -> type:
-    """Return a class of redis-py's connections, with a deadline."""
+    """Return a subclass of one of redis-py's connections, with a deadline."""
     return type("Hurried", (_Hurried, kind), {})
 
 
@@ -82,8 +82,8 @@ class Connection:
     def __init__(self) -> None:
         self.is_open = False
         self.is_closed = False
-        self.until = 0.0  #: when waiting for an answer ends, by the monotonic clock
-        self.thread = threading.get_ident()  #: which thread took it from the pool last
+        self.until = 0.0  #: the deadline for answers, by the monotonic clock
+        self.thread = threading.get_ident()  #: the thread that last took it from the pool
         self._connection: Any = None
 
     def open(self, connection: Any, greeting: Sequence[Command], until: float) -> None:
@@ -103,7 +103,7 @@ class Connection:
         self.is_open = True
 
     def _greet(self, greeting: Sequence[Command]) -> None:
-        """Say who we are and which database we want. Servers before 7.2 do not know all of it, and some users may not say it."""
+        """Authenticate, name the client and select the database. Servers before 7.2, and some users, may refuse SETINFO."""
         for command, answer in zip(greeting, self.talk(greeting), strict=True):
             if isinstance(answer, Complaint) and not (
                 command[1] == "SETINFO" and str(answer).startswith(("ERR unknown", "ERR Unknown", "NOPERM"))
@@ -111,11 +111,11 @@ class Connection:
                 raise answer
 
     def is_quiet(self) -> bool:
-        """Say whether nothing has come."""
+        """Return whether nothing has come."""
         return not self._poll.poll(0)
 
     def wait_until(self, until: float) -> None:
-        """Let what is sent and answered from now on take no longer than this, or a little longer."""
+        """Set the deadline for what is sent and answered from now on; it may be exceeded a little."""
         self.until = until
         seconds = until - time.monotonic()
         if not 0.95 * self._patience <= seconds <= self._patience:
@@ -129,7 +129,7 @@ class Connection:
         return int(self._socket.fileno())
 
     def read(self) -> Any:
-        """Return the next answer; a complaint too is returned."""
+        """Return the next answer; an error reply is returned, not raised."""
         answer: Any = self._reader.gets()
         while answer is False:
             self._watch()
@@ -141,7 +141,7 @@ class Connection:
         return answer
 
     def _watch(self) -> None:
-        """Wait until something comes. What is expected at once is looked for, instead of sleeping: to be woken takes longer."""
+        """Wait until something comes. An answer that is expected at once is polled for: to be woken from sleep takes longer."""
         begun = now = time.monotonic()
         here: object = None
         quick = self._usual < QUICK and CORES > 1
@@ -157,16 +157,16 @@ class Connection:
         self._usual += 0.1 * (now - begun - self._usual)
 
     def send_command(self, command: Command) -> None:
-        """Send one command; its answer is to be read."""
+        """Send one command; its answer must be read."""
         self.send(pack(command))
 
     def talk(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one go and return their answers; a complaint too is returned."""
+        """Send commands in one go and return their answers; error replies are returned, not raised."""
         self.send(b"".join([pack(command) for command in commands]))
         return [self.read() for _ in commands]
 
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one go and return their answers; a complaint is raised."""
+        """Send commands in one go and return their answers; an error reply is raised."""
         answers = self.talk(commands)
         for answer in answers:
             if isinstance(answer, Complaint):
@@ -174,14 +174,14 @@ class Connection:
         return answers
 
     def ask(self, command: Command) -> Any:
-        """Send one command and return its answer; a complaint is raised."""
+        """Send one command and return its answer; an error reply is raised."""
         return self.ask_all((command,))[0]
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         try:
             if self._connection is not None:
-                with contextlib.suppress(Exception):  # whatever ails it, it is gone now
+                with contextlib.suppress(Exception):  # whatever is wrong with it, it is closed now
                     self._connection.disconnect()
         finally:
             self.is_closed = True

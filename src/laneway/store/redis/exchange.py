@@ -1,12 +1,12 @@
 """The exchange: outcomes go in and claims come out, in one round trip where that is possible.
 
-One script (`exchange.lua`) settles and claims in a queue, whatever jobs or lanes are there. Every queue that is concerned is
-asked by one call of it, all of them together. A limit over several queues is dealt out in the order of the wants before it is
-known who has how much; only if places are left over and somebody has more is there another round trip.
+One script (`exchange.lua`) settles and claims in a queue, whatever jobs or lanes are there. Each queue that takes part gets one
+call of it, all of them together. A limit over several queues is dealt out in the order of the wants, before the numbers of
+ready jobs are known; there is another round trip only if places are left over and a queue has more.
 
-A busy worker need not know exactly how the other queues stand: with many queues, asking each of them every time would be most
-of the work. So what they said is remembered for a moment (`_Memory`). Whoever gets nothing asks them all, because it goes to
-sleep then.
+A busy worker need not know the exact depths of the other queues: with many queues, asking each of them every time would be most
+of the work. So their answers are remembered for a moment (`_Memory`). A worker that gets nothing asks them all, because it goes
+to sleep then.
 
 Enters: `Settled`, `ClaimRequest`.  Leaves: `Exchange`.
 """
@@ -34,34 +34,34 @@ from laneway.store.redis.wire import Asked, Command, Wire
 
 __all__ = ["Exchanges"]
 
-#: While a worker keeps receiving claims, it is good enough to know how other queues stood so long ago, seconds.
+#: While a worker keeps receiving claims, cached depths of other queues up to this old are good enough, seconds.
 LATELY = 0.05
-#: A queue that nobody was asked about: it may have any number of jobs ready.
+#: A queue that was not asked: it may have any number of jobs ready.
 UNKNOWN = (1 << 62, 0, -1)
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class _Memory:
-    """How queues stood when they were last asked."""
+    """The last known depths of queues."""
 
     def __init__(self) -> None:
         self.stood: dict[str, tuple[int, int, int]] = {}  #: ready, paused, microseconds until the next is due (-1: none)
-        self.until = 0.0  #: until when a busy worker need not know better, seconds of the store's clock
+        self.until = 0.0  #: until when this is good enough for a busy worker, seconds of the store's clock
 
     def begin(self, now: float) -> None:
-        """All of them are about to be asked."""
+        """Note that all queues are about to be asked."""
         self.stood = {}
         self.until = now + LATELY
 
     def note(self, queue: str, ready: int, paused: int, due_in: int, asked: float) -> None:
-        """Remember what a queue said that was asked then. When one that has nothing ready is due, somebody must ask."""
+        """Remember a queue's answer to a question of that time. When the next job of an empty queue is due, it must be asked."""
         self.stood[queue] = (ready, paused, due_in)
         if due_in >= 0:
             self.until = min(self.until, asked + due_in / 1_000_000)
 
     def forget(self, queues: Collection[str] | None = None) -> None:
-        """Something has changed in these queues, or in any of them."""
+        """Forget the depths of these queues, or of all: something has changed in them."""
         if queues is None:
             self.until = 0.0
         else:
@@ -80,28 +80,28 @@ class Exchanges:
         self.script = script("exchange").digest
         self.load = script("load").digest
         self.highest = 0  #: the highest token seen: later claims of this process have greater ones, whatever their queue
-        self.complained: set[str] = set()  #: queues that cannot be worked on, and it was said
-        self.dead: dict[str, int] = {}  #: how many were dead when we last had one
+        self.complained: set[str] = set()  #: queues that cannot be used, and for which that was logged
+        self.dead: dict[str, int] = {}  #: how many jobs were dead at the last death
 
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
-        """Send what an exchange is to do; calling what is returned hears the answer."""
+        """Send an exchange; calling the returned function reads the answer."""
         call = _Call(self, worker, group_by_queue(settled), wants, limit)
         call.send()
         return call.hear
 
     def mend(self, queue: str) -> bool:
-        """Set aside what somebody else wrote; say whether there was anything."""
+        """Set aside keys that another program wrote; return whether there were any."""
         return bool(mend(self.wire, queue, self.queues.number(queue)))
 
 
 class _Call:
-    """One exchange. It is made for every job of a busy lane: what is not needed yet is not made."""
+    """One exchange. Made for every job of a busy lane: what is not needed yet is not made."""
 
-    _asked: Asked | None = None  # what was sent, and not heard
+    _asked: Asked | None = None  # commands that were sent, and their answers not read
     _asked_at = 0.0  # when, seconds of the store's clock
-    _counting = False  # the registry is asked along how many queues there are
-    _remembers = False  # some queues were not asked, because we remember how they stood
-    _is_more = False  # some that were asked have more
+    _counting = False  # the command also asks how many queues there are
+    _remembers = False  # some queues were not asked, because their depths are remembered
+    _is_more = False  # some queues that were asked have more
     _is_cut = False  # the places were dealt out before all wants had their turn
     _names: Sequence[str] = ()  # queues that were asked
     _new: Sequence[str] = ()  # queues that were registered meanwhile
@@ -111,17 +111,17 @@ class _Call:
     def __init__(self, house: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[ClaimRequest], limit: int) -> None:
         self._house = house
         self._worker = worker
-        self._outcomes = outcomes.by_queue  # what is still to be settled
+        self._outcomes = outcomes.by_queue  # outcomes still to be settled
         self._ids = outcomes.ids
         self._wants = wants
-        self._limit = self._places = limit  # how many may still be claimed
-        self._shares: dict[str, list[tuple[int, int]]] = {}  # of each queue that is asked: which want asks for how many
+        self._limit = self._places = limit  # the most that may still be claimed
+        self._shares: dict[str, list[tuple[int, int]]] = {}  # for each queue that is asked: want, and number of claims
         self._claims: dict[int, list[Claim]] = {}  # by the number of the want
 
-    # -- what is sent ----------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     def send(self) -> None:
-        """Send the first round: all outcomes, what is likely to be claimable, and the question how the other queues stand."""
+        """Send the first round: all outcomes, requests for likely claims, and the question for the depths of other queues."""
         memory, now = self._house.memory, self._look_at_clock()
         if self._asked_at < memory.until and (self._outcomes or self._limit):
             self._remembers = True
@@ -143,14 +143,14 @@ class _Call:
         return now
 
     def _send_more(self) -> bool:
-        """Send another round if that may bring more: places are left, or nobody knows how some of the queues stand."""
+        """Send another round if that may bring more: places are left, or the depths of some queues are not known."""
         others, self._new, self._shares = self._new, (), {}
         if self._is_more or self._is_cut or others:
             self._deal()
             if self._shares or others:
                 self._send(self._look_at_clock(), [name for name in others if name not in self._shares], count=False)
                 return True
-        if self._remembers and self._places == self._limit:  # who goes to sleep must know
+        if self._remembers and self._places == self._limit:  # a worker that goes to sleep must know
             self._remembers = False
             others = [name for name in self._house.queues.numbers if name not in self._names]
             self._send(self._look_at_clock(), others, count=True)
@@ -158,13 +158,13 @@ class _Call:
         return False
 
     def _deal(self) -> None:
-        """Deal the places that are left to queues, in the order of the wants: as many as are ready, as far as we know.
+        """Deal the remaining places to queues, in the order of the wants: as many as are ready, as far as known.
 
-        What is left then goes where something is settled: others may follow it. If there is but one want, both are one.
+        What is left then goes to queues in which something is settled: other jobs may follow. With only one want, both are one.
         """
         house, wants, places = self._house, self._wants, self._places
         stood, known, only = house.memory.stood, house.queues.numbers, len(wants) == 1
-        left: dict[str, int] = {}  # of each queue: how many are ready and not dealt
+        left: dict[str, int] = {}  # for each queue: how many are ready and not dealt
         for number, want in enumerate(wants):
             name = want.queue
             if name in left:
@@ -187,7 +187,7 @@ class _Call:
             self._deal_to_followers(places)
 
     def _deal_to_followers(self, places: int) -> None:
-        """Deal places where something is settled: those behind it in its lane may follow, and it may be ready again itself."""
+        """Deal places to queues with outcomes: the next jobs of their lanes may follow, and a settled job may be ready again."""
         for number, want in enumerate(self._wants):
             name = want.queue
             outcomes = self._outcomes.get(name)
@@ -198,7 +198,7 @@ class _Call:
                 places -= asked
 
     def _ask_for(self, number: int, queue: str, most: int) -> int:
-        """Let a want ask a queue for so many; return how many that are."""
+        """Let a want ask a queue for up to `most` claims; return the number asked for."""
         if most <= 0:
             return 0
         if queue in self._shares:
@@ -208,7 +208,7 @@ class _Call:
         return most
 
     def _send(self, now: str, loading: Sequence[str], *, count: bool) -> None:
-        """Send a round: outcomes and shares, the question how some queues stand, and the one how many queues there are."""
+        """Send a round: outcomes and shares, the questions for depths of some queues, and for the number of queues."""
         house = self._house
         self._names = names = [*self._outcomes]
         for name in self._shares:
@@ -242,10 +242,10 @@ class _Call:
         asked = [(most, self._wants[number]) for number, most in self._shares[queue]]
         return [n for most, want in asked for n in (most, want.lanes, want.payloads)]
 
-    # -- what comes back -------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------
 
     def hear(self) -> Exchange:
-        """Hear the answers, and ask again where that is needed."""
+        """Read the answers, and ask again where that is needed."""
         self._hear()
         while (self._places > 0 or self._new) and self._send_more():
             self._hear()
@@ -268,7 +268,7 @@ class _Call:
             self._hear_number(number)
 
     def _hear_number(self, number: int | StoreError) -> None:
-        """Hear how many queues there are: others may have come, or the store was emptied."""
+        """Take the number of queues: there may be new ones, or the store was emptied."""
         if isinstance(number, StoreError):
             raise number
         if number != len(self._house.queues.numbers):
@@ -278,9 +278,9 @@ class _Call:
             self._house.memory.forget(before.difference(names))
 
     def _meet_trouble(self, queue: str, error: StoreError, *, needed: bool) -> None:
-        """A queue cannot be used. Garbage in one does not keep the others from working.
+        """Handle the error of a queue. Garbage in one queue does not keep the others from working.
 
-        Some of what was asked may have been done: it is never sent again.
+        A part of the request may have been done: it is never sent again.
         """
         if not isinstance(error, StoreCorrupt):
             raise error
@@ -290,16 +290,16 @@ class _Call:
         if needed:
             raise error
         if mended and queue in self._shares:
-            # The script may have written claims before it met the garbage: who asked gives back what it has not heard of.
+            # The script may have written claims before it met the garbage: the worker gives back claims that it has not received.
             raise StoreUnavailable(f"The answer of the queue {queue} got lost over a key that Laneway did not write.") from error
         if mended:
-            self._house.memory.note(queue, 1, 0, -1, self._asked_at)  # it goes on: somebody should look again
+            self._house.memory.note(queue, 1, 0, -1, self._asked_at)  # it goes on: a worker should look again
         elif queue not in self._house.complained:
             self._house.complained.add(queue)
             log.error('the queue "%s" cannot be worked on, the others go on: %s', queue, error)
 
     def _take(self, queue: str, outcomes: QueueOutcomes | None, answer: list[Any]) -> None:
-        """Take what a queue has claimed and refused."""
+        """Take the claims and refusals of a queue."""
         if len(answer) == 6:
             claims = claims_of_jobs(queue, answer[4], answer[5], answer[3])
         else:
@@ -319,7 +319,7 @@ class _Call:
         self, queue: str, outcomes: QueueOutcomes | None, token: int, ids: list[bytes], records: list[bytes], dead: int,
         refused: list[int], refused_others: list[int], words: list[bytes], runs: list[Any],
     ) -> list[Claim]:  # fmt: skip
-        """Take an answer that says more than most: see `exchange.lua`."""
+        """Take an answer with more fields than most: see `exchange.lua`."""
         if dead >= 0:
             self._house.dead[queue] = dead
         if outcomes is not None:

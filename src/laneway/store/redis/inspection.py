@@ -1,4 +1,4 @@
-"""The Redis store's inspection side: look, find and act."""
+"""The Redis store's inspection side: queries and actions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["RedisInspect", "read_info"]
 
 
 class RedisInspect(RedisActions):
-    """Looks at the store and acts on it, in steps of its own."""
+    """Reads the store and acts on it, in steps of its own."""
 
     def about(self) -> StoreInfo:
-        """Say what the server says of itself. See `Inspect`."""
+        """Return what the server reports about itself. See `Inspect`."""
         try:
             answers: list[bytes] = self._store.wire.ask_all([("INFO", part) for part in ("server", "memory", "clients")])
         except StoreError:
@@ -24,7 +24,7 @@ class RedisInspect(RedisActions):
 
 
 def read_info(said: dict[str, str]) -> StoreInfo:
-    """Read what a server says.
+    """Read the server's INFO.
 
     >>> read_info({"redis_version": "7.2.4", "used_memory": "1024", "maxmemory": "0", "connected_clients": "3"}).memory
     1024

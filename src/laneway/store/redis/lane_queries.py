@@ -1,9 +1,9 @@
-"""Looking at lanes: which there are and how they stand, and what a collector's lane holds.
+"""Queries of lanes: which lanes there are, their state, and the payloads of a collector's lane.
 
-Lanes have no index of their own: a collector's is a job of its queue, and those of jobs are what their jobs have in common. So a
-list looks at the records of the jobs that may stand for a lane: who holds one, runs or halts one; and of those that wait, the
-10,000 that are due first. Who is parked is only counted. That is enough to put lanes in order, and only the heads of those on
-the page are looked at closely.
+Lanes have no index of their own: a collector's lane is a job of its queue, and a lane of jobs is only a field of its jobs. So a
+list reads the records of jobs that may represent a lane: holders, running and halting jobs; and of waiting jobs the 10,000 that
+are due first. Parked jobs are only counted. That is enough to sort lanes, and only the heads of those on the page are read in
+full.
 
 Enters: records, payloads.  Leaves: `LanePage`, `PayloadPage`.
 """
@@ -29,9 +29,9 @@ from laneway.store.redis.wire import Command, Wire
 
 __all__ = ["Stand", "list_lanes", "list_payloads", "stand_of", "stands_in"]
 
-#: Of those that wait, so many are looked at to find their lanes,
+#: The most waiting jobs that are examined to find their lanes,
 LOOKED = 10_000
-#: and of each queue at least so many.
+#: and the least number for each queue.
 LEAST = 100
 #: How many records one command asks for.
 PORTION = 1000
@@ -48,12 +48,12 @@ _payload_places: msgspec.json.Decoder[_PayloadPlace] = msgspec.json.Decoder(_Pay
 
 
 class Stand(Struct):
-    """A lane as it is put in order."""
+    """A lane with the fields that it is sorted by."""
 
     queue: str
     lane: str
-    head: bytes  #: the id of the job that stands for it: who holds it, else the first by place
-    rank: tuple[bool, int, int]  #: of the head: the lower, the sooner it stands for the lane
+    head: bytes  #: the id of the job that represents it: its holder, else the first by place
+    rank: tuple[bool, int, int]  #: of the head: the job with the lowest represents the lane
     due: int  #: its due time, microseconds
     attempts: int
     size: int = 1  #: jobs in it, or payloads
@@ -66,7 +66,7 @@ class Stand(Struct):
 
 
 def stand_of(job: JobInfo) -> Stand | None:
-    """Return a job as what may stand for its lane; None if it is in none."""
+    """Return a job as a candidate head of its lane; None if it has no lane."""
     if job.lane is None or (job.state == "dead" and not job.holds):
         return None
     rank = (not job.holds, _micros(job.place_at), 0)
@@ -79,7 +79,7 @@ def list_lanes(
 ) -> LanePage:  # fmt: skip
     """Return some lanes in an order, from a place on.
 
-    `stands` gives what may stand for lanes, with the sizes of all if it is asked to; `look` shows jobs.
+    `stands` returns candidate heads of lanes, with the sizes of all if it is asked to; `look` reads jobs.
     """
     by = order.removeprefix("-")
     if by not in LANE_ORDERS:
@@ -102,7 +102,7 @@ def list_lanes(
     return page
 
 
-#: By what lanes are ordered, and whether the greatest comes first. Who is due later has no lag.
+#: The sort values of lanes, and whether the greatest comes first. A lane that is due later has no lag.
 _ORDERS: dict[str, tuple[Callable[[Stand, int], Any], bool]] = {
     "lag": (lambda lane, since: min(lane.due, since), False),
     "size": (lambda lane, _: lane.size, True),
@@ -125,7 +125,7 @@ def _is_further(value: Any, lane: Stand, ended: tuple[Any, str, str], down: bool
 
 
 def _joined(stands: Iterable[Stand]) -> list[Stand]:
-    """Return one for each lane. They are given by arrival: of equal ranks the first counts."""
+    """Return one for each lane. They come by arrival: of equal ranks the first counts."""
     lanes: dict[tuple[str, str], Stand] = {}
     for one in stands:
         lane = lanes.setdefault((one.queue, one.lane), one)
@@ -142,21 +142,21 @@ def _lane(lane: Stand, head: JobInfo, now: int) -> LaneInfo:
     )  # fmt: skip
 
 
-# -- what stands for lanes ---------------------------------------------------------------------------------------
+# -- heads of lanes ----------------------------------------------------------------------------------------------
 
 
 class _Books(Struct):
-    """What a queue says about its lanes."""
+    """The lanes of a queue."""
 
     queue: str
     collects: bool
-    parks: bool  #: jobs are parked in it
+    parks: bool  #: some jobs are parked
     holders: dict[bytes, bytes]  #: lane → id
-    ids: list[bytes]  #: who may stand for a lane
+    ids: list[bytes]  #: candidate heads of lanes
 
 
 def stands_in(wire: Wire, queues: Sequence[str], *, sizes: bool) -> list[Stand]:
-    """Return what may stand for the lanes of some queues; of collectors with their sizes only if that is asked for."""
+    """Return candidate heads of the lanes of some queues; those of collectors with their sizes only if asked for."""
     books = _read_books(wire, queues)
     found: list[Stand] = []
     for one, rows in zip(books, _records(wire, [(one.queue, one.ids) for one in books]), strict=True):
@@ -204,7 +204,7 @@ def _records(wire: Wire, wanted: Sequence[tuple[str, Sequence[bytes]]]) -> list[
 
 
 def _add_parked(wire: Wire, books: Sequence[_Books], found: Sequence[Stand]) -> None:
-    """Count who is parked behind holders."""
+    """Count the jobs that are parked behind holders."""
     holders = {(lane.queue, lane.head): lane for lane in found if not lane.rank[0]}
     lanes = [
         (lane, one, raw)
@@ -219,7 +219,7 @@ def _add_parked(wire: Wire, books: Sequence[_Books], found: Sequence[Stand]) -> 
 
 
 def _measure(wire: Wire, lanes: Sequence[Stand]) -> None:
-    """Count the payloads of a collector's lanes: those that wait and those that run."""
+    """Count the payloads of a collector's lanes: waiting and running ones."""
     asked = [("ZCARD", queue_key(lane.queue, name, lane.lane)) for lane in lanes for name in ("WAITS", "RUNS")]
     sizes = iter(wire.ask_all(asked))
     for lane, waits, runs in zip(lanes, sizes, sizes, strict=True):
@@ -230,7 +230,7 @@ def _measure(wire: Wire, lanes: Sequence[Stand]) -> None:
 
 
 def list_payloads(wire: Wire, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
-    """Return some payloads of a collector's lane, from a place on: first what runs."""
+    """Return some payloads of a collector's lane, from a place on: running ones first."""
     place = None if after is None else read_place(after, _payload_places)
     found: list[tuple[bool, float, int, bytes]] = []
     sides = [(True, "RUNS", "RUN_BODIES"), (False, "WAITS", "BODIES")]

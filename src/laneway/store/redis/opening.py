@@ -1,6 +1,6 @@
-"""Opening: is this a store that we can use, and will it keep what it is given?
+"""Opening: checks whether the database is a usable store, and whether it is persistent.
 
-An empty database gets our version on first use. A layout of another version is never touched by accident: an older one is brought
+An empty database gets the version on first use. A layout of another version is never touched by accident: an older one is brought
 forward by `migrate`, a newer one needs a newer Laneway.
 """
 
@@ -28,7 +28,7 @@ _warned: dict[tuple[str, str], object] = {}
 
 
 def ensure(line: Connection, name: str) -> None:
-    """Write our version if there is none, and raise SchemaError if there is another."""
+    """Write the version if there is none, and raise SchemaError if there is another."""
     found = _version(line, name)
     if found is None:
         line.ask(("SET", _KEY, str(VERSION), "NX"))
@@ -80,11 +80,11 @@ def _newer(found: int, name: str) -> SchemaError:
 
 
 def warn(line: Connection, name: str) -> None:
-    """Say, once in a process, what may cost jobs here. A server that does not tell is not asked twice."""
+    """Log, once per process, settings that may lose jobs. A server that refuses INFO is not asked twice."""
     try:
         info = _info(line)
     except Complaint:
-        return  # INFO is not allowed to everybody
+        return  # not every user may use INFO
     version = tuple(int(part) for part in re.findall(r"\d+", info.get("redis_version", "99"))[:2])
     if version < OLDEST:
         raise StoreError(f"{name} is Redis {info.get('redis_version')}, and Laneway needs Redis 6.2 or newer, or Valkey")
@@ -98,7 +98,7 @@ def warn(line: Connection, name: str) -> None:
 
 
 def suppress_startup_warnings() -> None:
-    """Say nothing of that in this process and its children: somebody else does."""
+    """Suppress these warnings in this process and its children; the supervisor logs them."""
     _warned[_EVERYTHING] = None
 
 
@@ -117,7 +117,7 @@ def _info(line: Connection) -> dict[str, str]:
 
 
 def _saves(line: Connection) -> bool:
-    """Say whether snapshots are made; if the server does not tell, let us assume so."""
+    """Return whether snapshots are made; assume so if the server does not say."""
     try:
         answer: list[Any] = line.ask(("CONFIG", "GET", "save"))
     except Complaint:

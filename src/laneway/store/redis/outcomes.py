@@ -1,7 +1,7 @@
-"""Outcomes: what runs meant, grouped by queue and as the exchange script takes it.
+"""Outcomes of runs, grouped by queue, as arguments of the exchange script.
 
-Successes are many and alike: their ids and tokens are arguments of their own, and their runs one text. Other ends are a list
-each. A collector's run has an end for each of its lanes. This is done for every job: what can be made for many at once is.
+Successes are many and alike: their ids and tokens are arguments of their own, and their runs one text. Other outcomes are a list
+each. A collector's run has an outcome for each of its lanes. This code runs for every job: what can be made for many at once is.
 
 Enters: `Settled`.  Leaves: `QueueOutcomes` for each queue.
 """
@@ -24,12 +24,12 @@ __all__ = ["NONE", "Grouped", "QueueOutcomes", "error_text", "group_by_queue"]
 _to_json = msgspec.json.Encoder().encode
 _to_lines = msgspec.json.Encoder().encode_lines
 
-#: An exchange that settles no success.
+#: The arguments of an exchange without successes.
 NONE: tuple[str | bytes, ...] = ("0", b"")
 
 
 class QueueOutcomes(Struct):
-    """What is to be settled in one queue."""
+    """The outcomes for one queue."""
 
     ids: list[str] = []  #: of successes: jobs, or lanes of a collector
     tokens: list[str] = []
@@ -37,13 +37,13 @@ class QueueOutcomes(Struct):
     runs: list[Run] = []
     others: list[Any] = []  #: a list each, see `_other`
     results: list[Any] = []  #: flat: id, milliseconds, microseconds, value
-    done_at: list[int] = []  #: which of all that is settled the successes are
-    others_at: list[int] = []  #: and the others
-    #: So many may become ready in this queue because these have ended: the next in their lanes, and themselves again.
+    done_at: list[int] = []  #: the positions of the successes among all outcomes
+    others_at: list[int] = []  #: and of the others
+    #: How many jobs may become ready in this queue because these have ended: the next in their lanes, and themselves again.
     followers: int = 0
 
     def successes(self) -> tuple[str | bytes, ...]:
-        """Return the successes as the script takes them."""
+        """Return the successes as arguments of the script."""
         number = len(self.ids)
         if not number:
             return NONE
@@ -54,7 +54,7 @@ class QueueOutcomes(Struct):
 
 
 class Grouped(Struct, frozen=True):
-    """All that is to be settled."""
+    """All outcomes of an exchange."""
 
     by_queue: dict[str, QueueOutcomes]
     ids: list[str]  #: of all units, in order
@@ -96,7 +96,7 @@ def _add(outcomes: QueueOutcomes, ids: list[str], item: Settled, unit: Unit, out
 
 
 def _other(unit: Unit, token: int, outcome: Outcome, run: Run) -> list[Any]:
-    """Return an end that is no success: id, token, outcome, after, error, run up to the outcome, and what death means.
+    """Return an outcome other than success: id, token, outcome, after, error, run up to the outcome, and the effect of death.
 
     That is whether it halts a job's lane, or which payloads of a collector's lane die.
     """
@@ -117,5 +117,5 @@ def _other(unit: Unit, token: int, outcome: Outcome, run: Run) -> list[Any]:
 
 
 def error_text(error: ErrorInfo, attempt: int) -> str:
-    """Return an error as JSON; the script adds when."""
+    """Return an error as JSON; the script adds the time."""
     return add_error(None, error, 0, attempt)[1:-1].decode()

@@ -1,9 +1,8 @@
-"""The pool: lends out connections, at most so many at once.
+"""The pool: lends out connections, up to a limit.
 
 It has no lock. A signal handler that enqueues would wait for the lock of the call that it interrupted, and a handler's exception
-between two lines can leave a lock taken for ever. Each step is one operation of a list, which nothing can interrupt, and a line
-is in exactly one list: the pool's or its borrower's. A borrower that fails closes the line that it still has, since nobody knows
-what is on its way.
+between two lines can leave a lock taken for ever. Each step is one atomic operation of a list, and a line is in exactly one list:
+the pool's or its borrower's. A borrower that fails closes the line that it still has, since answers may still be on their way.
 
 A line has a place from the moment it is made until it is closed, or forgotten: the pool has only weak references, so a call that
 was ended before it could clean up leaves nothing behind.
@@ -23,7 +22,7 @@ from laneway.store.redis.connection import Connection
 
 __all__ = ["Pool"]
 
-#: A thread that waits for a line looks so often whether one was forgotten, seconds: nobody can tell it.
+#: How often a thread that waits for a line checks whether one was forgotten, seconds: nothing can wake it for that.
 LOOK_EVERY = 0.02
 
 
@@ -32,8 +31,8 @@ class Pool:
 
     def __init__(self, name: str, most: int) -> None:
         self._name = name
-        self.most = most  #: how many there may be
-        self.idle: list[Connection] = []  #: those that nobody uses
+        self.most = most  #: the most connections
+        self.idle: list[Connection] = []  #: those not in use
         self._made: list[weakref.ref[Connection]] = []  # all of them, in order
         self._waiting: list[threading.Lock] = []  # one for each thread that waits
 
@@ -52,28 +51,28 @@ class Pool:
             line.thread = threading.get_ident()
             if not line.is_open or line.is_quiet():
                 return line
-            line.close()  # it was cut while it lay idle
+            line.close()  # it was cut while it was idle
             to.clear()
 
     def give(self, lines: list[Connection]) -> None:
-        """Take a line back from its borrower's list. Everything that was asked on it has been answered."""
+        """Take a line back from its borrower's list. All its commands have been answered."""
         self.idle.append(lines.pop())
         if self._waiting:
             self.tell()
 
     def tell(self) -> None:
-        """Tell a thread that waits, if there is one, that a line or a place is free."""
+        """Wake a waiting thread, if there is one: a line or a place is free."""
         with contextlib.suppress(IndexError):
             self._waiting.pop(0).release()
 
     def reserve(self, most: int) -> None:
-        """Allow so many connections at once."""
+        """Set the most connections at a time."""
         self.most = most
         for _ in range(len(self._waiting)):
             self.tell()
 
     def close(self) -> None:
-        """Hang up all connections that nobody uses."""
+        """Close all connections that are not in use."""
         with contextlib.suppress(IndexError):
             while True:
                 self.idle.pop().close()
@@ -87,7 +86,7 @@ class Pool:
             self._check(begun, until)
             turn = threading.Lock()
             turn.acquire()
-            self._waiting.append(turn)  # before we look: a borrower gives its line back first, then tells
+            self._waiting.append(turn)  # before the check: a borrower gives its line back first, then tells
             try:
                 if not self.idle:
                     turn.acquire(timeout=min(max(until - time.monotonic(), 0), LOOK_EVERY))
@@ -99,7 +98,7 @@ class Pool:
                 return
 
     def _take_place(self, to: list[Connection]) -> bool:
-        """Make a line; False if others were first. The lines that were made first, as many as there are places, have them."""
+        """Make a line; return False if other threads were first. The lines that were made first have the places."""
         to.append(Connection())
         mine = weakref.ref(to[0])
         self._made.append(mine)
@@ -127,7 +126,7 @@ class Pool:
             self._made.remove(reference)
 
     def _check(self, begun: float, until: float) -> None:
-        """Raise StoreUnavailable if it is no use to wait any longer."""
+        """Raise StoreUnavailable if there is no point in waiting any longer."""
         lines = [line for reference in tuple(self._made) if (line := reference()) is not None and not line.is_closed]
         me = threading.get_ident()
         if len(lines) >= self.most and not self.idle and all(line.thread == me for line in lines):

@@ -1,11 +1,11 @@
 """Pushing: jobs and payloads arrive, each queue's by a script of its own.
 
-A script sees one queue. Ids that `new_id` made never come twice into different queues, so they need no more than that. Who gives
-an id of its own, or a unique key, is looked for in the other queues first. Two processes that push such a job into two queues in
-the same moment are not kept apart: a store of one server could, a cluster can not.
+A script sees one queue. Ids that `new_id` made never come twice into different queues, so they need no more than that. A job
+with an id of the user's, or a unique key, is first looked for in the other queues. Two processes that push such a job into two
+queues at the same moment are not kept apart: a store of one server could, a cluster can not.
 
-Many jobs that begin alike go by a script that does little else (`push_alike`). If it finds anything unusual it does nothing, and
-they go by the one that can do all.
+Many jobs that begin alike are pushed by a script that does little else (`push_alike`). If it finds anything unusual it does
+nothing, and `push` does it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from laneway.store.redis.wire import Command, Wire
 
 __all__ = ["Push", "queues_of"]
 
-#: What `new_id` makes.
+#: The ids that `new_id` makes.
 _made = re.compile(r"[0-9a-hjkmnp-tv-z]{20}").fullmatch
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -38,7 +38,7 @@ Answers = list[str | None]
 
 
 class Push:
-    """Takes jobs."""
+    """Pushes jobs."""
 
     def __init__(self, wire: Wire, queues: Queues, clock: Callable[[], str]) -> None:
         self._wire = wire
@@ -49,7 +49,7 @@ class Push:
         self._gather_digest = script("gather").digest
 
     def push(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
-        """Take jobs, in order; say for each None, or the id of the one that is there in its stead. All steps end at `until`."""
+        """Insert jobs, in order; return for each None, or the id of the job that prevented it. All steps end at `until`."""
         if len(jobs) == 1 and jobs[0].unique is None and _made(jobs[0].id):
             return self._push_one_queue(jobs, occurrence, until)
         if isinstance(jobs, Alike):
@@ -65,9 +65,9 @@ class Push:
         return [next(plain) if job.gather is None else None for job in jobs]
 
     def begin(self, jobs: Sequence[Job], patience: float) -> Callable[[], Answers | None] | None:
-        """Send jobs that begin alike; calling what is returned says that they are taken, or None: nothing was done.
+        """Send jobs that begin alike; calling the returned function returns the answers, or None: nothing was done.
 
-        Each of the two steps may take so many seconds: who asked may have been busy in between.
+        Each of the two steps may take `patience` seconds: the caller may have been busy in between.
         """
         if len(jobs) < 2 or not isinstance(jobs, Alike):
             return None
@@ -83,9 +83,9 @@ class Push:
         return ("EVALSHA", self._alike_digest, "1", queue_base(queue), self._clock(), *rest)
 
     def _check_kinds(self, jobs: Sequence[Job], payloads: Sequence[Job], until: float) -> None:
-        """Each queue has jobs or lanes of a collector, never both: if one does not fit, nothing is pushed anywhere.
+        """Check the kind of each queue: it has jobs or lanes of a collector, never both. If one is wrong, nothing is pushed.
 
-        The scripts look again, each at its own queue.
+        The scripts check again, each for its own queue.
         """
         of_collectors = {job.queue for job in payloads}
         of_jobs = {job.queue for job in jobs if job.gather is None}
@@ -100,7 +100,7 @@ class Push:
                 raise WrongQueue.of(name, collects=name in of_collectors)
 
     def _gather(self, payloads: Sequence[Job], occurrence: Occurrence | None, until: float) -> bool:
-        """Let payloads join their lanes; say whether the occurrence had fired, and nothing was done."""
+        """Let payloads join their lanes; return whether the occurrence had fired, and nothing was done."""
         groups: dict[str, list[Job]] = {}
         for job in payloads:
             groups.setdefault(job.queue, []).append(job)
@@ -144,17 +144,17 @@ class Push:
         return answers
 
     def _is_alone(self, until: float) -> bool:
-        """Say whether the queues that we know are all there are."""
+        """Return whether the known queues are all there are."""
         return bool(self._wire.ask(self._queues.asks, until) <= len(self._queues.numbers))
 
     def _push_special(self, jobs: list[Job], before: int, length: int, occurrence: Occurrence | None, until: float) -> Answers:
-        """Take jobs of one queue whose ids or keys may stand in others: a part of a push."""
+        """Push jobs of one queue whose ids or keys may be in other queues: a part of a push."""
         met_ids, met_keys = self._look(jobs, until)
         answers: Answers = []
         sent: set[str] = set()
         for job in jobs:
             if job.id in sent and job.unique in met_keys:
-                break  # whether it meets the one or the other depends on what becomes of those before it
+                break  # which of the two it meets depends on the jobs before it
             answers.append(job.id if job.id in met_ids else met_keys.get(job.unique or ""))
             if answers[-1] is None:
                 sent.add(job.id)
@@ -169,7 +169,7 @@ class Push:
         return answers + self._push_special(rest, before + len(answers), length, None, until) if rest else answers
 
     def _look(self, jobs: list[Job], until: float) -> tuple[set[str], dict[str, str]]:
-        """Return which ids of these jobs stand in the store, and which keys, with the ids of who has them."""
+        """Return which ids of these jobs are in the store, and which keys, with the ids of the jobs that have them."""
         ids = [job.id for job in jobs]
         keys = [job.unique for job in jobs if job.unique is not None]
         names = self._queues.read(until)
@@ -186,7 +186,7 @@ class Push:
         return met_ids, met_keys
 
     def _push_many_queues(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
-        """Take jobs of several queues in one round trip. An occurrence goes with the first, and fires before the others come."""
+        """Push jobs of several queues in one round trip. An occurrence goes with the first, and fires before the others come."""
         groups: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
             groups.setdefault(job.queue, []).append(number)
@@ -243,7 +243,7 @@ def queues_of(jobs: Sequence[Job]) -> set[str]:
 
 
 def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:
-    """Return the queue of jobs that begin alike, and what `push_alike` wants to know of them.
+    """Return the queue of jobs that begin alike, and the arguments of `push_alike`.
 
     None if they differ in when, flags or rank, or have unique keys.
     """

@@ -1,9 +1,9 @@
-"""Mending: keys of a queue that somebody else wrote are set aside, and what stood in them is found again.
+"""Mending: keys of a queue that another program wrote are set aside, and their content is rebuilt.
 
-A key of another type stops every script that meets it, in the middle. So the keys of the queue are looked through (this is the
-one place that scans, and an error asks for it), those that cannot be ours are renamed, and what can be told from the rest is
-written anew: who holds claims, which priorities are in use, how many are parked. Jobs that stand in no index wait again, and
-lanes whose holder is gone go on.
+A key of another type stops every script that meets it, in the middle. So the keys of the queue are scanned (only here, and only
+after an error), those that cannot be Laneway's are renamed, and all that follows from the others is written anew: which workers
+hold claims, which priorities are in use, how many jobs are parked. Jobs that are in no index wait again, and lanes whose holder
+is gone go on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HASHES = (
     "META", "JOB", "LANES", "RUNNING", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "SLOTS", "BODIES", "RUN_BODIES", "ARRIVED",
 )  # fmt: skip
 _ZSETS = ("DUE", "RETRY", "PARKED", "DEAD", "HALTED", "WAITS", "RUNS")
-#: What type each key has, by what it begins with behind the queue's base.
+#: The type of each key, by its beginning behind the queue's base.
 _TYPES = {
     **{QUEUE_KEYS[name]: b"hash" for name in _HASHES},
     **{QUEUE_KEYS[name]: b"zset" for name in _ZSETS},
@@ -35,7 +35,7 @@ _TYPES = {
 
 
 def mend(wire: Wire, queue: str, number: int) -> list[str]:
-    """Set aside what is not ours, and bring the rest in order. Returns the names of what was set aside, as it is called now."""
+    """Set foreign keys aside, and repair the rest. Returns the new names of the keys that were set aside."""
     base = queue_base(queue)
     names = [key.removeprefix(base.encode()) for key in _keys(wire, base)]
     types = wire.ask_all([("TYPE", base.encode() + name) for name in names])
@@ -52,7 +52,7 @@ def mend(wire: Wire, queue: str, number: int) -> list[str]:
 
 
 def _expected(name: bytes) -> bytes:
-    """Return the type a key must have; what was set aside may have any, and what is not known is left alone."""
+    """Return the type a key must have; a key that was set aside may have any, and unknown ones are left alone."""
     text = name.decode(errors="replace")
     for start, kind in _TYPES.items():
         if text == start or (start.endswith(":") and text.startswith(start)):
@@ -61,7 +61,7 @@ def _expected(name: bytes) -> bytes:
 
 
 def _keys(wire: Wire, base: str) -> Iterator[bytes]:
-    """Walk the keys of a queue that we have a name for."""
+    """Walk the keys of a queue that have a known name."""
     pattern = base.replace("[", r"\[").replace("?", r"\?").replace("*", r"\*") + "*"
     cursor: bytes = b"0"
     while True:
@@ -72,7 +72,7 @@ def _keys(wire: Wire, base: str) -> Iterator[bytes]:
 
 
 def _rebuild(wire: Wire, queue: str, number: int, ours: list[str]) -> None:
-    """Write anew what can be told from the other keys, then let jobs wait that stand nowhere."""
+    """Rebuild what follows from the other keys, then let jobs wait that are in no index."""
     meta, holders = queue_key(queue, "META"), queue_key(queue, "HOLDERS")
     workers = [name.removeprefix("running:") for name in ours if name.startswith(QUEUE_KEYS["RUNNING"])]
     if workers:

@@ -1,7 +1,7 @@
-"""Looking: what the Redis store shows.
+"""Queries: what the Redis store shows.
 
-Counts are read off the indexes and never scan. Lists go through them (see `walk`), as far as somebody asks. Only what is to be
-counted or acted upon by something else than state and queue is looked for among all jobs, read in portions.
+Counts are read off the indexes and never scan. Lists go through the indexes (see `scan`), as far as needed. Only counts and
+actions by something else than state and queue look at all jobs, read in portions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from laneway.store.workers import Held, read_worker, status
 
 __all__ = ["RedisQueries"]
 
-#: In a queue with more than this, nobody looks at all for a lane that is found sooner.
+#: In a queue with more jobs than this, a lane that is found sooner is not searched for among all jobs.
 MANY = 100_000
 TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
@@ -60,7 +60,7 @@ class RedisQueries:
         return self._queues(sorted(self._store.queues.read()))
 
     def _queues(self, names: Sequence[str]) -> list[QueueInfo]:
-        self._store.clock()  # where there is no queue yet, a time that was given has been seen all the same
+        self._store.clock()  # without any queue, a time that was given has still been seen
         commands = [self._store.command("count", name) for name in names]
         answers = self._store.mended(names, commands, self._store.wire.ask_all(commands, patient=True))
         return [queue_info(name, answer) for name, answer in zip(names, answers, strict=True)]
@@ -74,7 +74,7 @@ class RedisQueries:
         return sum(1 for _ in self.matching(which))
 
     def totals(self) -> dict[str, int]:
-        """Return the counters since the store began."""
+        """Return the counters since the store was created."""
         names = self._store.queues.read()
         counters, *answers = self._store.wire.ask_all([
             ("HGETALL", STORE + SHARED_KEYS["COUNTERS"]), *(("HMGET", queue_key(name, "META"), *TOTALS) for name in names),
@@ -96,7 +96,7 @@ class RedisQueries:
                 last = found[limit - 1][0] if limit else None
                 break
             if portion is not None:
-                last = portion  # it has looked at enough
+                last = portion  # it has examined enough
         page = Page(info for _, info in found[:limit])
         if last is not None:
             page.next = write_place((last.group, last.at, last.queue, last.entry.hex()))
@@ -105,9 +105,9 @@ class RedisQueries:
     def _walk(
         self, which: Filter, newest: bool, begin: Cursor | None, first: int
     ) -> Iterator[tuple[Cursor | None, list[tuple[Cursor, JobInfo]]]]:
-        """Go through the jobs that a filter means, and look at no more of them than somebody asks for.
+        """Walk the jobs that match a filter, and read no more of them than needed.
 
-        Gives portions of what is meant; with the last one where it ended, if there may be more.
+        Yields portions of matching jobs; with the last one the place where it ended, if there may be more.
         """
         names = sorted(name for name in self._store.queues.read() if which.queue in (None, name))
         walk = Walk(self._store.wire, names, which, self._store.now(), newest=newest)
@@ -125,13 +125,13 @@ class RedisQueries:
             size = PORTION if which.is_indexed else 4 * PORTION
 
     def _sift(self, which: Filter, places: Sequence[Cursor]) -> list[Cursor]:
-        """Return those whose records may be meant."""
+        """Return those whose records may match."""
         ids = None if which.ids is None else {id_.encode(errors="replace") for id_ in which.ids}
         pairs = [(place, raw) for place, raw in zip(places, self._raw(places), strict=True) if ids is None or place.id in ids]
         return [p for p, raw in pairs if raw is not None and candidate_of(p.queue, p.id, raw, which) is not None]
 
     def matching(self, which: Filter) -> Iterator[tuple[Candidate, JobInfo]]:
-        """Go through all jobs that a filter means, by arrival."""
+        """Walk all jobs that match a filter, by arrival."""
         found = sorted(find_candidates(self._store, which))
         for start in range(0, len(found), PORTION):
             portion = found[start : start + PORTION]
@@ -152,7 +152,7 @@ class RedisQueries:
         return None if holder is None else self._look([(queue, holder)]).get((queue, holder))
 
     def parked_before(self, id: str) -> int:  # noqa: A002
-        """Count the jobs that wait in a parked job's lane before it."""
+        """Count the jobs that wait before a parked job in its lane."""
         found = self._find(id)
         if found is None or found[1].state != "blocked":
             return 0
@@ -162,7 +162,7 @@ class RedisQueries:
         return int(rank or 0)
 
     def result(self, id: str) -> StoredResult:  # noqa: A002
-        """Say how a job stands."""
+        """Return the state of a job."""
         found = self._find(id)
         if found is not None:
             info = found[1]
@@ -195,11 +195,11 @@ class RedisQueries:
     # -- statistics ------------------------------------------------------------------------------------------
 
     def figures(self, level: Level, number: int, depth: Depth = "times") -> Kept:
-        """Return the last so many buckets of a level."""
+        """Return the last `number` buckets of a level."""
         return self._store.statistics.figures(self._store.now(), level, number, depth)
 
     def errors(self, limit: int) -> list[ErrorGroup]:
-        """Return failures by kind, the last seen first."""
+        """Return failures by kind, the most recent first."""
         return self._store.statistics.faults(limit)
 
     # -- lanes -----------------------------------------------------------------------------------------------
@@ -214,10 +214,10 @@ class RedisQueries:
         return list_lanes(stands, self._look, self._store.now(), order, limit, after)
 
     def _stands_of(self, queues: Sequence[str], lane: str) -> list[Stand]:
-        """Return what stands for a lane, in each queue that has it.
+        """Return the candidate heads of a lane, in each queue that has it.
 
-        A collector's is one job, whose id is known. For those of jobs all are looked at; unless there are very many, and it is
-        among those that hold lanes or are due first: then its size is how many of them are in it.
+        A collector's lane is one job, whose id is known. For a lane of jobs all jobs are examined; unless there are very many,
+        and it is among those that hold lanes or are due first: then its size is how many of them are in it.
         """
         stands: list[Stand] = []
         for queue in queues:
@@ -245,7 +245,7 @@ class RedisQueries:
     # -- workers ---------------------------------------------------------------------------------------------
 
     def workers(self) -> list[WorkerStatus]:
-        """List the workers by host and pid, with what they hold."""
+        """List the workers by host and pid, with their claims."""
         names = self._store.queues.read()
         commands: list[Command] = [("TIME",), *(("HGETALL", WORKERS + WORKER_KEYS[name]) for name in ("INFO", "AT"))]
         time, info, at, *holders = self._store.wire.ask_all(
@@ -261,7 +261,7 @@ class RedisQueries:
         return sorted(workers, key=lambda worker: (worker.host, worker.pid, worker.id))
 
     def _held(self, holders: dict[str, set[bytes]]) -> dict[bytes, list[Held]]:
-        """Return what workers hold, in the order of claiming."""
+        """Return the claims of workers, in the order of claiming."""
         asked = [(queue, worker) for queue, members in holders.items() for worker in members]
         keys = [queue_base(queue).encode() + b"running:" + worker for queue, worker in asked]
         claims = self._store.wire.ask_all([("HGETALL", key) for key in keys])
@@ -313,7 +313,7 @@ _places: msgspec.json.Decoder[tuple[int, int, str, str]] = msgspec.json.Decoder(
 
 
 def _fits(which: Filter, info: JobInfo) -> bool:
-    """Say whether a job is still what was looked for."""
+    """Return whether a job still matches."""
     if which.state == "waiting":
         if info.state in ("running", "dead"):
             return False

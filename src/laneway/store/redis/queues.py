@@ -1,6 +1,6 @@
-"""The registry of queues: who has ever had a job, or was paused, and its number.
+"""The registry of queues: all that ever had a job, or were paused, with their numbers.
 
-Queues are never forgotten, so their number tells whether a list of them is still complete.
+Queues are never forgotten, so the number of queues tells whether a list of them is still complete.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from laneway.store.redis.wire import Command, Wire
 
 __all__ = ["Queues"]
 
-#: So many queues there may be: their numbers are part of tokens.
+#: The most queues: their numbers are part of tokens.
 NUMBERS = STEP
 
 QUEUES = STORE + SHARED_KEYS["QUEUES"]
@@ -25,7 +25,7 @@ QUEUES = STORE + SHARED_KEYS["QUEUES"]
 class Queues:
     """What this process knows of the registry."""
 
-    #: Asks how many there are: to be sent along with what depends on it.
+    #: The command that returns the number of queues: sent along with commands that depend on it.
     asks: Command = ("HLEN", QUEUES)
 
     def __init__(self, wire: Wire) -> None:
@@ -42,12 +42,12 @@ class Queues:
         return number
 
     def read(self, until: float | None = None) -> list[str]:
-        """Return all queues, as the registry has them now."""
+        """Return all queues that are in the registry now."""
         self.learn(self._wire.ask(("HGETALL", QUEUES), until))
         return list(self.numbers)
 
     def learn(self, answer: Sequence[Any]) -> None:
-        """Take note of the registry. What cannot be a queue is passed over."""
+        """Read the registry. Entries that cannot be a queue are ignored."""
         pairs = zip(answer[::2], answer[1::2], strict=True)
         self.numbers = {
             name.decode(errors="replace"): int(number) for name, number in pairs if number.isdigit() and len(number) < 5

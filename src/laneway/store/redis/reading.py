@@ -1,4 +1,4 @@
-"""Reading: what stands in the keys, as values. Whoever wrote it: what cannot be read is said to be so, and harms nothing else.
+"""Reading: the contents of keys as values. Unreadable bytes of other programs are reported as such, and affect nothing else.
 
 Enters: answers of the server.  Leaves: `JobInfo`, `QueueInfo`, `Run`.
 """
@@ -23,7 +23,7 @@ from laneway.store.workers import Held
 
 __all__ = ["held_job", "instant", "job_info", "number", "queue_info", "record_of", "runs_of"]
 
-#: What look.lua says of those that are no lane of a collector.
+#: The number of payloads in look.lua's answer for jobs that are not lanes of a collector.
 NO_LANE, DEAD_PAYLOAD = -1, -2
 FARTHEST = float(1 << 62)
 
@@ -31,7 +31,7 @@ _notes = msgspec.json.Decoder(Notes)
 
 
 def number(raw: bytes | None) -> int:
-    """Return a whole number; what is none, or larger than the server counts, is 0."""
+    """Return a whole number; 0 if it is none, or larger than the server counts."""
     return int(raw) if raw is not None and len(raw) < 20 and raw.removeprefix(b"-").isdigit() else 0
 
 
@@ -54,7 +54,7 @@ def queue_info(name: str, answer: Sequence[Any]) -> QueueInfo:
 
 
 def record_of(raw: bytes) -> Record:
-    """Return a record; what is none is the body of a job that nobody knows."""
+    """Return a record; unreadable bytes are the body of a job of an unknown task."""
     try:
         return read(raw)
     except GarbageError:
@@ -82,7 +82,7 @@ def job_info(queue: str, row: Sequence[Any]) -> JobInfo:
 
 
 def state_of(raw: bytes) -> State:
-    """Return a state; what is nowhere, or no job, waits to be set aside."""
+    """Return a state; a job that is in no index, or no job, waits to be set aside."""
     text = raw.decode()
     found: State = "ready"
     for state in STATES:

@@ -12,18 +12,18 @@
          34-35   attempts that counted
          36-     [how long it may wait for its start, 8 bytes] [lane] [unique key] task, body
 
-Most jobs are due when they come, and have no attempts before their first run: flagged as fresh, their record goes on at byte 18,
-and place and due are when they were enqueued. Texts have their length in front, two bytes; the body is the rest.
+Most jobs are due when they come, and have no attempts before their first run: these are flagged as fresh. Their record goes on at
+byte 18, and place and due are the time of the enqueue. Texts have their length in front, two bytes; the body is the rest.
 
-Waiting jobs stand in a zset by their due time, and ties go by place. So a job that is due at its place's time stands there as
-byte 255, sequence number (7 bytes), id; one that was put off, and is before those, as byte 0, place (7), sequence number (7), id.
-Parked ones stand by their place, and in the first way. All numbers are big-endian, and sort as bytes.
+Waiting jobs are in a zset by their due time, and ties go by place. So a job that is due at its place's time has the entry byte
+255, sequence number (7 bytes), id; a job that was postponed, and comes before those, byte 0, place (7), sequence number (7),
+id. Parked jobs are sorted by their place, with the first kind of entry. All numbers are big-endian, and sort as bytes.
 
-A job is plain if it is fresh and no rule applies to it: it has neither lane nor key nor end. Whatever is plain, or has nothing
-but a lane, the scripts claim without a further look. A new rule needs a flag: byte 0 is full, so it is a bit of byte 2, and
-claims then look at the job by themselves. `before_body`, `read` and `new_record` in `_record.lua` write and read that byte.
+A job is plain if it is fresh and no rule applies to it: it has neither lane nor key nor expiry. The scripts claim a job that is
+plain, or has nothing but a lane, without a further look. A new rule needs a flag: byte 0 is full, so it is a bit of byte 2, and
+claims then examine the job. `before_body`, `read` and `new_record` in `_record.lua` write and read that byte.
 
-Enters: `Job`.  Leaves: bytes, and what they say. The scripts read and write the same (`_record.lua`).
+Enters: `Job`.  Leaves: bytes, and their content. The scripts read and write the same (`_record.lua`).
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ __all__ = [
 
 LANE, EXPIRES, UNIQUE = 1, 2, 4  # it has one
 RAN = 8  # it has started: a run was settled, or lost with its worker
-LOST = 16  # it is remembered why a claim was lost
-NO_END = 32  # it is never too late to start
+LOST = 16  # the cause of a lost claim is remembered
+NO_END = 32  # it never expires
 HALTS = 64  # it is dead and keeps its lane
-FRESH = 128  # it came and was due, and nothing has happened to it since
+FRESH = 128  # it was due when it came, and nothing has happened to it since
 PLAIN = FRESH  # and no rule applies to it
 
 _SEQ = (1 << 56) - 1  # of eight bytes the last seven
@@ -76,7 +76,7 @@ _first = [[bytes([flags, rank]) for rank in range(201)] for flags in range(8)]
 
 
 class Record(Struct, frozen=True, gc=False):
-    """What a record says."""
+    """The content of a record."""
 
     flags: int
     rank: int
@@ -93,12 +93,12 @@ class Record(Struct, frozen=True, gc=False):
 
 
 def pushed(job: Job) -> bytes:
-    """Return a new job's record, without what the store adds: flags and rank, then what comes after the numbers."""
+    """Return a new job's record, without the store's numbers: flags and rank, then what comes after the numbers."""
     return before_body(job) + job.body
 
 
 def before_body(job: Job) -> bytes:
-    """Return the same up to its body: jobs that differ in nothing else have it in common."""
+    """Return a new job's record up to its body: jobs that differ only in the body have it in common."""
     if job.lane is None and job.unique is None and not job.expires:
         return _first[0][job.priority + 100] + _named(job.task)
     flags = 0
@@ -122,9 +122,9 @@ _named = functools.lru_cache(maxsize=1000)(_measured)  # tasks are few
 
 
 def read_simple(raw: bytes) -> tuple[int, str | None, str, bytes] | None:
-    """Return when a job was enqueued, its lane, task and body, if it is plain or would be without its lane; else None.
+    """Return when a job was enqueued, its lane, task and body, if it is plain or has only a lane besides; else None.
 
-    Most are such: this is half of `read`.
+    Most jobs are such: this takes half the time of `read`.
     """
     try:
         flags, rank, rules_and_seq, enqueued = _fresh.unpack_from(raw)
@@ -141,7 +141,7 @@ def read_simple(raw: bytes) -> tuple[int, str | None, str, bytes] | None:
 
 
 def read(raw: bytes) -> Record:
-    """Return what a record says, or raise GarbageError."""
+    """Return the content of a record, or raise GarbageError."""
     try:
         if raw[0] >= FRESH:
             flags, rank, seq, enqueued = _fresh.unpack_from(raw)
@@ -177,7 +177,7 @@ def read_payload(body: bytes) -> tuple[float, bytes]:
 
 
 def parked_entry(record: Record, id_: bytes) -> bytes:
-    """Return how a parked job stands in its lane's index."""
+    """Return a parked job's entry in its lane's index."""
     return b"\xff" + record.seq.to_bytes(7) + id_
 
 

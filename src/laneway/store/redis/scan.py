@@ -1,8 +1,8 @@
-"""Walking: jobs in the order in which the indexes have them, from a place on, and no further than somebody asks.
+"""Walking: jobs in the order of the indexes, from a place on, and no further than needed.
 
-There is no index by arrival, since every waiting job would pay for it. But each state has one: who waits stands by due time, who
-is dead by when it died. A list goes through these: what runs, what waits, what is parked, what is dead, and in each group by that
-time, over all queues. So a page costs the same however many jobs there are.
+There is no index by arrival, since every waiting job would pay for it. But each state has one: waiting jobs by due time, dead
+ones by time of death. A list goes through these: running, waiting, parked, dead jobs, and in each group by that time, over all
+queues. So a page costs the same however many jobs there are.
 
 Enters: a filter and a place.  Leaves: ids, each with its place.
 """
@@ -23,7 +23,7 @@ from laneway.store.redis.wire import Command, Wire
 
 __all__ = ["Cursor", "Walk", "place_of", "what_runs"]
 
-#: How many are read at once, after the first.
+#: How many jobs are read at once, after the first read.
 PORTION = 500
 RUNNING, WAITING, PARKED, DEAD = range(4)
 GROUPS: dict[str | None, tuple[int, ...]] = {
@@ -33,10 +33,10 @@ GROUPS: dict[str | None, tuple[int, ...]] = {
 
 
 class Cursor(Struct, frozen=True, order=True):
-    """Where a job stands in a list."""
+    """The place of a job in a list."""
 
     group: int
-    at: int  #: due, or died, or its lane's place: microseconds; of what runs the claim's token
+    at: int  #: due, or died, or its lane's place: microseconds; for running jobs the claim's token
     queue: str
     entry: bytes  #: in its index
 
@@ -47,12 +47,12 @@ class Cursor(Struct, frozen=True, order=True):
 
 
 class _Index(Struct):
-    """One sorted set, and the part of it that is meant."""
+    """One sorted set, and the range of it that may match."""
 
     group: int
     queue: str
     key: bytes
-    low: str = "-inf"  #: scores, as the server writes bounds
+    low: str = "-inf"  #: scores, in the server's notation for bounds
     high: str = "+inf"
 
 
@@ -67,7 +67,7 @@ class Walk:
         self._newest = newest
 
     def places(self, after: Cursor | None, first: int) -> Iterator[Cursor]:
-        """Go through the jobs that may be meant, from a place on. `first`: so many are wanted at least."""
+        """Walk the jobs that may match, from a place on. `first`: at least this many are wanted."""
         groups = GROUPS.get(self._state, (WAITING,))
         for group in reversed(groups) if self._newest else groups:
             if after is None or (group <= after.group if self._newest else group >= after.group):
@@ -104,7 +104,7 @@ class Walk:
         return [_Index(DEAD, queue, queue_key(queue, name).encode()) for queue in self._queues for name in ("DEAD", "HALTED")]
 
     def _parked(self) -> list[Cursor]:
-        """Lanes have no common index: all of them are looked at."""
+        """Return the parked jobs. Lanes have no common index: all of them are read."""
         lanes = self._wire.ask_all([("HKEYS", queue_key(queue, "LANES")) for queue in self._queues])
         keys = [
             (queue, queue_key(queue, "PARKED").encode() + lane)
@@ -134,7 +134,7 @@ class Walk:
         ]
 
     def _before(self, index: _Index, after: Cursor | None) -> Command:
-        """Ask how many stand before the first that is meant; of those with the same time as the place, none is passed over."""
+        """Return the command that counts entries before the first match; entries with the same time as the place are kept."""
         if self._newest:
             bound = f"({after.at}" if after is not None and _within(after.at, index.high, above=False) else _beyond(index.high)
             return ("ZCOUNT", index.key, bound, "+inf") if bound else ("ZCOUNT", index.key, "1", "0")
@@ -160,7 +160,7 @@ class Walk:
 
 
 def what_runs(wire: Wire, queues: Sequence[str]) -> list[Cursor]:
-    """Return what runs in some queues."""
+    """Return the running jobs of some queues."""
     holders = wire.ask_all([("SMEMBERS", queue_key(queue, "HOLDERS")) for queue in queues])
     asked = [(queue, worker) for queue, workers in zip(queues, holders, strict=True) for worker in workers]
     held = wire.ask_all([("HGETALL", queue_base(queue).encode() + b"running:" + worker) for queue, worker in asked])
@@ -173,7 +173,7 @@ def what_runs(wire: Wire, queues: Sequence[str]) -> list[Cursor]:
 
 
 def place_of(record: Record, info: JobInfo, which: Filter) -> Cursor:
-    """Return where a job stands."""
+    """Return the place of a job in a list."""
     id_ = info.id.encode(errors="replace")
     if info.state == "running":
         return Cursor(RUNNING, info.token or 0, info.queue, id_)
@@ -202,7 +202,7 @@ def _places(index: _Index, answer: Sequence[bytes]) -> list[Cursor]:
 
 
 def _within(at: int, bound: str, *, above: bool) -> bool:
-    """Say whether a time is on the inner side of a bound."""
+    """Return whether a time is on the inner side of a bound."""
     number = bound.lstrip("(")
     if number in ("-inf", "+inf"):
         return True
@@ -210,14 +210,14 @@ def _within(at: int, bound: str, *, above: bool) -> bool:
 
 
 def _beyond(bound: str) -> str:
-    """Return the bound of what lies outside of it; empty: nothing does."""
+    """Return the bound of the part outside of it; empty: there is none."""
     if bound in ("-inf", "+inf"):
         return ""
     return bound[1:] if bound.startswith("(") else f"({bound}"
 
 
 def _bound(bound: str) -> Callable[[int], bool] | None:
-    """Return what says whether a time lies outside of the bound at which a walk ends."""
+    """Return a function that tells whether a time lies outside of the bound at which a walk ends."""
     if bound in ("-inf", "+inf"):
         return None
     number = int(bound.lstrip("("))

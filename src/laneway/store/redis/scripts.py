@@ -1,20 +1,20 @@
 """The scripts: Lua files, each with the parts it uses in front.
 
-A header says what a script is made of. Parts are files whose names begin with an underscore::
+A header lists the parts of a script. Parts are files whose names begin with an underscore::
 
     -- uses   clock queue          these parts stand in front, in this order
     -- makes  jobs: record jobs    need('jobs') returns the functions of these parts, made when it is first called;
                                    without such a line, need('bell') those of the part of that name
     -- opens  jobs                 the script uses them under their own names, and makes them at once
 
-A server makes all functions of a script anew in each call, and for a small exchange that would be most of the work: hence
+A server creates all functions of a script anew in each call, and for a small exchange that would be most of the work: hence
 `makes`.
 
-Some names in capitals are replaced. Those of keys (see `keys`) by an expression that makes the key where it is needed, as in
-``base .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python agree about them. A queue's `BOOKS` are fields
+Some names in capitals are replaced: those of keys (see `keys`) by an expression that makes the key where it is needed, as in
+``base .. 'meta'``; those of `CONSTANTS` by their values, so that Lua and Python use the same. A queue's `BOOKS` are fields
 of a hash, which `_queue.lua` reads all at once: ``books[B_NOW]`` is the one called ``now``.
 
-A server is asked for a script by its digest, and is sent the text only if it does not know it (see `wire`).
+A script is called by its digest, and its text is sent only if the server does not know it (see `wire`).
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from laneway.store.redis.tokens import STEP
 
 __all__ = ["CONSTANTS", "KEEP_RUNS", "Script", "script", "text_of"]
 
-#: So many finished runs of a queue are kept.
+#: How many finished runs of a queue are kept.
 KEEP_RUNS = 1000
 
-#: What a queue keeps of itself: the highest time it has seen, the last sequence number, its number in the registry, `lanes` if it
-#: is a collector's, the priorities in use, since when and by whom it is paused, the counter of its last token, how many jobs came
-#: and how many succeeded, how many finished runs are kept, how many jobs are parked.
+#: The fields of a queue's hash: the highest time it has seen, the last sequence number, its number in the registry, `lanes` if
+#: it is a collector's, the priorities in use, since when it is paused and the name given with the pause, the counter of its
+#: last token, how many jobs came and how many succeeded, how many finished runs are kept, how many jobs are parked.
 BOOKS = ("now", "seq", "number", "kind", "ranks", "paused", "by", "token", "enqueued", "processed", "runs", "blocked")
 
-#: What Lua calls by these names.
+#: The values of these names in Lua.
 CONSTANTS = {
     **{f"F_{name}": getattr(record, name) for name in ("LANE", "EXPIRES", "UNIQUE", "RAN", "LOST", "NO_END", "HALTS", "FRESH")},
-    "F_PAYLOAD": record.HALTS,  # of a collector's queue, where nothing halts: it is a dead payload
+    "F_PAYLOAD": record.HALTS,  # in a collector's queue, where no job halts a lane: it is a dead payload
     "PLAIN": record.PLAIN,
     "PLAIN_IN_LANE": record.PLAIN | record.LANE,
     "TOKEN_STEP": STEP,
     "KEEP_RUNS": KEEP_RUNS,
-    "MOST_PASSED": 1000,  # jobs that one claim passes over, so that none is long
+    "MOST_PASSED": 1000,  # the most jobs that one claim passes over, so that none is long
     "KILLED": f"'{msgspec.json.encode(KILLED).decode()}'",
 }
 
@@ -62,7 +62,7 @@ _texts: dict[str, str] = {}
 
 
 class Script(Struct, frozen=True):
-    """An operation as the server knows it."""
+    """A script of the server."""
 
     name: str
     digest: str
@@ -71,7 +71,7 @@ class Script(Struct, frozen=True):
 
 @functools.cache
 def script(name: str) -> Script:
-    """Return an operation by the name of its file."""
+    """Return a script by the name of its file."""
     own = (_FOLDER / f"{name}.lua").read_text(encoding="utf-8")
     base = _BASE.search(own)
     assert base is not None, name  # noqa: S101 - every header names it
@@ -82,12 +82,12 @@ def script(name: str) -> Script:
 
 
 def text_of(digest: str) -> str:
-    """Return the text of a script that was asked for by its digest."""
+    """Return the text of a script by its digest."""
     return _texts[digest]
 
 
 def _put_together(own: str) -> str:
-    """Return a script's text with all that its header names."""
+    """Return a script's text with all parts that its header names."""
     uses = [part for listed in _header(own, "uses") for part in listed.split()]
     groups = {name: parts.split() for name, _, parts in (line.partition(":") for line in _header(own, "makes"))}
     straight = "\n".join(map(_part, uses))
@@ -111,14 +111,14 @@ def _part(name: str) -> str:
 
 
 def _making(group: str, text: str, whole: str) -> str:
-    """Return code that makes a group's functions if they are needed and not there, and keeps those that somebody asks for."""
+    """Return code that creates a group's functions when they are first needed, and keeps those that the script uses."""
     asked = sorted(set(_FUNCTIONS.findall(text)) & set(re.findall(rf"\bneed\('{group}'\)\.(\w+)", whole)))
     table = ", ".join(f"{name} = {name}" for name in asked)
     return f"if group == '{group}' and not made.{group} then\n{text}\nmade.{group} = {{{table}}}\nend"
 
 
 def _opening(group: str, text: str, own: str) -> str:
-    """Return lines that give a group's functions their own names, as far as a script mentions them."""
+    """Return lines that give a group's functions their own names, if a script mentions them."""
     words = set(re.findall(r"\b\w+\b", re.sub(r"--.*", "", own)))
     return "\n".join(f"local {name} = need('{group}').{name}" for name in _FUNCTIONS.findall(text) if name in words)
 

@@ -1,8 +1,8 @@
-"""Statistics: what arrived and what workers report, kept at write time; see `laneway.store.statistics`.
+"""Statistics: arrivals and reports of workers, summed at write time; see `laneway.store.statistics`.
 
-An open stretch of ten seconds is a list of what was reported, and beside each queue a hash of what arrived there. The server
-never looks into them: a worker is asked, once every ten seconds, to close what is complete. It reads, adds up, and writes if
-nobody else has done so meanwhile; only then what was added up is forgotten.
+An open interval of ten seconds is a list of reports, and beside each queue a hash of its arrivals. The server never reads their
+content: a worker is asked, once every ten seconds, to close complete intervals. It reads, sums, and writes if no other worker has
+done so meanwhile; only then the summed entries are removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from laneway.store.statistics import DAY, LEVELS, TEN, Kept, Level, Open, begin_
 
 __all__ = ["Statistics"]
 
-#: So many complete stretches may be left to workers; who reads more than that closes them.
+#: The most complete intervals that are left to workers; a reader that finds more closes them.
 LEFT_OPEN = 30
 _to_msgpack = msgspec.msgpack.Encoder().encode
 _seen = struct.Struct(">6d")
@@ -45,7 +45,7 @@ class Statistics:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def record(self, report: Report, clock: str) -> None:
-        """Keep what a worker reports, and close what is complete if asked to."""
+        """Keep a worker's report, and close complete intervals if asked to."""
         counters = [part for pair in report.counters.items() for part in pair]
         faults = [part for fault in report.faults for part in (fault.id, fault.count, pack_fault(fault).decode())]
         learned = [part for task, seen in report.learned.items() for part in (task, *map(float, seen))]
@@ -59,7 +59,7 @@ class Statistics:
     def _close(self, now: int) -> None:
         until = complete_until(now)
         before, _, found = self._read(self._queues.read(), TEN, [])
-        if until <= before:  # we were slow, and somebody else has gone further: what is added up stays so
+        if until <= before:  # another worker has gone further meanwhile: its sums stay
             return
         added = roll(found.closed(until=until), now)
         keys = list(added)
@@ -74,7 +74,7 @@ class Statistics:
             self._forget_arrived(until)
 
     def _forget_arrived(self, until: int) -> None:
-        """What arrived up to here is added up. Who dies before that leaves it behind: nobody reads it, and it goes next time."""
+        """Remove summed arrivals. If a worker dies before that they stay: they are not read again, and go next time."""
         names = list(self._queues.numbers)
         keys = [queue_key(name, "ARRIVED") for name in names]
         answers = self._wire.ask_all([("HKEYS", key) for key in keys])
@@ -87,7 +87,7 @@ class Statistics:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def figures(self, now: int, level: Level, size: int, depth: Depth) -> Kept:
-        """Return the last so many buckets of a level, with what is still open."""
+        """Return the last `number` buckets of a level, including open intervals."""
         begin = begin_of(now, level) - (size - 1) * level
         wanted = range(begin, now + 1, level)
         before, raws, found = self._read(self._queues.read(), level, [at // level for at in wanted])
@@ -97,12 +97,12 @@ class Statistics:
             if begin <= at <= now:
                 buckets.setdefault(begin_of(at, level), Bucket()).add(bucket)
         if len(left) > LEFT_OPEN:
-            with contextlib.suppress(StoreError):  # who may only read, reads
+            with contextlib.suppress(StoreError):  # a client that may only read goes on
                 self._close(now)
         return Kept(now, dict(sorted(buckets.items())))
 
     def _read(self, names: Sequence[str], level: Level, numbers: Sequence[int]) -> tuple[int, list[bytes | None], Open]:
-        """Return up to where all is added up, buckets, and what is open: in an order in which nothing is missed or seen twice."""
+        """Return up to when all is summed, buckets, and what is open: read in an order in which nothing is missed or doubled."""
         commands: list[Command] = [("HGETALL", queue_key(name, "ARRIVED")) for name in names]
         commands.append(("EVALSHA", script("figures").digest, "1", STORE, *as_words((level // SECOND, *numbers))))
         *arrived, (closed, buckets, reports) = self._wire.ask_all(commands)
@@ -119,7 +119,7 @@ class Statistics:
         return closed * TEN, buckets, found
 
     def faults(self, limit: int) -> list[ErrorGroup]:
-        """Return kinds of failures, the last seen first."""
+        """Return kinds of failures, the most recent first."""
         last: list[bytes] = self._wire.ask(("ZRANGE", _key("FAULT_LAST"), "0", str(max(limit, 1) - 1), "REV", "WITHSCORES"))
         ids = last[::2]
         if not ids:
@@ -139,7 +139,7 @@ class Statistics:
         return bool(self._wire.ask_all(commands)[0])
 
     def learned(self) -> dict[str, Seen]:
-        """Return what workers have learned about tasks. What cannot be read is not known."""
+        """Return what workers have learned about tasks. Unreadable entries are left out."""
         answer = self._wire.ask(("HGETALL", _key("LEARNED")))
         known: dict[str, Seen] = {}
         for task, raw in zip(answer[::2], answer[1::2], strict=True):
@@ -161,6 +161,6 @@ def _figures(level: Level) -> str:
 
 
 def _stretch(field: bytes) -> int | None:
-    """Return when the stretch began in which something arrived; None if somebody else wrote it."""
+    """Return the begin of the interval of an arrival; None if another program wrote it."""
     found = field.partition(b":")[0]
     return number(found) * TEN if found.isdigit() else None

@@ -1,7 +1,8 @@
 """The Redis store: the contract's verbs over scripts.
 
-Each verb is one round trip of one script per queue that it concerns. A script is one atomic step; what spans queues is several,
-and the second of them can be repeated. Time is the server's. What becomes claimable rings the bell in the same step.
+Each verb is one round trip of one script per queue that takes part. A script is one atomic step; a verb over several queues is
+several, and the second of them can be repeated. Time is the server's. If something becomes claimable, the bell rings in the
+same step.
 
 Enters: the verbs of `laneway.store.contract`.  Leaves: keys.
 """
@@ -40,9 +41,9 @@ from laneway.store.workers import read_worker
 __all__ = ["RedisStore"]
 
 DAY = 24 * 3600 * 1_000_000
-#: So many dead jobs at most are forgotten in one turn, so that none is long.
+#: The most dead jobs that one call removes, so that none is long.
 TRIM_AT_ONCE = 1000
-#: So many notes at most go in one call.
+#: The most notes in one call.
 NOTES_AT_ONCE = 500
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
@@ -57,7 +58,7 @@ class RedisStore:
         self, url: str, *, connections: int = 5, timeout: float = 5.0, enqueue_timeout: float = 2.0, dead_days: float = 30,
         dead_max: int = 10_000, dead_after: float = 15.0, clock: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        """Nothing is opened yet. A `clock` is for tests: its time is used in place of the server's."""
+        """Open nothing yet. A `clock` is for tests: its time is used in place of the server's."""
         self.dead_days = dead_days
         self.dead_max = dead_max
         self.enqueue_timeout = min(enqueue_timeout, timeout)
@@ -81,18 +82,18 @@ class RedisStore:
         opening.ensure(line, str(self))
 
     def clock(self) -> str:
-        """Return the time for scripts: '' is the server's. One that was given never goes back."""
+        """Return the time for scripts: '' is the server's. A time that was given never goes back."""
         if self._clock is None:
             return ""
         self._highest = max(self._highest, self._clock())
         return str(self._highest)
 
     def now(self) -> int:
-        """Return the store's now."""
+        """Return the store's time."""
         return self.time_of(self.wire.ask(("TIME",)))
 
     def time_of(self, answer: Sequence[bytes]) -> int:
-        """Return the store's now, by the server's answer."""
+        """Return the store's time, by the server's answer."""
         given = self.clock()
         return int(given) if given else int(answer[0]) * 1_000_000 + int(answer[1])
 
@@ -101,14 +102,14 @@ class RedisStore:
         return ("EVALSHA", script(name).digest, "1", queue_base(queue), self.clock(), *as_words(arguments))
 
     def change(self, name: str, queues: Collection[str], *arguments: str | bytes | int) -> list[Any]:
-        """Run a script that changes these queues, by hand; return what it says of each. What we remember of them is void."""
+        """Run a script that changes these queues, for a user; return its answer for each. Their remembered depths are dropped."""
         self._exchanges.memory.forget(queues)
         return self.wire.ask_all([self.command(name, queue, *arguments) for queue in queues])
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
-        """Take jobs, in order. See the contract."""
+        """Insert jobs, in order. See the contract."""
         until = time.monotonic() + (self.enqueue_timeout if timeout is None else timeout)
         try:
             if occurrence is not None and not self._fires(occurrence, bool(jobs), until):
@@ -116,7 +117,7 @@ class RedisStore:
             self._exchanges.memory.forget(queues_of(jobs))
             return self._push.push(jobs, occurrence, until) if jobs else []
         except StoreCorrupt:
-            # What was half done is made whole. Who pushes again finds what is there by its ids.
+            # Half-written changes are repaired. A repeated push finds the existing jobs by their ids.
             mended = [self._exchanges.mend(queue) for queue in queues_of(jobs)]
             if any(mended):
                 what = "had a key of a type that Laneway did not give it. It is set aside now, the log says where: try again."
@@ -124,18 +125,18 @@ class RedisStore:
             raise
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
-        """Push in two steps, where jobs begin alike: the server works while we do. See the contract."""
+        """Push in two steps, where jobs begin alike: the server works meanwhile. See the contract."""
         self._exchanges.memory.forget(queues_of(jobs))
         hear = self._push.begin(jobs, self.enqueue_timeout)
-        # What is unusual was not done: it goes the usual way.
+        # Unusual jobs were not pushed: `push` does it.
         return lambda: (hear() if hear is not None else None) or self.push(jobs)
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
-        """Write what runs meant, then claim what may run. See the contract."""
+        """Write outcomes, then claim what may run. See the contract."""
         return self.begin(worker, settled, wants, limit)()
 
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
-        """Exchange in two steps: the server works while we do. See the contract."""
+        """Exchange in two steps: the server works meanwhile. See the contract."""
         if wants or limit:
             self.bell.listen([want.queue for want in wants])
         hear = self._exchanges.begin(worker, settled, wants, limit)
@@ -148,7 +149,7 @@ class RedisStore:
         return answer
 
     def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
-        """Return the worker's claims, except those to keep. See the contract."""
+        """Return the worker's claims to the store, except those to keep. See the contract."""
         return self._take_back(worker, keep, "", {})
 
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
@@ -169,7 +170,7 @@ class RedisStore:
         return [id_.decode(errors="replace") for answer in self.mended(names, commands, answers) for id_ in answer]
 
     def mended(self, names: Sequence[str], commands: Sequence[Command], answers: list[Any]) -> list[Any]:
-        """Return answers; queues in which a key was not ours are mended and asked again, which must do no harm."""
+        """Return answers; queues with a foreign key are mended and asked again, which must do no harm."""
         for n, name in enumerate(names):
             if isinstance(answers[n], StoreCorrupt) and self._exchanges.mend(name):
                 answers[n] = self.wire.ask(commands[n])
@@ -180,7 +181,7 @@ class RedisStore:
     # -- schedules -------------------------------------------------------------------------------------------
 
     def schedules(self) -> Schedules:
-        """Say how the schedules stand. See the contract."""
+        """Return the state of the schedules. See the contract."""
         names = self.queues.read()
         commands: list[Command] = [("TIME",), ("HGETALL", STORE + SHARED_KEYS["PAUSED"])]
         commands += [("HGETALL", STORE + SHARED_KEYS["SKIPPED"]), *(("HGETALL", queue_key(name, "SLOTS")) for name in names)]
@@ -192,9 +193,9 @@ class RedisStore:
         return Schedules(self.time_of(time), last, {name: by.decode(errors="replace") for name, by in _pairs(paused).items()})
 
     def _fires(self, occurrence: Occurrence, pushes: bool, until: float) -> bool:
-        """Say whether an occurrence is to fire, as far as can be seen from here. If not, its schedule advances all the same.
+        """Return whether an occurrence is to fire, as far as can be seen here. If not, its schedule still advances.
 
-        Whether it really fires is decided where its jobs are pushed, in the same step.
+        The final decision is made where its jobs are pushed, in the same step.
         """
         commands: list[Command] = [("HGET", STORE + SHARED_KEYS[name], occurrence.schedule) for name in ("PAUSED", "SKIPPED")]
         commands += [("HGET", queue_key(name, "SLOTS"), occurrence.schedule) for name in self.queues.read(until)]
@@ -209,7 +210,7 @@ class RedisStore:
     # -- workers ---------------------------------------------------------------------------------------------
 
     def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, BeatReply]:
-        """Say that these workers live, and hear what is asked of them. See the contract."""
+        """Report that these workers live; return what is asked of them. See the contract."""
         arguments = [part for worker in workers for part in (worker.id, msgspec.json.encode(worker))]
         names = self.queues.read()
         beat: Command = ("EVALSHA", script("beat").digest, "1", WORKERS, self.clock(), *arguments)
@@ -227,9 +228,9 @@ class RedisStore:
         }
 
     def dead_workers(self) -> list[str]:
-        """Name the workers that are dead, as far as this observer can tell. See the contract."""
+        """Return the ids of the workers that are dead, as far as this observer can tell. See the contract."""
         names = self.queues.read()
-        # A write comes first: an observer that cannot write judges nobody.
+        # A write comes first: an observer that cannot write declares no worker dead.
         commands: list[Command] = [("SET", WORKERS + WORKER_KEYS["LOOKED"], self.clock() or "1")]
         commands += [("HGETALL", WORKERS + WORKER_KEYS[name]) for name in ("INFO", "BEATS")]
         commands += [("SMEMBERS", queue_key(name, "HOLDERS")) for name in names]
@@ -243,11 +244,11 @@ class RedisStore:
         return self._observer.dead(known.values())
 
     def _trim_dead(self) -> None:
-        """Forget the oldest dead jobs beyond the limits."""
+        """Remove the oldest dead jobs beyond the limits."""
         names = self.queues.read()
         died: list[tuple[int, str]] = []
         sizes = self.wire.ask_all([("ZCARD", queue_key(name, kind)) for kind in ("DEAD", "HALTED") for name in names])
-        too_many = min(sum(sizes) - self.dead_max, TRIM_AT_ONCE)  # those that halt their lane count, and stay
+        too_many = min(sum(sizes) - self.dead_max, TRIM_AT_ONCE)  # jobs that halt their lane count, and stay
         some = [name for name, size in zip(names, sizes, strict=False) if size]
         if too_many > 0:
             oldest = self.wire.ask_all(
@@ -273,9 +274,9 @@ class RedisStore:
         self.bell.wake()
 
     def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
-        """Keep what runs tell about themselves."""
+        """Keep the notes of runs. See the contract."""
         if not notes:
-            self.wire.ask(("HDEL", WORKERS + WORKER_KEYS["COMMANDS"], ""))  # a write that writes nothing: can we?
+            self.wire.ask(("HDEL", WORKERS + WORKER_KEYS["COMMANDS"], ""))  # a write without effect: is the server writable?
             return
         names = {place: name for name, place in self.queues.numbers.items()}
         if any(queue_number(token) not in names for _, token, _ in notes):
@@ -293,7 +294,7 @@ class RedisStore:
         ])  # fmt: skip
 
     def record(self, report: Report) -> None:
-        """Keep what a worker reports. See the contract."""
+        """Keep a worker's report. See the contract."""
         self.statistics.record(report, self.clock())
 
     def learned(self) -> dict[str, Seen]:
@@ -301,7 +302,7 @@ class RedisStore:
         return self.statistics.learned()
 
     def reserve(self, connections: int) -> None:
-        """Allow so many connections at once; the one that waits for jobs comes on top."""
+        """Set the most connections at a time; the one that waits for jobs comes on top."""
         self.wire.pool.reserve(connections)
 
     def migrate(self) -> None:
@@ -310,11 +311,11 @@ class RedisStore:
         self.wire.dial(opened=lambda line: opening.migrate(line, str(self))).close()
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self.bell.close()
         self.wire.close()
 
 
 def _pairs(answer: Sequence[bytes]) -> dict[str, bytes]:
-    """Return a hash."""
+    """Return a flat answer as a dict."""
     return {name.decode(errors="replace"): value for name, value in zip(answer[::2], answer[1::2], strict=True)}

@@ -1,8 +1,8 @@
 """Tokens: the numbers of claims.
 
-A token is a counter of its queue times `STEP`, plus the queue's number. So two queues never give the same one, and a token tells
-where its claim is. A number stands for one shard of a queue (see `keys`): a queue with several would have as many numbers. The
-scripts count (`_claims.lua`); here tokens are only read.
+A token is a counter of its queue times `STEP`, plus the queue's number. So two queues never give the same token, and a token
+tells the queue of its claim. A number belongs to one shard of a queue (see `keys`): a queue with several would have as many
+numbers. The scripts count (`_claims.lua`); here tokens are only read.
 """
 
 from __future__ import annotations

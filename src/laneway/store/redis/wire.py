@@ -1,8 +1,8 @@
-"""The wire: commands go to the server and answers come back, one round trip at a time, and errors in plain words.
+"""The wire: sends commands to the server and reads the answers, one round trip at a time, with errors in plain words.
 
-Whoever asks may say until when: waiting for a connection, connecting, greeting, looking whether this is a store, sending and the
-answer all end then. A connection that was cut while it lay idle is replaced before anything is sent. After that nothing is sent
-twice: whoever asked decides, since it may be the answer that was lost.
+A caller may set a deadline: waiting for a connection, connecting, greeting, checking the store, sending and the answer all end
+then. A connection that was cut while it was idle is replaced before anything is sent. After that nothing is sent twice: the
+caller decides, since only the answer may be lost.
 
 Enters: commands.  Leaves: answers.
 """
@@ -39,13 +39,13 @@ from laneway.store.redis.scripts import text_of
 __all__ = ["Asked", "Command", "Complaint", "Connection", "Wire"]
 
 _open_wires: weakref.WeakSet[Wire] = weakref.WeakSet()
-_inherited: list[object] = []  # connections of our parent: closing them would be ours to regret
+_inherited: list[object] = []  # connections inherited over fork: never closed here, since that would end the parent's sessions
 
 _pools: Any = ConnectionPool  # untyped
 
 
 class _Address(Struct, frozen=True):
-    """What a URL says, as redis-py understands it."""
+    """A parsed URL, as redis-py reads it."""
 
     kind: Any  #: the class of its connections
     options: dict[str, Any]
@@ -53,17 +53,17 @@ class _Address(Struct, frozen=True):
 
 
 class Asked:
-    """What was sent, and is answered when it is heard: once. Whoever forgets it closes its connection."""
+    """Commands that were sent, whose answers can be read once. If it is dropped unread, its connection is closed."""
 
     __slots__ = ("_commands", "_wire", "lines")
 
     def __init__(self, wire: Wire, commands: Sequence[Command]) -> None:
-        self.lines: list[Connection] = []  #: the connection, until the answers were heard
+        self.lines: list[Connection] = []  #: the connection, until the answers were read
         self._wire = wire
         self._commands = commands
 
     def hear(self, *, patient: bool = False, until: float | None = None) -> list[Any]:
-        """Return the answers. What a command complains of is raised; if patient, returned."""
+        """Return the answers. An error reply is raised; if patient, returned."""
         answers = self._read(until)
         for n, answer in enumerate(answers):
             if isinstance(answer, Complaint):
@@ -97,7 +97,7 @@ class Asked:
             shield.down()
 
     def drop(self) -> None:
-        """Close the connection, if it is still ours: nobody knows what is on its way."""
+        """Close the connection, if it still has one: answers may be on their way."""
         for line in self.lines:
             line.close()
         self.lines.clear()
@@ -109,10 +109,10 @@ class Wire:
 
     def __init__(self, url: str, *, connections: int = 5, timeout: float = 5.0) -> None:
         self.url = url
-        self.timeout = timeout  #: how long an answer may take, unless it is said until when, seconds
+        self.timeout = timeout  #: the longest an answer may take if no deadline is given, seconds
         self.opened: Callable[[Connection], None] = lambda _: None  # called with the first line
         self.on_fork: Callable[[], None] = lambda: None
-        self.pool = Pool(str(self), connections)  #: all connections, but for those that wait for jobs
+        self.pool = Pool(str(self), connections)  #: all connections, except those that wait for jobs
         self._address: _Address | None = None
         self._is_open = False
         _open_wires.add(self)
@@ -123,17 +123,17 @@ class Wire:
     # -- asking ----------------------------------------------------------------------------------------------
 
     def ask(self, command: Command, until: float | None = None) -> Any:
-        """Send one command, and return its answer or raise what is wrong."""
+        """Send one command, and return its answer or raise an error."""
         until = time.monotonic() + self.timeout if until is None else until
         return self.send_all((command,), until).hear(until=until)[0]
 
     def ask_all(self, commands: Sequence[Command], *, patient: bool = False, until: float | None = None) -> list[Any]:
-        """Send commands in one go, and return their answers. What one of them complains of is raised; if patient, returned."""
+        """Send commands in one go, and return their answers. An error reply is raised; if patient, returned."""
         until = time.monotonic() + self.timeout if until is None else until
         return self.send_all(commands, until).hear(patient=patient, until=until) if commands else []
 
     def send_all(self, commands: Sequence[Command], until: float | None = None) -> Asked:
-        """Send commands in one go: their answers are to be heard."""
+        """Send commands in one go: their answers must be read."""
         until = time.monotonic() + self.timeout if until is None else until
         asked = Asked(self, commands)
         shield.up()
@@ -166,7 +166,7 @@ class Wire:
         return line
 
     def _open(self, line: Connection, until: float, opened: Callable[[Connection], None] | None = None) -> None:
-        """Open a connection. The first one looks whether this is a store that we can use."""
+        """Open a connection. The first one checks whether the database is a usable store."""
         address = self._address or self._read_url()
         try:
             line.open(address.kind(**address.options), address.greeting, until)
@@ -193,7 +193,7 @@ class Wire:
         return self._address
 
     def close(self) -> None:
-        """Hang up all connections that nobody uses. Asking again opens new ones."""
+        """Close all connections that are not in use. The next command opens new ones."""
         self.pool.close()
         self._is_open = False
 
@@ -202,7 +202,7 @@ class Wire:
             self.pool.close()
 
     def after_fork(self) -> None:
-        """Forget what belongs to the parent."""
+        """Forget the parent's connections."""
         _inherited.extend(self.pool.idle)
         self.pool = Pool(str(self), self.pool.most)
         self._is_open = False
@@ -211,7 +211,7 @@ class Wire:
     # -- in plain words --------------------------------------------------------------------------------------
 
     def translate(self, error: Exception, *, sent: bool = True) -> StoreError:
-        """Say in one line what happened, why, and what to do. What was `sent` may have been done, though there was no answer."""
+        """Return an error that says what happened, why, and what to do. If `sent`, the command may have had its effect."""
         if isinstance(error, StoreError):
             return error
         text = " ".join(str(error).split())
@@ -239,10 +239,10 @@ class Wire:
         return StoreError(f"{self} complains: {text}")
 
 
-#: What is said of a call that was sent and got no answer.
+#: The message for a call that was sent and got no answer.
 MAYBE = "What was asked may have been done all the same."
 
-#: What keeps a connection from being made.
+#: Reasons why a connection is refused.
 _REFUSALS = {
     "max number of clients": "takes no more connections ({}): raise its maxclients, or use fewer connections",
     "CERTIFICATE_VERIFY_FAILED": (
@@ -250,7 +250,7 @@ _REFUSALS = {
     ),
 }
 
-#: What a server says, inside a script or not, and what it means: the error, whether something may have been written, the message.
+#: Error replies of a server, from a script or not: the error, whether something may have been written, the message.
 _COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], bool | None, str], ...] = (
     (("OOM ",), StoreFull, False, "has no memory left ({}). Nothing was written: raise its maxmemory, or remove something."),
     (("READONLY",), StoreReadOnly, False,
@@ -272,14 +272,14 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], bool | None, str], .
 
 
 def _say_in_full(line: Connection, commands: Sequence[Command]) -> list[Any]:
-    """Send scripts that the server does not know, and ask again: nothing of that has happened."""
+    """Send scripts that the server does not know, and ask again: the first call had no effect."""
     digests = {str(command[1]) for command in commands}
     line.talk([("SCRIPT", "LOAD", text_of(digest)) for digest in digests])
     return line.talk(commands)
 
 
 def _greeting(options: dict[str, Any]) -> tuple[Command, ...]:
-    """Return what to tell a server before anything else."""
+    """Return the commands that come first on a connection."""
     commands: list[Command] = [("CLIENT", "SETINFO", "LIB-NAME", "laneway")]
     user, password, name, database = (options.get(option) for option in ("username", "password", "client_name", "db"))
     if user or password:
@@ -292,7 +292,7 @@ def _greeting(options: dict[str, Any]) -> tuple[Command, ...]:
 
 
 def _no_greeting(_: object) -> None:
-    """Let redis-py connect and no more: it would wait for each answer anew."""
+    """Do nothing: redis-py must only connect, since it would wait for each answer anew."""
 
 
 def _after_fork_in_child() -> None:
@@ -303,7 +303,7 @@ def _after_fork_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
-# What redis-py and Python import when they connect for the first time is imported now, under the app's lock, which no fork comes
-# between: an import that another thread has begun would never end in a forked child.
+# Modules that redis-py and Python import at the first connection are imported now, under the app's lock, which excludes forks: an
+# import that another thread has begun would never end in a forked child.
 _pools.from_url("redis://localhost").connection_class()
 "".encode("idna")

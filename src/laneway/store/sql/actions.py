@@ -1,4 +1,4 @@
-"""Acting: what somebody does to jobs by hand, one at a time or to many, in turns of its own."""
+"""Acting: what users do to jobs by hand, one at a time or to many, in transactions of its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from laneway.store.sql.rows import DEAD, READY, RETRYING, RUNNING, Row
 
 __all__ = ["Actions"]
 
-#: So many jobs at most are changed in one turn, so that none is long: others want to write too.
+#: The most jobs that one transaction changes, so that none is long: other clients want to write too.
 AT_ONCE = 500
 
-#: Changes a job, or says that there is nothing to change.
+#: Changes a job, or returns False if there is nothing to change.
 Action = Callable[[Turn, Row], bool]
 
 
@@ -62,7 +62,7 @@ class Actions:
             return None if row is None else lanes.drop_oldest(turn, row)
 
     def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
-        """Do the same to all jobs that match now."""
+        """Act on all jobs that match now."""
         actions: dict[str, Action] = {
             "retry": _retry, "cancel": _cancel, "delete": _delete, "kill": _kill,
             "reschedule": partial(_reschedule, delay=delay, at=at),
@@ -85,7 +85,7 @@ class Actions:
             with self._store.turn() as turn:
                 terms, values = condition(which, turn)
                 for id_ in matching[start : start + AT_ONCE]:
-                    # Each as it is now: what was done to the one before may have let it out of its lane.
+                    # Each is read anew: the action on the one before may have let it out of its lane.
                     for row in turn.select("match_job", {"terms": terms}, **values, id=id_):
                         changed += action(turn, Row(*row))
         return changed
@@ -130,7 +130,7 @@ def _retry(turn: Turn, row: Row) -> bool:
         lanes.replay(turn, row)
         return True
     if row.state == DEAD:
-        if row.holds:  # it halts its lane, and goes on where it was
+        if row.holds:  # it halts its lane, and keeps its place
             turn.change("replay_here", now=turn.now, id=row.id)
         else:
             turn.change("replay", seq=turn.next_seq(), now=turn.now, id=row.id)
@@ -168,7 +168,7 @@ def _kill(turn: Turn, row: Row) -> bool:
 
 
 def _ask(turn: Turn, row: Row, mark: str) -> bool:
-    """Ask something of a job that runs, or of a collector's lane."""
+    """Mark a running job, or a collector's lane, with a request."""
     if row.side is None:
         turn.change("mark", mark=mark, id=row.id)
     else:
@@ -193,6 +193,6 @@ def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
 
 
 def _move_due(turn: Turn, row: Row, state: int, due: int) -> None:
-    """It has run, or is a collector's lane: it keeps its place, only the wait is another."""
+    """Move the due time of a job that has run, or of a collector's lane: it keeps its place."""
     turn.change("move_due", state=state, due=due, id=row.id)
     turn.waits(row, turn.counted(row), due, failed=state == RETRYING)

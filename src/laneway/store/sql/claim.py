@@ -1,12 +1,12 @@
-"""Claiming: the one walk over what is due.
+"""Claiming: the one walk over due jobs.
 
-A queue's due jobs are walked by priority, then due, then place. A free job is claimed; one whose lane has another holder is
-parked: it leaves the due index and waits in its lane, so that it stands in nobody's way and is met only once. One that is too
-old to start leaves, cancelled. A body that is no job is claimed as garbage.
+A queue's due jobs are walked by priority, then due, then place. A free job is claimed. A job whose lane has another holder is
+parked: it leaves the due index and waits in its lane, so that it blocks no other job and is met only once. An expired job
+leaves, cancelled. A body that is not a job is claimed as garbage.
 
-Lanes of a collector are rows of the same index. Some of them run together: they have one token. All payloads of a lane are its
-run's, and what comes from now on gathers on its other side. If a run is to have only some of them, those go to the other side,
-and the rest is what gathers.
+Lanes of a collector are rows of the same index. Some of them run together: they have one token. All payloads of a lane belong to
+the run, and new ones gather on its other side. If a run may have only some payloads, those move to the other side, and the rest
+gathers.
 
 Enters: what a worker wants.  Leaves: `Claim`s.
 """
@@ -29,12 +29,12 @@ from laneway.store.sql.rows import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED
 
 __all__ = ["claim", "next_due"]
 
-#: Passing over jobs is work for others: one call does this much of it, then says "more".
+#: Passing over jobs is work for others: one call passes over this many at most, then sets `more`.
 MOST_PASSED = 1000
-#: After a job that changed what the next ones mean, so many are read again: the next one may be of that kind too.
+#: After a job that changed the state of the next ones, this many are read again: the next one may be of that kind too.
 FEW = 16
 
-#: So many lanes of collectors at most are claimed in one call.
+#: The most lanes of collectors that one call claims.
 MOST_LANES = 1000
 
 #: seq, id, task, lane, attempt, enqueued, due, place, lost, side: see `lane_walk` in lanes.sql
@@ -56,7 +56,7 @@ def claim(turn: Turn, worker: str, wants: Sequence[ClaimRequest], limit: int) ->
 
 
 def next_due(turn: Turn, wants: Sequence[ClaimRequest]) -> int | None:
-    """Return how long it is until the next job of the wanted queues is due, microseconds."""
+    """Return the time until the next job of the wanted queues is due, microseconds."""
     first: int | None = None
     for name in {want.queue for want in wants}:
         queue = turn.find_queue(name)
@@ -69,7 +69,7 @@ def next_due(turn: Turn, wants: Sequence[ClaimRequest]) -> int | None:
 
 
 class _Walk:
-    """One call's walk: what it has claimed, and how many it has passed over."""
+    """One call's walk: its claims, and the number of jobs it has passed over."""
 
     def __init__(self, turn: Turn, worker: str) -> None:
         self.claims: list[Claim] = []
@@ -77,7 +77,7 @@ class _Walk:
         self._worker = worker
         self._passed = 0
         self._lanes = 0  # of collectors, claimed or found empty
-        self._stride = MOST_PASSED  # how many are read at once at most
+        self._stride = MOST_PASSED  # the most jobs that are read at once
 
     def queue(self, queue: Queue, want: ClaimRequest, most: int) -> None:
         """Claim up to `most` jobs or runs of a queue."""
@@ -90,18 +90,18 @@ class _Walk:
                 break
 
     def _has_time(self) -> bool:
-        """Say whether this call may go on: none is to be long."""
+        """Return whether this call may go on: no call is to be long."""
         return self._passed < MOST_PASSED and self._lanes < MOST_LANES
 
     def _portion(self, queue: Queue, rank: int, _: ClaimRequest, most: int) -> bool:
-        """Walk some of the due jobs of a rank; False at its end."""
+        """Walk some of the due jobs of a rank; return False at its end."""
         # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
         size = min(most - len(self.claims) + 2 * self._passed, self._stride)
         rows = self._turn.walk("walk", queue=queue.name, rank=rank, now=self._turn.now, most=size)
         found = _Found()
         claimed, in_lanes, unique, parked, expired = found.claimed, found.in_lanes, found.unique, found.parked, found.expired
         taken: set[str] = set()  # lanes taken in this portion
-        turning: Callable[[], None] | None = None  # its lane goes on with another holder than these rows know of
+        turning: Callable[[], None] | None = None  # its lane goes on with another holder than these rows show
         claims, worker, next_token, now, room = (
             self.claims,
             self._worker,
@@ -148,7 +148,7 @@ class _Walk:
         return True
 
     def _lane_portion(self, queue: Queue, rank: int, want: ClaimRequest, most: int) -> bool:
-        """Walk some of the due lanes of a collector; False at the end."""
+        """Walk some of the due lanes of a collector; return False at the end."""
         size = min((most - len(self.claims)) * want.lanes, MOST_LANES - self._lanes)
         rows = self._turn.walk("lane_walk", queue=queue.name, rank=rank, now=self._turn.now, most=size)
         found = _Found()
@@ -157,13 +157,13 @@ class _Walk:
             self._lanes += len(run)
             units = [unit for row in run if (unit := self._take_lane(queue, row, token, want.payloads, found)) is not None]
             if units:
-                (_, _, task, *_, lost, _) = run[0]  # the same for all of them
+                (_, _, task, *_, lost, _) = run[0]  # equal in all of them
                 self.claims.append(Claim(token, queue.name, task, tuple(units), lost or ""))
         self._write(queue, found)
         return len(rows) == size
 
     def _take_lane(self, queue: Queue, row: LaneRow, token: int, most: int, found: _Found) -> Unit | None:
-        """Claim a lane with its payloads, or the oldest of them; None if it has none, since somebody took them away."""
+        """Claim a lane with its payloads, or the oldest of them; return None if a user removed them all."""
         turn = self._turn
         seq, id_, _, lane, attempt, enqueued, due, place, _, side = row
         payloads = turn.rows("payloads_read", lane=seq, side=side, most=most + 1 if most else ALL)
@@ -200,7 +200,7 @@ class _Walk:
         turn.count(queue.name, READY, RUNNING, len(found.claimed) + len(found.in_lanes))
 
     def _expire(self, queue: Queue, before: int, expired: Sequence[Old]) -> None:
-        """Jobs leave that are too old to start."""
+        """Remove jobs that have expired."""
         turn = self._turn
         turn.change_many("remove", [(id_,) for _, id_, *_ in expired])
         turn.total("cancelled", len(expired))
@@ -210,7 +210,7 @@ class _Walk:
         self._passed += len(expired)
 
     def _expire_holder(self, queue: Queue, holder: Old) -> None:
-        """A lane's holder leaves, and with it those next in its lane that are too old as well."""
+        """Remove a lane's holder, and with it the next jobs of its lane that have expired too."""
         lane = holder[3]
         self._expire(queue, READY, [holder])
         if lane is not None:
@@ -218,7 +218,7 @@ class _Walk:
             self._turn.let_out(queue.name, lane)
 
     def _too_old(self, queue: str, lane: str) -> list[Old]:
-        """Return those next in a lane that are too old to start. Most often there are none, so a few are read first."""
+        """Return the next jobs of a lane that have expired. Most often there are none, so a few are read first."""
         room = MOST_PASSED - self._passed
         for size in (FEW, room):
             parked = self._turn.rows("parked", queue=queue, lane=lane, most=min(size, room))
@@ -229,20 +229,20 @@ class _Walk:
 
 
 class _Found:
-    """What a portion holds, to be written together."""
+    """The changes of a portion, to be written together."""
 
     __slots__ = ("claimed", "expired", "in_lanes", "parked", "unique")
 
     def __init__(self) -> None:
         self.claimed: list[tuple[str, int, int]] = []  # jobs without a lane, and lanes of a collector: worker, token, seq
-        self.in_lanes: list[tuple[str, int, int]] = []  # the same, of jobs in lanes
-        self.unique: list[tuple[int]] = []  # claimed ones that have a key
+        self.in_lanes: list[tuple[str, int, int]] = []  # the same columns, for jobs in lanes
+        self.unique: list[tuple[int]] = []  # claimed jobs with a unique key
         self.parked: list[tuple[int]] = []
         self.expired: list[Old] = []
 
 
 def _runs(rows: list[LaneRow], most: int) -> list[list[LaneRow]]:
-    """Put lanes together that may run together: of one task, and none that remembers why it was lost."""
+    """Group lanes that may run together: of one task, and none that remembers why its claim was lost."""
     runs: list[list[LaneRow]] = []
     last: LaneRow | None = None
     for row in rows:

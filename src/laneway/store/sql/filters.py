@@ -20,12 +20,12 @@ _IN_STATE = {
     "blocked": f"state = {BLOCKED}",
     "running": f"state = {RUNNING}",
     "dead": f"state = {DEAD}",
-    "waiting": f"state < {RUNNING}",  # of ours: all that clear() removes
+    "waiting": f"state < {RUNNING}",  # internal: all that clear() removes
 }
 
 
 def condition(which: Filter, reading: Reading) -> tuple[str, dict[str, Any]]:
-    """Return what is true of the jobs that a filter means, and the values in it."""
+    """Return the condition of a filter, and the values in it."""
     terms = ["true"]
     if which.state is not None:
         terms.append(_IN_STATE[which.state])

@@ -1,8 +1,8 @@
 """Gathering: a collector's payloads arrive.
 
-A lane that is not there begins to wait; one that waits takes them in; one that runs lets them gather for its next run. Whoever
-comes first says when that is due; a `quiet` one puts it off. Most lanes are new, so all are tried as new ones first; the database
-says which were not.
+A lane that does not exist begins to wait; a waiting lane takes the payloads in; a running lane lets them gather for its next run.
+The first payload sets the due time; one with `quiet` postpones it. Most lanes are new, so all are inserted as new ones first; the
+database reports which were not.
 
 Enters: `Job`s with a `Gather`.  Leaves: rows.
 """
@@ -19,7 +19,7 @@ from laneway.store.sql.rows import RUNNING, Row
 
 __all__ = ["ALL", "add_payloads", "digest", "gather"]
 
-#: As many rows as there are.
+#: No limit on the number of rows.
 ALL = 1 << 62
 
 
@@ -47,7 +47,7 @@ def gather(turn: Turn, jobs: Sequence[Job]) -> None:
 
 
 def add_payloads(turn: Turn, lane: int, side: int, payloads: Sequence[Arrived]) -> None:
-    """Merge payloads into one side of a lane. Most of them have no equal there, so all are tried as new ones first."""
+    """Merge payloads into one side of a lane. Most of them have no equal there, so all are inserted as new ones first."""
     rows = [(lane, side, score, arrival, digest(body), body) for score, arrival, body in merge(payloads)]
     new = turn.change_many("payload_add", rows)
     if new < len(rows):
@@ -56,7 +56,7 @@ def add_payloads(turn: Turn, lane: int, side: int, payloads: Sequence[Arrived]) 
 
 
 def digest(body: bytes) -> bytes:
-    """Return what stands for a payload where equal ones are found."""
+    """Return the digest of a payload, by which equal ones are found."""
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
@@ -74,10 +74,10 @@ def _new(turn: Turn, jobs: Sequence[Job]) -> tuple[int, str, str, str, str | Non
 
 
 def _join(turn: Turn, id_: str, jobs: Sequence[Job]) -> tuple[int, int]:
-    """Payloads come into a lane that is there: return its seq, and the side they gather on."""
+    """Put payloads into an existing lane: return its seq, and the side they gather on."""
     row = turn.find("lane_find", id=id_)
-    assert row is not None  # noqa: S101 - this turn has just met it
-    assert row.side is not None  # noqa: S101 - the statement says so
+    assert row is not None  # noqa: S101 - this transaction has just met it
+    assert row.side is not None  # noqa: S101 - the statement selects it
     if row.state == RUNNING:
         _gather_while_it_runs(turn, row, jobs)
     elif not row.attempt:
@@ -98,12 +98,12 @@ def _gather_while_it_runs(turn: Turn, row: Row, jobs: Sequence[Job]) -> None:
 
 
 def _first_due(jobs: Sequence[Job], now: int) -> int:
-    """Say when a lane is due that begins with these: the first one says it, and each may put it off."""
+    """Return when a lane is due that begins with these: the first one sets it, and each may postpone it."""
     return _put_off(max(jobs[0].at, now + jobs[0].delay), now, jobs, now)
 
 
 def _put_off(due: int, since: int, jobs: Sequence[Job], now: int) -> int:
-    """Say when a lane is due into which more has come: later if it is to be quiet, though not too long after its first."""
+    """Return when a lane is due that got more payloads: later with `quiet`, though at most `longest` after its first."""
     for job in jobs:
         if job.gather is not None and job.gather.quiet and not job.delay and not job.at:
             until = now + job.gather.quiet

@@ -1,8 +1,7 @@
-"""Looking at lanes: which there are and how they stand, and what a collector's lane holds.
+"""Queries of lanes: which lanes there are, their state, and the payloads of a collector's lane.
 
-Lanes are no rows of their own: a collector's is one, and those of jobs are what their jobs have in common. So a page is one
-statement that puts all together and takes as many as it needs; only those are read in full. Of jobs that wait, those are looked
-at that are due first.
+A collector's lane is a row, but a lane of jobs is only a column of its jobs. So a page is one statement that puts all lanes
+together and takes as many as it needs; only those are read in full. Of waiting jobs, those that are due first are examined.
 
 Enters: rows.  Leaves: `LanePage`, `PayloadPage`.
 """
@@ -24,10 +23,11 @@ from laneway.store.sql.rows import RUNNING, state_of
 
 __all__ = ["list_lanes", "list_payloads"]
 
-#: Of those that wait, so many are looked at to find their lanes.
+#: The most waiting jobs that are examined to find their lanes.
 LOOKED = 10_000
 
-#: By what lanes are ordered, as columns of `lanes` in inspection.sql, each with its usual direction. Who is due later has no lag.
+#: The orders of lanes, as columns of `lanes` in inspection.sql, each with its usual direction. A lane that is due later has no
+#: lag.
 _ORDERS = {
     "lag": ("case when due < :now then due else :now end", "asc"),
     "size": ("size", "desc"),
@@ -79,7 +79,7 @@ def list_lanes(reading: Reading, queue: str | None, order: str, limit: int, afte
 
 
 def _waiting(reading: Reading, queue: str | None, name: str | None) -> str:
-    """Return the jobs that wait in lanes, those of each queue that are due first, as JSON; of one lane all."""
+    """Return the jobs that wait in lanes, those of each queue that are due first, as JSON; for one lane all."""
     if name is not None:
         rows = reading.rows("waiting_in_lane", lane=name)
     else:
@@ -99,7 +99,7 @@ def _lane(row: _LaneRow, now: int) -> LaneInfo:
 
 
 def list_payloads(reading: Reading, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
-    """Return some payloads of a collector's lane, from a place on: first what runs."""
+    """Return some payloads of a collector's lane, from a place on: running ones first."""
     place = None if after is None else read_place(after, _payload_places)
     row = reading.find("lane_find", id=lane_id(queue, lane))
     found: list[tuple[bool, Any]] = []

@@ -1,7 +1,7 @@
-"""A collector's lane: what becomes of its payloads. The table in `laneway.store.contract` is this module's story.
+"""A collector's lane: what becomes of its payloads. The table in `laneway.store.contract` defines it.
 
-A lane is one row. Its payloads are on two sides: what gathers, and what runs. A run that is over leaves what gathered; one that
-is to be repeated joins both sides. A lane without payloads is gone.
+A lane is one row. Its payloads are on two sides: those that gather, and those that run. A run that is over leaves the gathered
+ones; a run that is to be repeated joins both sides. A lane without payloads is gone.
 
 Enters: rows with a side.
 """
@@ -23,7 +23,7 @@ from laneway.store.sql.rows import DEAD, READY, RUNNING, Row
 
 __all__ = ["ask", "die", "drop_oldest", "go_on", "join_sides", "kill", "replay"]
 
-#: Up to so many payloads of a run join what gathered; a larger run stays where it is, and what gathered joins it.
+#: The most payloads of a run that join the gathered ones; a larger run stays where it is, and the gathered ones join it.
 SMALL = 1000
 
 
@@ -31,7 +31,7 @@ SMALL = 1000
 
 
 def go_on(turn: Turn, row: Row) -> int:
-    """A run's payloads are gone, and what gathered begins to wait. Returns the number of payloads that are gone."""
+    """Remove a run's payloads; the gathered ones begin to wait. Returns the number of payloads removed."""
     if row.next_due is None:
         return _remove(turn, row, RUNNING)
     gone = turn.change("payloads_drop", lane=row.seq, side=_run_side(row))
@@ -41,7 +41,7 @@ def go_on(turn: Turn, row: Row) -> int:
 
 
 def die(turn: Turn, row: Row, error: ErrorInfo, named: Sequence[bytes]) -> None:
-    """Of a run the named payloads are dead, or the one that arrived first; the rest begins anew at once, with what gathered."""
+    """Let the named payloads of a run die, or the one that arrived first; the rest begins anew at once, with gathered ones."""
     side = _run_side(row)
     digests = map(digest, dict.fromkeys(named))
     found = [payload for it in digests for payload in turn.rows("payload_named", lane=row.seq, side=side, digest=it)]
@@ -59,7 +59,7 @@ def die(turn: Turn, row: Row, error: ErrorInfo, named: Sequence[bytes]) -> None:
 
 
 def kill(turn: Turn, row: Row) -> None:
-    """A run's payloads are to be dead; what gathered begins to wait."""
+    """Let a run's payloads die; the gathered ones begin to wait."""
     _bury(turn, row, _payloads(turn, row, _run_side(row)), KILLED, row.attempt)
     go_on(turn, row)
 
@@ -68,9 +68,9 @@ def kill(turn: Turn, row: Row) -> None:
 
 
 def ask(turn: Turn, row: Row, mark: str) -> None:
-    """Cancel, delete or kill: at once what waits or gathers; what runs when its run is over."""
+    """Cancel, delete or kill payloads: waiting and gathering ones at once; running ones when their run is over."""
     gathers = row.waits or row.next_due is not None
-    # What gathers has neither failed nor waited as long as what runs.
+    # Gathering payloads have neither failed nor waited as long as running ones.
     mine = row if row.waits else msgspec.structs.replace(row, attempt=0, errors=None, enqueued=row.next_since or turn.now)
     if gathers and mark == "kill":
         _bury(turn, mine, _payloads(turn, row, _side(row)), KILLED, mine.attempt)
@@ -89,7 +89,7 @@ def ask(turn: Turn, row: Row, mark: str) -> None:
 
 
 def replay(turn: Turn, dead: Row) -> None:
-    """A dead payload goes back into its lane, which is due now and begins anew. It counts as arrived when it died."""
+    """Put a dead payload back into its lane, which is due now and begins anew. It counts as arrived when it died."""
     [(body,)] = turn.rows("body", id=dead.id)
     turn.change("remove", id=dead.id)
     turn.count(dead.queue, DEAD, None)
@@ -142,7 +142,7 @@ def _payloads(turn: Turn, row: Row, side: int, most: int = ALL) -> list[Arrived]
 
 
 def join_sides(turn: Turn, row: Row) -> int:
-    """Put a run's payloads together with what gathered; return the side they are on."""
+    """Join a run's payloads with the gathered ones; return the side they are on."""
     if row.next_due is None:
         return _run_side(row)
     small = turn.rows("payloads_number", lane=row.seq, side=_run_side(row), most=SMALL + 1)[0][0] <= SMALL
@@ -156,7 +156,7 @@ def join_sides(turn: Turn, row: Row) -> int:
 
 
 def _bury(turn: Turn, row: Row, payloads: Sequence[Arrived], error: ErrorInfo, attempt: int) -> None:
-    """Keep payloads as dead ones. Who calls takes them out of the lane."""
+    """Keep payloads as dead ones. The caller takes them out of the lane."""
     errors = add_error(row.errors, error, turn.now, attempt)
     for score, _, body in payloads:
         seq = turn.next_seq()
@@ -172,7 +172,7 @@ def _bury(turn: Turn, row: Row, payloads: Sequence[Arrived], error: ErrorInfo, a
 
 
 def _remove(turn: Turn, row: Row, before: int) -> int:
-    """A lane leaves the store, and all its payloads. Returns the number of these."""
+    """Remove a lane and all its payloads from the store. Returns the number of payloads."""
     gone = turn.change("payloads_drop_all", lane=row.seq)
     turn.change("remove", id=row.id)
     turn.ended(row.queue, None, before)

@@ -1,8 +1,8 @@
-"""What a database does for the rules: it reads, and it takes turns.
+"""What a database does for the rules: readings, and turns.
 
-A turn is one write transaction and its counting. Turns follow each other: while one is open no other writes, and rules rely on
-it. They never count rows: they say what has changed (`count`, `total`), and the database keeps that as it can do best. How many
-jobs are in a queue, by state, is a `Queue`.
+A turn is one write transaction and its counting. Turns are serial: while one is open no other writes, and rules rely on
+that. Rules never count rows: they report changes (`count`, `total`), and the database keeps the counts in its own way. The number
+of jobs of a queue, by state, is in a `Queue`.
 
 Leaves: `Queue`, `Reading`, `Turn`, `Database`.
 """
@@ -27,8 +27,8 @@ __all__ = ["Database", "Queue", "Reading", "Turn", "count_newly_due", "ranks"]
 class Queue(Struct, array_like=True):
     """A queue and how many of its jobs are in each state.
 
-    Jobs become due by time alone. So the counts hold as of a time; the next reader counts what has become due since, each job
-    once in its life (`count_newly_due`).
+    Jobs become due by time alone. So the counts hold as of a time; the next reader counts jobs that have become due since,
+    each job once in its life (`count_newly_due`).
     """
 
     name: str
@@ -37,7 +37,7 @@ class Queue(Struct, array_like=True):
     counts: list[int] = field(default_factory=lambda: [0] * 6)
     paused_by: str = ""
     paused_at: int = 0  #: microseconds
-    collects: bool = False  #: it is a collector's: lanes are counted, and dead payloads
+    collects: bool = False  #: it belongs to a collector: lanes are counted, and dead payloads
 
     def move(self, before: int | None, after: int | None, number: int = 1) -> None:
         """Count jobs out of one state and into another; None is outside the store."""
@@ -47,16 +47,16 @@ class Queue(Struct, array_like=True):
             self.counts[after] += number
 
     def waiting(self, due: int, failed: bool = False) -> int:
-        """Say in which state a job is that waits until then."""
+        """Return the state of a job that waits until then."""
         if due <= self.counted_at:
             return READY
         return RETRYING if failed else SCHEDULED
 
 
 class Reading(ABC):
-    """Looks at the database as of one moment."""
+    """A consistent view of the database at one moment."""
 
-    now: int  #: the store's now, microseconds
+    now: int  #: the store's time, microseconds
     dialect: Dialect
 
     @abstractmethod
@@ -77,15 +77,15 @@ class Reading(ABC):
 
     @abstractmethod
     def totals(self) -> dict[str, int]:
-        """Return what was counted since the store began."""
+        """Return the counters since the store was created."""
 
     @abstractmethod
     def last_runs(self) -> bytes:
-        """Return the very last runs, as JSON with a comma behind each; older ones are in `laneway_recent`."""
+        """Return the most recent runs, as JSON with a comma behind each; older ones are in `laneway_recent`."""
 
     @abstractmethod
     def arrivals(self) -> tuple[int, dict[str, dict[str, int]]]:
-        """Return what arrived and stands in no table yet: the stretch it came in, and how many by queue and task."""
+        """Return arrivals that are in no table yet: the interval they came in, and how many by queue and task."""
 
     def find(self, statement: str, **values: Any) -> Row | None:
         """Return the one row of a statement, if there is one."""
@@ -94,17 +94,17 @@ class Reading(ABC):
 
 
 class Turn(Reading):
-    """One write transaction, and what it counts."""
+    """One write transaction, and its counts."""
 
-    runs: list[Run]  #: what is remembered of the runs that end in it
+    runs: list[Run]  #: the runs that end in it
 
     @abstractmethod
     def change(self, statement: str, **values: Any) -> int:
-        """Do it; return how many rows changed."""
+        """Run a statement; return the number of rows changed."""
 
     @abstractmethod
     def change_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Do it for many rows, with values in the order in which they stand in the statement; return how many rows changed."""
+        """Run a statement for many rows, with values in the order of the statement; return the number of rows changed."""
 
     @abstractmethod
     def change_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
@@ -112,7 +112,7 @@ class Turn(Reading):
 
     @abstractmethod
     def walk(self, statement: str, **values: Any) -> list[Any]:
-        """Return the rows of a walk: the same as `rows`, and as fast as can be."""
+        """Return the rows of a walk: like `rows`, but as fast as possible."""
 
     @abstractmethod
     def queue(self, name: str) -> Queue:
@@ -128,24 +128,24 @@ class Turn(Reading):
 
     @abstractmethod
     def dead(self) -> int:
-        """Return how many dead jobs and payloads there are."""
+        """Return the number of dead jobs and payloads."""
 
     @abstractmethod
     def set_collects(self, queue: str, collects: bool) -> None:
-        """A queue is to have lanes of a collector, or jobs."""
+        """Set whether a queue has lanes of a collector, or jobs."""
 
     @abstractmethod
     def set_paused(self, queue: str, paused: bool, by: str) -> None:
-        """Stop or resume claims from a queue. One that is paused stays as it is."""
+        """Stop or resume claims from a queue. A paused queue stays as it is."""
 
     @abstractmethod
     def total(self, name: str, number: int = 1) -> None:
-        """Add to what is counted since the store began."""
+        """Add to a counter since the store was created."""
 
     @property
     @abstractmethod
     def closed(self) -> int:
-        """Return up to when statistics are added up, microseconds."""
+        """Return the time up to which statistics are summed, microseconds."""
 
     @closed.setter
     @abstractmethod
@@ -153,11 +153,11 @@ class Turn(Reading):
 
     @abstractmethod
     def arrive(self, counts: Mapping[Key, int]) -> None:
-        """Count what arrived, by queue and task."""
+        """Count arrivals, by queue and task."""
 
     @abstractmethod
     def next_seq(self, number: int = 1) -> int:
-        """Return the next sequence number; with a number, the first of so many."""
+        """Return the next sequence number; with a number, the first of that many."""
 
     @abstractmethod
     def next_token(self) -> int:
@@ -165,16 +165,16 @@ class Turn(Reading):
 
     @abstractmethod
     def next_score(self) -> float:
-        """Return the store's now in seconds, or the next number after the last one: they never tie."""
+        """Return the store's now in seconds, or the next number after the last one: two are never equal."""
 
     @abstractmethod
     def wait_for(self, queue: str, rank: int, due: int) -> None:
-        """Note a job that is due later: who sleeps may have to hear of it."""
+        """Note a job that is due later: a sleeping worker may have to be woken for it."""
 
     # -- rules ----------------------------------------------------------------------------------------------
 
     def ended(self, queue: str, held: str | None, before: int, after: int | None = None, run: Run | None = None) -> None:
-        """The one exit: a unit's life has ended. It is counted, its run is remembered, and the lane that it held goes on."""
+        """End a unit's life, the one exit: it is counted, its run is remembered, and the lane that it held goes on."""
         self.count(queue, before, after)
         if run is not None:
             self.runs.append(run)
@@ -182,21 +182,21 @@ class Turn(Reading):
             self.let_out(queue, held)
 
     def let_out(self, queue: str, lane: str) -> None:
-        """A lane's holder has left: the next by place holds it at once, and is due."""
+        """Let the next job by place hold a lane whose holder has left: it is due at once."""
         if self.change("let_out", queue=queue, lane=lane):
             self.count(queue, BLOCKED, READY)
 
     def waits(self, row: Row, before: int, due: int, *, failed: bool = False) -> None:
-        """Count a unit that waits until then from now on."""
+        """Count a unit that waits until `due` from now on."""
         self.count(row.queue, before, self.queue(row.queue).waiting(due, failed))
         self.wait_for(row.queue, row.rank, due)
 
     def counted(self, row: Row) -> int:
-        """Say as what a unit is counted."""
+        """Return the state that a unit is counted in."""
         return row.state if row.state in (BLOCKED, RUNNING, DEAD) else self.queue(row.queue).waiting(row.due, row.failed)
 
     def run_of(self, row: Row, outcome: str, started: int = 0, finished: int = 0) -> Run:
-        """Return what is remembered of a run, or of what never ran."""
+        """Return the record of a run, or of a unit that never ran."""
         return Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome)
 
 
@@ -204,24 +204,24 @@ class Database(Protocol):
     """What the inspection side needs of a store."""
 
     def __str__(self) -> str:
-        """Return what a message may call it."""
+        """Return its name for messages."""
         ...
 
     def turn(self) -> AbstractContextManager[Turn]:
-        """Return one atomic step, to be used in a `with`. What becomes claimable by it is told to whom it concerns."""
+        """Return one atomic step, to be used in a `with`. It wakes the workers that can claim something new."""
         ...
 
     def reading(self) -> AbstractContextManager[Reading]:
-        """Return a look at the database; it needs no lock, and holds up nobody."""
+        """Return a view of the database; it needs no lock, and blocks no other client."""
         ...
 
     def ring(self) -> None:
-        """Wake all that sleep."""
+        """Wake all sleeping workers."""
         ...
 
 
 def count_newly_due(reading: Reading, queue: Queue) -> bool:
-    """Bring a queue's counts up to now; say whether they changed."""
+    """Bring a queue's counts up to now; return whether they changed."""
     changed = False
     if queue.counted_at < reading.now and (queue.counts[SCHEDULED] or queue.counts[RETRYING]):
         for rank in ranks(reading, queue.name):

@@ -1,7 +1,7 @@
 """Pushing: jobs arrive, and payloads (see `gather`), each kind in queues of its own.
 
-A job gets its place, and is counted. One whose id is in the store, or that equals a job that was never claimed, is not taken;
-the database itself says so, by its two unique indexes. Who asks hears which job is there in its stead.
+A job gets its place, and is counted. A job whose id is in the store, or that equals a job that was never claimed, is not
+inserted; two unique indexes of the database see to that. The caller gets the id of the existing job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _queue_and_state = itemgetter(2, 8)
 
 
 def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
-    """Take jobs and payloads, in order; say for each None, or the id of the job that is there in its stead."""
+    """Insert jobs and payloads, in order; return for each None, or the id of the existing job that prevented it."""
     payloads = [job for job in jobs if job.gather is not None]
     if not payloads:
         _settle_kind(turn, dict.fromkeys([job.queue for job in jobs]), collects=False)
@@ -43,7 +43,7 @@ def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
 
 
 def _settle_kind(turn: Turn, names: Iterable[str], *, collects: bool) -> None:
-    """Each queue has jobs or lanes of a collector, never both; one that is empty may become the other kind."""
+    """Set the kind of queues: each has jobs or lanes of a collector, never both; an empty one may become the other kind."""
     for name in names:
         queue = turn.queue(name)
         if queue.collects is not collects:
@@ -68,7 +68,7 @@ def _push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
 
 
 def _insert(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> int:
-    """Write rows; return how many are new. Most jobs have neither key nor end, and do not pay for them."""
+    """Write rows; return the number inserted. Most jobs have neither key nor expiry, and do not pay for them."""
     if not [job for job in jobs if job.unique is not None or job.expires]:
         return turn.change_many("push", rows)
     ends = [row[6] + job.expires if job.expires else None for job, row in zip(jobs, rows, strict=True)]
@@ -77,7 +77,7 @@ def _insert(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> int:
 
 
 def _in_stead(turn: Turn, job: Job, seq: int) -> str:
-    """Return the id of the job that one met when it came: of those that are there now, one with a smaller number."""
+    """Return the id of the job that prevented one: of the existing jobs, one with a smaller number."""
     if job.unique is None:
         return job.id
     [(met,)] = turn.rows("in_stead", id=job.id, seq=seq, unique_key=job.unique)

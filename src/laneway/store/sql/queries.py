@@ -1,4 +1,4 @@
-"""Queries: what SQL stores show. Needs no lock, and holds up nobody."""
+"""Queries: what SQL stores show. They need no lock, and block no other client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from laneway.store.statistics import Kept, Level
 
 __all__ = ["KEEP_RUNS", "Queries"]
 
-#: How many finished runs stay readable.
+#: How many finished runs are kept.
 KEEP_RUNS = 1000
 
 _notes = msgspec.json.Decoder(Notes)
@@ -86,7 +86,7 @@ class Queries:
         return page
 
     def count(self, which: Filter) -> int:
-        """Count jobs; by state and queue the books have it."""
+        """Count jobs; by state and queue the count is stored."""
         if which == Filter(state=which.state, queue=which.queue) and which.state in (None, *STATES):
             found = [queue.counts for queue in self.queues() if which.queue in (None, queue.name)]
             return sum(sum(counts.values()) if which.state is None else counts[which.state] for counts in found)
@@ -108,12 +108,12 @@ class Queries:
         return _info(rows[0], reading.now) if rows else None
 
     def parked_before(self, id: str) -> int:  # noqa: A002
-        """Count the jobs that wait in a parked job's lane before it."""
+        """Count the jobs that wait before a parked job in its lane."""
         with self._store.reading() as reading:
             return int(reading.rows("parked_before", id=id)[0][0])
 
     def result(self, id: str) -> StoredResult:  # noqa: A002
-        """Say how a job stands."""
+        """Return the state of a job."""
         with self._store.reading() as reading:
             row = reading.find("find", id=id)
             if row is not None:
@@ -137,12 +137,12 @@ class Queries:
             return list_payloads(reading, queue, lane, limit, after)
 
     def workers(self) -> list[WorkerStatus]:
-        """List the workers by host and pid, with what they hold."""
+        """List the workers by host and pid, with their claims."""
         with self._store.reading() as reading:
             return list_workers(reading)
 
     def totals(self) -> dict[str, int]:
-        """Return the counters since the store began."""
+        """Return the counters since the store was created."""
         with self._store.reading() as reading:
             return {**dict(reading.rows("count_read")), **reading.totals()}
 
@@ -152,22 +152,22 @@ class Queries:
             return _recent(reading)[:limit]
 
     def figures(self, level: Level, number: int, depth: Depth = "times") -> Kept:
-        """Return the last so many buckets of a level."""
+        """Return the last `number` buckets of a level."""
         with self._store.reading() as reading:
             return read_figures(reading, level, number, depth)
 
     def errors(self, limit: int) -> list[ErrorGroup]:
-        """Return failures by kind, the last seen first."""
+        """Return failures by kind, the most recent first."""
         with self._store.reading() as reading:
             return read_faults(reading, limit)
 
 
-#: Those that stand in one index for all queues together.
+#: States that have one index for all queues together.
 _MIXED = ("running", "dead")
 
 
 def _end(reading: Reading, look: int, newest: bool, after: int) -> int | None:
-    """Return the last of so many jobs by arrival; None: there are not so many left."""
+    """Return the last of `look` jobs by arrival; None: fewer are left."""
     further = f"seq {'<' if newest else '>'} :after" if after else "true"
     words = {"further": further, "direction": "desc" if newest else "asc"}
     found = reading.select("arrival_at", words, after=after, look=max(look - 1, 0))
@@ -175,7 +175,7 @@ def _end(reading: Reading, look: int, newest: bool, after: int) -> int | None:
 
 
 def _few(reading: Reading, which: Filter) -> str:
-    """Return where the jobs of a state, or of a queue, are, if they are so few that going through all by arrival takes longer."""
+    """Return where the jobs of a state, or of a queue, are, if they are few: then a walk of all jobs by arrival takes longer."""
     if which.state not in (None, *STATES) or (which.state is None and which.queue is None):
         return ""
     looked, parts, queues = 0, list[str](), reading.queues()
@@ -191,13 +191,13 @@ def _few(reading: Reading, which: Filter) -> str:
 
 
 def _pairs(reading: Reading, queue: str | None) -> str:
-    """Return the queues that are meant and their priorities in use, as JSON."""
+    """Return the selected queues and their priorities in use, as JSON."""
     names = [one.name for one in reading.queues() if queue in (None, one.name)]
     return msgspec.json.encode([(name, rank) for name in names for rank in ranks(reading, name)]).decode()
 
 
 def _lag(reading: Reading, queue: Queue) -> int:
-    """Return how long the oldest due job of a queue has waited: a look at the first of each priority."""
+    """Return how long the oldest due job of a queue has waited, from the first job of each priority."""
     first = [reading.rows("first_due", queue=queue.name, rank=rank)[0][0] for rank in ranks(reading, queue.name)]
     return max(reading.now - min(first, default=reading.now), 0)
 

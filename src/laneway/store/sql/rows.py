@@ -8,13 +8,13 @@ from laneway.core.job import STATES, State
 
 __all__ = ["BLOCKED", "COLUMNS", "DEAD", "READY", "RETRYING", "RUNNING", "SCHEDULED", "WORDS", "Row", "state_of"]
 
-#: The states, in tables and where they are counted. A job that waits has one of the first three, as it was when it was written:
-#: it becomes ready by time alone, with nobody writing anything.
+#: The states, in tables and counts. A waiting job has one of the first three, as of its last write: it becomes ready by time
+#: alone, without a write.
 SCHEDULED, READY, RETRYING, BLOCKED, RUNNING, DEAD = range(len(STATES))
 
 
 class Row(Struct, frozen=True):
-    """A job's columns, but for the body and what its run told."""
+    """A job's columns, without the body and the notes of its run."""
 
     seq: int
     id: str
@@ -43,17 +43,17 @@ class Row(Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """It waits for its time, or to be claimed."""
+        """Whether it waits for its time, or to be claimed."""
         return self.state <= RETRYING
 
     @property
     def failed(self) -> bool:
-        """It waits after a failure."""
+        """Whether it waits after a failure."""
         return self.state == RETRYING
 
 
 def state_of(state: int, due: int, now: int) -> State:
-    """Return the state that a job is in now. What is in one that there is not is claimed by nobody."""
+    """Return the current state of a job. A job in an unknown state is never claimed."""
     if state <= RETRYING:
         return "ready" if due <= now else "retrying" if state == RETRYING else "scheduled"
     return STATES[state] if state < len(STATES) else "blocked"

@@ -1,6 +1,6 @@
-"""Settling: what runs meant is written down, unit by unit.
+"""Settling: the outcomes of runs are written, unit by unit.
 
-A unit that the worker no longer holds is refused and nothing changes for it. What was asked of a running one (cancel, delete,
+A unit that the worker no longer holds is refused and nothing changes for it. The mark of a running unit (cancel, delete,
 kill) decides if the run itself was no success. Most units are done and just leave: those go together, without being read.
 
 Enters: `Settled`s.  Leaves: rows, by way of `transitions`.
@@ -20,12 +20,12 @@ from laneway.store.sql.rows import RUNNING, Row
 
 __all__ = ["settle"]
 
-#: From so many on, settling them together is worth its two extra statements.
+#: From this many successes on, settling them together is worth its two extra statements.
 FEW = 8
 
 
 class _Ended(NamedTuple):
-    """A unit of a claim, and what its run meant for it."""
+    """A unit of a claim, and its outcome."""
 
     item: Settled
     unit: Unit
@@ -53,7 +53,7 @@ def _all_done(turn: Turn, worker: str, done: list[_Ended]) -> bool:
 
 
 def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
-    """Write one outcome; False if the unit is not held."""
+    """Write one outcome; return False if the unit is not held."""
     id_, token = end.unit.id, end.item.claim.token
     if type(end.outcome) is Done and turn.change("done", id=id_, token=token, worker=worker):
         turn.total("processed", _done(turn, end))
@@ -65,7 +65,7 @@ def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
 
 
 def _done(turn: Turn, end: _Ended) -> int:
-    """The usual end: the row is deleted, and all that is needed is in the claim. Returns how many are processed by it."""
+    """Delete the row of a success: the claim has all that is needed. Returns the number processed by it."""
     claim, unit, outcome = end.item.claim, end.unit, end.outcome
     if unit.payloads:
         gone = turn.change("payloads_drop_all", lane=unit.number)
@@ -79,10 +79,10 @@ def _done(turn: Turn, end: _Ended) -> int:
 
 
 def _write(turn: Turn, row: Row, end: _Ended) -> None:
-    """Any other end."""
+    """Write any other outcome."""
     item, outcome = end.item, end.outcome
     match outcome:
-        case Done():  # of a lane in which something gathered meanwhile
+        case Done():  # of a lane in which payloads gathered meanwhile
             turn.total("processed", lanes.go_on(turn, row))
             turn.runs.append(_run(turn, end))
         case _ if row.mark is not None:
@@ -105,7 +105,7 @@ def _write(turn: Turn, row: Row, end: _Ended) -> None:
 
 
 def _run(turn: Turn, end: _Ended) -> Run:
-    """Return what is remembered of a run."""
+    """Return the record of a run."""
     item, unit, claim = end.item, end.unit, end.item.claim
     finished = item.finished or turn.now
     return Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, finished, end.outcome.name)

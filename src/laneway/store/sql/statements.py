@@ -1,6 +1,6 @@
 """Statements by their names: `walk` begins in `statements/jobs.sql` with `-- walk: …`.
 
-Values are named, `:queue`; `$running` and other words (`rows.WORDS`) are put in here. Words in braces are for the caller.
+Values are named, `:queue`; `$running` and other words (`rows.WORDS`) are replaced here. Words in braces are for the caller.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _VALUE = re.compile(r":([a-z_]+)")
 
 
 def load(*folders: Path) -> dict[str, str]:
-    """Return the statements of some folders; where two have the same name, the last one's."""
+    """Return the statements of some folders; of two with the same name, the last folder's."""
     files = [path for folder in folders for path in sorted(folder.glob("*.sql"))]
     return {name: statement for path in files for name, statement in _read(path).items()}
 
 
 class InOrder:
-    """A statement whose values come in the order in which they stand there: a driver binds those faster than named ones."""
+    """A statement whose values come in the order of the text: a driver binds those faster than named ones."""
 
     def __init__(self, statement: str) -> None:
         names = _VALUE.findall(statement)
@@ -43,7 +43,7 @@ def _all_of(values: dict[str, Any]) -> Sequence[Any]:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """Return a file's statements without their comments. What comes first is named as the file."""
+    """Return a file's statements without their comments. The first one has the name of the file."""
     _, *named = _NAMED.split(path.read_text(encoding="utf-8"))
     found = dict(zip(named[::2], map(_without_comments, named[1::2]), strict=True))
     return {name: Template(statement).substitute(WORDS) for name, statement in found.items() if statement}

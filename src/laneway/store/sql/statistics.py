@@ -1,7 +1,7 @@
-"""Statistics: what workers report, kept at write time; see `laneway.store.statistics`.
+"""Statistics: reports of workers, summed at write time; see `laneway.store.statistics`.
 
-What arrives is counted by the database (`Turn.arrive`). Whoever records, or counts the first arrivals of another stretch of ten
-seconds, closes what is complete in the same turn.
+The database counts arrivals (`Turn.arrive`). A transaction that records a report, or counts the first arrivals of another
+interval of ten seconds, also closes the complete intervals.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _seen = msgspec.json.Decoder(Seen)
 
 
 def record(turn: Turn, report: Report) -> None:
-    """Keep what a worker reports, unless it has done so before."""
+    """Keep a worker's report, unless it was kept before."""
     if report.worker and not turn.change("reporter_write", worker=report.worker, number=report.number, now=turn.now):
         return
     if raw := encode_report(report):
@@ -44,7 +44,7 @@ def _learn(turn: Turn, learned: Mapping[str, Seen]) -> None:
 
 
 def close(turn: Turn) -> None:
-    """Add up what is complete. Once every ten seconds there is something to do, if anybody is here."""
+    """Sum complete intervals. Once every ten seconds there is something to do, if any program uses the store."""
     until = complete_until(turn.now)
     if turn.closed >= until:
         return
@@ -62,7 +62,7 @@ def close(turn: Turn) -> None:
 
 
 def _open(reading: Reading) -> Open:
-    """Return what stands in tables and nobody has added up yet."""
+    """Return what is in tables and not summed yet."""
     found = Open()
     for at, raw in reading.rows("reports"):
         found.reports.setdefault(at, []).append(raw)
@@ -75,7 +75,7 @@ def _open(reading: Reading) -> Open:
 
 
 def read_figures(reading: Reading, level: Level, number: int, depth: Depth) -> Kept:
-    """Return the last so many buckets of a level, with what is still open."""
+    """Return the last `number` buckets of a level, including the open interval."""
     since = begin_of(reading.now, level) - (number - 1) * level
     buckets = {at: decode(raw, depth) for at, raw in reading.rows("figures_read", level=level, since=since)}
     still_open, (last, arrived) = _open(reading), reading.arrivals()
@@ -90,12 +90,12 @@ def read_figures(reading: Reading, level: Level, number: int, depth: Depth) -> K
 
 
 def read_faults(reading: Reading, limit: int) -> list[ErrorGroup]:
-    """Return kinds of failures, the last seen first."""
+    """Return kinds of failures, the most recent first."""
     return [read_fault(*row) for row in reading.rows("faults", most=limit)]
 
 
 def read_learned(reading: Reading) -> dict[str, Seen]:
-    """Return what workers have learned about tasks. What cannot be read is not known."""
+    """Return what workers have learned about tasks. Unreadable entries are left out."""
     known: dict[str, Seen] = {}
     for task, raw in reading.rows("learned"):
         try:

@@ -1,6 +1,6 @@
 """The verbs that SQL stores share: each is one turn, or a reading.
 
-`exchange` is each store's own, around `settle` and `claim`: its loads depend on how the database counts.
+`exchange` is each store's own, around `settle` and `claim`: how it counts loads depends on the database.
 
 Enters: verbs of `laneway.store.contract`.  Leaves: rows.
 """
@@ -28,12 +28,12 @@ from laneway.store.workers import read_worker
 __all__ = ["SQLStore"]
 
 DAY = 24 * 3600 * 1_000_000
-#: So many dead jobs at most are forgotten in one turn, so that none is long.
+#: The most dead jobs that one transaction removes, so that none is long.
 TRIM_AT_ONCE = 1000
 
 
 class SQLStore(ABC):
-    """What a store does with rows, whatever database has them."""
+    """The verbs over rows, for any SQL database."""
 
     def __init__(self, *, enqueue_timeout: float, dead_days: float, dead_max: int, dead_after: float) -> None:
         self.enqueue_timeout = enqueue_timeout
@@ -43,26 +43,26 @@ class SQLStore(ABC):
 
     @abstractmethod
     def turn(self, timeout: float | None = None) -> AbstractContextManager[Turn]:
-        """Return one atomic step, to be used in a `with`; it waits at most so long for its turn.
+        """Return one atomic step, to be used in a `with`; it waits at most `timeout` seconds for the lock.
 
-        Whoever must hear of what has become claimable by it does.
+        It wakes the workers that can claim something new.
         """
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Reading]:
-        """Return a look at the database; it needs no lock, and holds up nobody."""
+        """Return a view of the database; it needs no lock, and blocks no other client."""
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
-        """Take jobs, in order. See the contract."""
+        """Insert jobs, in order. See the contract."""
         with self.turn(self.enqueue_timeout if timeout is None else timeout) as turn:
             if occurrence is not None and not _fires(turn, occurrence):
                 return [""] * len(jobs)
             return push(turn, jobs)
 
     def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
-        """Return the worker's claims, except those to keep. See the contract."""
+        """Return the worker's claims to the store, except those to keep. See the contract."""
         kept = frozenset(keep)
         with self.turn() as turn:
             back = [row for row in _running(turn, worker) if row.token not in kept]
@@ -71,7 +71,7 @@ class SQLStore(ABC):
         return [row.id for row in back]
 
     def schedules(self) -> Schedules:
-        """Say how the schedules stand. See the contract."""
+        """Return the state of the schedules. See the contract."""
         with self.reading() as reading:
             rows = reading.rows("schedules")
         last = {name: at for name, at, _ in rows if at is not None}
@@ -80,7 +80,7 @@ class SQLStore(ABC):
     # -- workers ---------------------------------------------------------------------------------------------
 
     def beat(self, workers: Sequence[WorkerInfo]) -> dict[str, BeatReply]:
-        """Say that these workers live, and hear what is asked of them. See the contract."""
+        """Report that these workers live; return what is asked of them. See the contract."""
         heard: dict[str, BeatReply] = {}
         with self.turn() as turn:
             for worker in workers:
@@ -95,8 +95,8 @@ class SQLStore(ABC):
         return heard
 
     def dead_workers(self) -> list[str]:
-        """Name the workers that are dead, as far as this observer can tell. See the contract."""
-        with self.turn() as turn:  # a write lock, so that an observer that cannot write judges nobody
+        """Return the ids of the workers that are dead, as far as this observer can tell. See the contract."""
+        with self.turn() as turn:  # takes the write lock, so that an observer that cannot write declares no worker dead
             rows = turn.rows("workers")
         return self._observer.dead([(read_worker(id_, info), beat) for id_, beat, _, info in rows])
 
@@ -112,7 +112,7 @@ class SQLStore(ABC):
         return [row.id for row in rows]
 
     def trim_dead(self, turn: Turn) -> None:
-        """Forget the oldest dead jobs beyond the limits."""
+        """Remove the oldest dead jobs beyond the limits."""
         dead = turn.dead()
         if not dead:
             return
@@ -123,15 +123,15 @@ class SQLStore(ABC):
                 turn.change("remove", id=id_)
                 turn.ended(queue, None, DEAD)
 
-    # -- what runs and workers tell ----------------------------------------------------------------------------
+    # -- notes and reports -----------------------------------------------------------------------------------
 
     def note(self, notes: Sequence[tuple[str, int, bytes]]) -> None:
-        """Keep what runs tell about themselves."""
+        """Keep the notes of runs. See the contract."""
         with self.turn() as turn:
             turn.change_many("note", [(told, token) for _, token, told in notes])
 
     def record(self, report: Report) -> None:
-        """Keep what a worker reports. See the contract."""
+        """Keep a worker's report. See the contract."""
         with self.turn() as turn:
             statistics.record(turn, report)
 
@@ -146,5 +146,5 @@ def _running(turn: Turn, worker: str) -> list[Row]:
 
 
 def _fires(turn: Turn, occurrence: Occurrence) -> bool:
-    """Advance a schedule to an occurrence; say whether it is to fire, which it is not if it did before or is paused."""
+    """Advance a schedule to an occurrence; return whether it fires: not if it did before, or is paused."""
     return turn.rows("occurrence_fires", name=occurrence.schedule, at=occurrence.at) == [(None,)]

@@ -1,9 +1,9 @@
-"""Transitions: what becomes of a unit when its run is over, when it goes back, or when somebody does something to it.
+"""Transitions: what becomes of a unit when its run is over, when it goes back, or when a user acts on it.
 
-A unit is a row: a job, or a collector's lane (its payloads are moved by `lanes`). Whatever ends a unit's life goes out through
-`Turn.ended`. What comes back keeps its place and its lane.
+A unit is a row: a job, or a collector's lane (its payloads are moved by `lanes`). Every end of a unit's life goes through
+`Turn.ended`. A unit that comes back keeps its place and its lane.
 
-Enters: rows, as they are now.
+Enters: current rows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from laneway.store.sql.rows import DEAD, READY, RETRYING, RUNNING, Row
 
 __all__ = ["KILL", "die", "end_as_asked", "hand_back", "leave", "recover", "wait_again"]
 
-#: Somebody wants a job to die.
+#: The outcome of a job that a user killed.
 KILL = Dead(KILLED)
 
 
 def leave(turn: Turn, row: Row, before: int, outcome: str, started: int = 0, finished: int = 0) -> None:
-    """A unit is over: done, cancelled or, if there is no word for it, deleted. Of a lane the run is: what gathered goes on."""
+    """End a unit: done, cancelled or, with an empty outcome, deleted. Of a lane only the run ends: gathered payloads go on."""
     run = turn.run_of(row, outcome, started, finished) if outcome else None
     gone = 1
     if row.side is None:
@@ -35,9 +35,9 @@ def leave(turn: Turn, row: Row, before: int, outcome: str, started: int = 0, fin
 
 
 def die(turn: Turn, row: Row, before: int, dead: Dead, *, counts: bool = True) -> None:
-    """A unit gives up and is kept; its lane goes on, unless that is to halt. Of a collector's lane some payloads do.
+    """Let a unit die and keep it; its lane goes on, unless it is to halt. Of a collector's lane some payloads die.
 
-    This attempt counts, unless it was none.
+    The attempt counts, unless `counts` is False.
     """
     if row.side is not None:
         lanes.die(turn, row, dead.error, dead.payloads)
@@ -50,7 +50,7 @@ def die(turn: Turn, row: Row, before: int, dead: Dead, *, counts: bool = True) -
 
 
 def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -> None:
-    """A run is over, and the unit waits for the next: later, or, with an error, after a failure."""
+    """Let a unit wait after its run: until later, or, with an error, after a failure."""
     attempt, errors, state = row.attempt, row.errors, turn.queue(row.queue).waiting(due)
     if error is not None:
         attempt, state = attempt + 1, RETRYING
@@ -59,7 +59,7 @@ def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -
 
 
 def hand_back(turn: Turn, row: Row) -> None:
-    """A claim was not used: the unit is ready again, as it was."""
+    """Make a unit ready again, as it was: its claim was not used."""
     if row.mark is not None:
         end_as_asked(turn, row)
     else:
@@ -67,9 +67,9 @@ def hand_back(turn: Turn, row: Row) -> None:
 
 
 def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
-    """A run was lost with its worker: the unit is ready again, uncounted.
+    """Make a unit ready again whose run was lost with its worker; no attempt counts.
 
-    Why a claim was lost stays remembered until a run comes to an end, or another claim is lost for another reason.
+    The cause of a lost claim is remembered until a run comes to an end, or another claim is lost for another reason.
     """
     if row.mark is not None:
         end_as_asked(turn, row)
@@ -79,7 +79,7 @@ def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
 
 
 def end_as_asked(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:
-    """A run is over that was to be ended: what it ran does not come back."""
+    """End a unit whose run is over and was marked: it does not come back."""
     if row.mark != "kill":
         leave(turn, row, RUNNING, Cancelled.name if row.mark == "cancel" else "", started, finished)
         return
@@ -93,7 +93,7 @@ def _wait(
     turn: Turn, row: Row, due: int, state: int, attempt: int, *, ran: int, expires: int | None, lost: str | None,
     errors: bytes | None,
 ) -> None:  # fmt: skip
-    """A running unit goes back to wait; of a lane with what gathered."""
+    """Put a running unit back to wait; of a lane together with the gathered payloads."""
     if row.side is None:
         turn.change(
             "wait_again", state=state, due=due, attempt=attempt, ran=ran, expires=expires, lost=lost, errors=errors, id=row.id

@@ -1,10 +1,10 @@
 """The bell: wakes workers that wait for jobs.
 
-Each worker that waits listens on a Unix datagram socket beside the database; who brings work sends an empty datagram
-to all of them. A full socket has been rung already, a refused one belongs to the dead and is removed. Where there are no
-such sockets, and against rings that get lost, waiting also looks whether the database has changed.
+Each waiting worker listens on a Unix datagram socket beside the database; a process that brings work sends an empty datagram
+to all of them. A full socket has been rung already, a refused one belongs to a dead process and is removed. Where there are no
+such sockets, and against rings that get lost, waiting also checks whether the database has changed.
 
-One of the threads that wait attends to the socket, and the others stand in line behind it: what it hears, they hear in turn.
+One of the waiting threads reads the socket, and the others wait in line behind it: each gets its rings in turn.
 
 Enters: commits.  Leaves: the end of a wait.
 """
@@ -26,11 +26,11 @@ from laneway.locks import FairLock, this_frame
 __all__ = ["SQLiteBell"]
 
 _SUFFIX = ".bell"
-#: How often a listening worker looks for changes that did not ring (a program in another container, say).
+#: How often a listening worker looks for changes that did not ring (a program in another container, for example), seconds.
 _LOOK_EVERY = 0.25
-#: How often it looks where nothing can ring: 1 to 2 % of a core.
+#: How often it looks where nothing can ring, seconds: 1 to 2 % of a core.
 _POLL_EVERY = 0.005
-#: A folder's time stamp moves in steps of a few milliseconds: a listing this fresh may miss a newcomer.
+#: A folder's time stamp moves in steps of a few milliseconds: a listing this fresh may miss a new listener.
 _FRESH = 50_000_000
 #: The kernel's limit is 108 bytes.
 _PATH_LIMIT = 100
@@ -43,7 +43,7 @@ class SQLiteBell:
         self._folder = folder
         self._changed = changed
         self._deaf = folder is not None and not hasattr(socket, "AF_UNIX")
-        self._heard_of: tuple[int, int, list[str]] = (0, 0, [])  # the folder's time, when it was read, who listens
+        self._heard_of: tuple[int, int, list[str]] = (0, 0, [])  # the folder's time stamp, when it was read, the listeners
         self._reset()
 
     def _reset(self) -> None:
@@ -51,9 +51,9 @@ class SQLiteBell:
         self._ear: socket.socket | None = None
         self._mouth: socket.socket | None = None  # in memory: the other end of the ear
         self._opening = FairLock()
-        self._attending = FairLock()  # for the thread at the socket; the others stand in line behind it
-        self._generation = 0  # how often it rang
-        self._mine = threading.local()  # what each thread has heard of
+        self._attending = FairLock()  # for the thread at the socket; the others wait in line behind it
+        self._generation = 0  # the number of rings
+        self._mine = threading.local()  # the rings that each thread has heard of
 
     def listen(self) -> None:
         """Start to listen. Call it before looking for work, so that no ring is missed in between."""
@@ -77,7 +77,7 @@ class SQLiteBell:
                 ear.bind(address)
         except OSError as error:
             ear.close()
-            # Without a place for the folder the store itself will say so; a file system without sockets is polled.
+            # If the folder cannot be made the store itself reports it; a file system without sockets is polled.
             self._deaf = not isinstance(error, FileNotFoundError)
             return
         self._ear, self._name = ear, name
@@ -108,15 +108,15 @@ class SQLiteBell:
             with self._address(name) as address:
                 mouth.sendto(b"", address)
         except BlockingIOError:
-            pass  # it has been rung and did not look yet
+            pass  # it has been rung and has not looked yet
         except ConnectionRefusedError:
             with contextlib.suppress(OSError):
                 self._path(name).unlink()
         except OSError:
-            pass  # gone meanwhile, or another user's: it looks for changes by itself
+            pass  # gone meanwhile, or another user's: its owner looks for changes by itself
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until a ring, a change or the time is over (False). Several threads may wait: each hears of everything."""
+        """Sleep until a ring, a change or the time is over (False). Several threads may wait: each hears of every ring."""
         deadline = time.monotonic() + timeout
         while not self._is_news():
             left = max(deadline - time.monotonic(), 0)
@@ -131,14 +131,14 @@ class SQLiteBell:
         return True
 
     def rang(self) -> bool:
-        """Say whether it rang since this thread last heard of it, without waiting."""
+        """Return, without waiting, whether it rang since this thread last heard of it."""
         ear = self._ear
         if ear is not None and self._ring_within(ear, 0):
             self._generation += 1
         return self._is_news()
 
     def wake(self) -> None:
-        """End every wait of this bell. Also for signal handlers: it waits for no lock."""
+        """End every wait of this bell. Safe in signal handlers: it waits for no lock."""
         self._generation += 1
         mouth = self._mouth
         if self._folder is None:
@@ -151,8 +151,8 @@ class SQLiteBell:
                 self._send(once, self._name)
 
     def _attend(self, left: float) -> None:
-        """Look after the socket and the file for a while."""
-        if self._has_news():  # whoever attended before has heard it
+        """Watch the socket and the file for a while."""
+        if self._has_news():  # the previous thread has heard it
             return
         self._stay_reachable()
         ear = self._ear
@@ -162,7 +162,7 @@ class SQLiteBell:
             self._generation += 1
 
     def _stay_reachable(self) -> None:
-        """Listen, under a new name if somebody has removed the folder with the old one."""
+        """Listen, under a new name if another process has removed the folder with the old one."""
         if self._name and not self._path(self._name).exists():
             self._close_sockets()
         self.listen()
@@ -171,13 +171,13 @@ class SQLiteBell:
         return getattr(self._mine, "seen", 0) != self._generation
 
     def _is_news(self) -> bool:
-        """Say whether something happened since this thread last asked."""
+        """Return whether something happened since this thread last asked."""
         before, self._mine.seen = getattr(self._mine, "seen", 0), self._generation
         return bool(before != self._mine.seen)
 
     @staticmethod
     def _ring_within(ear: socket.socket, seconds: float) -> bool:
-        # poll(), since select() ends at 1,024 open files; it counts milliseconds and may end one early.
+        # poll(), since select() is limited to 1,024 open files; it counts milliseconds and may end one early.
         poll = select.poll()
         try:
             poll.register(ear, select.POLLIN)
@@ -195,7 +195,7 @@ class SQLiteBell:
                 self._path(self._name).unlink()
         self._close_sockets()
         if forked:
-            self._reset()  # a thread of the parent may have stood in line
+            self._reset()  # a thread of the parent may have waited in line
 
     def __del__(self) -> None:
         if hasattr(self, "_mouth"):
@@ -226,7 +226,7 @@ class SQLiteBell:
 
     @contextlib.contextmanager
     def _address(self, name: str) -> Generator[str]:
-        """Give an address short enough for the kernel, by way of the folder's descriptor if need be."""
+        """Yield an address short enough for the kernel, through the folder's descriptor if needed."""
         path = str(self._path(name))
         if len(path.encode()) < _PATH_LIMIT:
             yield path

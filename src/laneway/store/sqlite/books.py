@@ -1,8 +1,9 @@
-"""The books: all that a store counts, as one value.
+"""The books: all counts of a store, as one value.
 
-Read when a turn begins, changed in memory, written back before it commits. So nobody ever counts jobs, and a thousand jobs
-cost no more book-keeping than one. The first queues of a store stand in the books: a second row to write would make a step of one
-job slower by a third. From then on a new queue has a row of its own, since a thousand in one value cost milliseconds a step.
+The books are read when a transaction begins, changed in memory, and written back before it commits. So jobs are never counted
+by a query, and a thousand jobs cost no more book-keeping than one. The first queues of a store are in the books: a second row
+to write would make a step of one job slower by a third. Later queues have a row each, since a thousand queues in one value
+would cost milliseconds per step.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from laneway.store.sql.port import Queue
 
 __all__ = ["IN_BOOKS", "TOTALS", "Books", "decode", "decode_queue", "encode"]
 
-#: So many queues stand in the books.
+#: The most queues in the books.
 IN_BOOKS = 16
 
-#: What is counted since the store began.
+#: The counters since the store was created.
 TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 
 class Books(Struct, array_like=True):
-    """What the whole store counts. It is stored as an array: what is new comes last."""
+    """The counts of the whole store. Stored as an array: new fields come last."""
 
-    now: int = 0  #: the highest time seen, microseconds: the store's now never goes back
+    now: int = 0  #: the highest time seen, microseconds: the store's time never goes back
     seq: int = 0  #: the last sequence number given to a place
     token: int = 0  #: the last token given to a claim
     score: float = 0.0  #: the last score given to a payload that had none
@@ -40,10 +41,10 @@ class Books(Struct, array_like=True):
     recovered: int = 0
     refused: int = 0
     kept_dead: int = 0  #: dead jobs and payloads that are in the store now
-    queues: list[Queue] = []  #: the first ones; others are in laneway_queue
-    arrived: dict[str, dict[str, int]] = {}  #: queue → task → how many came since
-    arrived_at: int = 0  #: this stretch of ten seconds began, microseconds; see `Turn.arrive`
-    closed: int = 0  #: statistics up to here are added up, microseconds
+    queues: list[Queue] = []  #: the first queues; others are in laneway_queue
+    arrived: dict[str, dict[str, int]] = {}  #: queue → task → how many came since `arrived_at`
+    arrived_at: int = 0  #: begin of this interval of ten seconds, microseconds; see `Turn.arrive`
+    closed: int = 0  #: statistics up to here are summed, microseconds
 
 
 _books = msgspec.json.Decoder(Books)
@@ -60,7 +61,7 @@ def decode(data: bytes) -> Books:
 
 
 def decode_queue(data: bytes) -> Queue:
-    """Read what is counted of a queue."""
+    """Read the counts of a queue."""
     try:
         return _queue.decode(data)
     except (ValueError, RecursionError) as error:

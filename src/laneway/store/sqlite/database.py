@@ -3,16 +3,16 @@
 One connection writes, behind one fair lock; one reads, with a snapshot of its own. Both open on first use. In memory there is one
 connection for both.
 
-**An exception at any line**, raised by a signal's handler, leaves no lock behind that the next call does not notice (`FairLock`).
-That call also rolls back what was begun, and lets go of the lock file.
+**An exception at any line**, raised by a signal handler, leaves no lock behind that the next call does not notice (`FairLock`).
+That call also rolls back the open transaction, and releases the lock file.
 
 **Forks.** SQLite keeps a table of the locks that its process holds, and a forked child inherits the table but not the locks. A
 child that opened the file then would hold no lock, and another process could remove the log under it. So both connections are
-closed before a fork, under our own locks, and each side opens its own. A connection that we could not close, or one of the user's
-to the same file, still leaves its mark in that table: a forked process looks whether it really holds a lock, and refuses to write
-if not.
+closed before a fork, under Laneway's own locks, and each side opens its own. A connection that could not be closed, or one of the
+user's to the same file, still leaves its mark in that table: a forked process checks whether it really holds a lock, and refuses
+to write if not.
 
-**A file that is deleted or replaced** is noticed before each transaction. We go on with the file that is there now.
+**A file that is deleted or replaced** is noticed before each transaction. Laneway goes on with the file that is there now.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = ["SQLiteDatabase"]
 
 _open_databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
 _numbers = itertools.count()
-_inherited: list[object] = []  # connections of a parent process: closing them would end what it has locked
+_inherited: list[object] = []  # connections of a parent process: closing them would release its locks
 
-#: How soon to try again where SQLite's own lock is taken, seconds: only strangers and tools hold it without our lock file.
+#: The delay before the next try where SQLite's own lock is taken, seconds: only other programs hold it without our lock file.
 _TRY_AGAIN = 0.002
 
 
@@ -53,7 +53,7 @@ class SQLiteDatabase:
         self.on_open: Callable[[sqlite3.Connection], None] = lambda _: None
         self.on_fork: Callable[[], None] = lambda: None
         self.number = next(_numbers)
-        #: The books as the last turn left them, as bytes and read: most often the next one finds the same bytes.
+        #: The books of the last transaction, as bytes and decoded: most often the next one finds the same bytes.
         self.last_books: tuple[bytes, Books] | None = None
         self._lost_in_fork = False
         self._start()
@@ -70,13 +70,13 @@ class SQLiteDatabase:
         self._writer_closes = self._reader_closes = False  # closing has begun, and may have been interrupted
         self._version = -1
         self._line = FairLock()
-        self._readers = FairLock()  # taken before the line, where both are
-        self._place: Waiter | None = None  # of the transaction under way, or of one that was never left
+        self._readers = FairLock()  # taken before `_line`, where both are taken
+        self._place: Waiter | None = None  # of the current transaction, or of one that was never left
 
     # -- writing ---------------------------------------------------------------------------------------------
 
     def enter(self, frame: FrameType, timeout: float | None = None) -> sqlite3.Connection:
-        """Take the write lock for a frame and begin; wait for it at most so long, or as long as this store waits."""
+        """Take the write lock for a frame and begin. Wait at most `timeout` seconds, by default as long as this store does."""
         if timeout is None:
             timeout = self.file.timeout
         end = time.monotonic() + timeout
@@ -89,7 +89,7 @@ class SQLiteDatabase:
             if place is None:
                 raise self._crowded(timeout, self._line)
             if self._place is not None:
-                self._clean_up()  # of one that was never left
+                self._clean_up()  # after a transaction that was never left
             self._place = place
             if self._writer_closes or (self._writer is not None and self.file.has_moved(self._writer_file)):
                 self._close_writer()
@@ -105,7 +105,7 @@ class SQLiteDatabase:
             raise
 
     def _begin(self, end: float) -> sqlite3.Connection:
-        """Begin a transaction; open the file if need be. We do the waiting: SQLite would begin to wait anew in each statement."""
+        """Begin a transaction; open the file if needed. Waits here: SQLite would begin to wait anew in each statement."""
         while True:
             try:
                 connection = self._writer or self._open_writer()
@@ -118,7 +118,7 @@ class SQLiteDatabase:
             time.sleep(_TRY_AGAIN)
 
     def leave(self, error: BaseException | None) -> None:
-        """Commit, or take everything back, and hand the lock on."""
+        """Commit or roll back, and hand the lock on."""
         place = self._place
         try:
             try:
@@ -137,7 +137,7 @@ class SQLiteDatabase:
             raise self.file.translate(error) from error
 
     def _let_go(self, place: Waiter | None) -> None:
-        """Take back what was begun and hand the lock on. Doing it twice does no harm."""
+        """Roll back the open transaction and hand the lock on. Calling it twice does no harm."""
         if place is not None:
             if self._place is place:
                 self._clean_up()
@@ -156,11 +156,11 @@ class SQLiteDatabase:
     # -- reading ---------------------------------------------------------------------------------------------
 
     def reading(self, frame: FrameType | None = None) -> _Reading | _Writing:
-        """Give a connection with one consistent view, in a `with` of the given frame, or of the caller's."""
+        """Return a connection with one consistent view, for a `with` of the given frame, or of the caller's."""
         return _Writing(self, frame) if self.path is None else _Reading(self, frame)
 
     def enter_reading(self, frame: FrameType) -> tuple[Waiter, sqlite3.Connection]:
-        """Take the connection that reads, for a frame."""
+        """Take the reading connection, for a frame."""
         if self._pid != os.getpid():
             self.after_fork()
         place = self._readers.acquire(float("inf"), frame)
@@ -169,7 +169,7 @@ class SQLiteDatabase:
         try:
             reader = self._reader
             if self._reader_closes or (reader is not None and (reader.in_transaction or self.file.has_moved(self._reader_file))):
-                self._close_reader()  # a view that was never left is as old as that
+                self._close_reader()  # a view that was never left is out of date
             return place, self._reader or self._open_reader()
         except sqlite3.Error as error:
             self._readers.release(place)
@@ -179,7 +179,7 @@ class SQLiteDatabase:
             raise
 
     def leave_reading(self, place: Waiter) -> None:
-        """Give it back."""
+        """Return the reading connection."""
         reader = self._reader
         try:
             if reader is not None and reader.in_transaction:
@@ -190,7 +190,7 @@ class SQLiteDatabase:
             self._readers.release(place)
 
     def changed(self) -> bool:
-        """Say whether anybody has committed since this was last asked, or replaced the file."""
+        """Return whether any client has committed since the last call, or replaced the file."""
         if self.path is None:
             return False
         place, connection = self.enter_reading(this_frame())
@@ -214,7 +214,7 @@ class SQLiteDatabase:
     # -- opening and closing --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the connections and the lock file."""
         frame = this_frame()
         readers = self._readers.acquire(self.file.timeout, frame)
         line = None if readers is None else self._line.acquire(self.file.timeout, frame)
@@ -252,16 +252,16 @@ class SQLiteDatabase:
         self._writer_closes = False
 
     def __del__(self) -> None:
-        # Leaves nothing open; what a forked child has inherited is not its own.
+        # Leaves nothing open; connections that a forked child has inherited are not its own.
         if getattr(self, "_pid", None) == os.getpid():
             for connection in (self._reader, self._writer):
                 if connection is not None:
                     connection.close()
 
     def before_fork(self, end: float, frame: FrameType) -> None:
-        """Take our locks and close the connections, so that the child inherits nothing. It does not wait for its own thread.
+        """Take the locks and close the connections, so that the child inherits nothing. Does not wait for its own thread.
 
-        If a lock cannot be had in time, the child finds out when it opens the file.
+        If a lock is not free in time, the child finds out when it opens the file.
         """
         for lock in (self._readers, self._line):
             if not lock.enter_fork(min(end, time.monotonic() + self.file.timeout), frame):
@@ -272,12 +272,12 @@ class SQLiteDatabase:
             self._close_all()
 
     def after_fork_in_parent(self) -> None:
-        """Let the other threads go on."""
+        """Release the locks."""
         self._line.leave_fork()
         self._readers.leave_fork()
 
     def after_fork(self) -> None:
-        """Forget what belongs to the parent."""
+        """Forget connections and locks of the parent."""
         self._lost_in_fork = self._lost_in_fork or (self.path is None and self._writer is not None)
         _inherited.extend(c for c in (self._writer, self._reader) if c is not None)
         if self.file.lock is not None:
@@ -308,7 +308,7 @@ class SQLiteDatabase:
         return connection
 
     def _open_reader(self) -> sqlite3.Connection:
-        # Reading alone needs no lock, unless there is nothing to read yet.
+        # Reading needs no lock, unless there are no tables yet.
         connection = self.file.connect(self.file.timeout)
         try:
             if self._writer is None and not self.is_there(connection):
@@ -370,7 +370,7 @@ class _Reading:
 
 
 def _all_databases() -> list[SQLiteDatabase]:
-    """In one order for all threads: two of them may fork at once."""
+    """Return all databases, in one order for all threads: two of them may fork at once."""
     return sorted(_open_databases, key=lambda database: database.number)
 
 

@@ -1,4 +1,4 @@
-"""The database file: what lies under its name, how it is opened and locked, and what went wrong in plain words."""
+"""The database file: its identity, how it is opened and locked, and its errors in plain words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DatabaseFile:
         return "the store in memory" if self.path is None else f"the store {self.path}"
 
     def translate(self, error: sqlite3.Error, timeout: float | None = None) -> StoreError:
-        """Say in one line what happened, why, and what to do."""
+        """Return an error that says in one line what happened, why, and what to do."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL:
             return StoreFull(f"{self} is full ({error}). Nothing was written: make room on the disk, then try again.")
@@ -61,7 +61,7 @@ class DatabaseFile:
         )
 
     def busy(self, timeout: float) -> StoreBusy:
-        """Say who holds the file."""
+        """Return an error that names the process that holds the file."""
         pid = None if self.lock is None else self.lock.holder()
         who = "another process" if pid is None else f"process {pid}"
         return StoreBusy(
@@ -71,7 +71,7 @@ class DatabaseFile:
         )
 
     def take_lock(self, end: float, timeout: float, *, first: bool) -> None:
-        """Keep other processes from writing. It waits until then, of `timeout` seconds in all; the `first` makes the folder."""
+        """Keep other processes from writing. Wait until `end`, of `timeout` seconds in all; the `first` call makes the folder."""
         lock = self.lock
         if lock is None:
             return
@@ -89,7 +89,7 @@ class DatabaseFile:
             raise self.busy(timeout)
 
     def has_moved(self, opened: Identity) -> bool:
-        """Say whether the file that we opened is no longer the one with its name, and log that once."""
+        """Return whether the opened file is no longer the one with its name, and log that once."""
         there = self.identity()
         if there == opened:
             return False
@@ -104,7 +104,7 @@ class DatabaseFile:
         return True
 
     def identity(self) -> Identity:
-        """Return which file lies under the name now."""
+        """Return the identity of the file that has the name now."""
         if self.path is None:
             return None
         try:
@@ -114,7 +114,7 @@ class DatabaseFile:
         return found.st_dev, found.st_ino
 
     def connect(self, timeout: float) -> sqlite3.Connection:
-        """Open a connection; its statements wait at most so long for other processes."""
+        """Open a connection; its statements wait at most `timeout` seconds for other processes."""
         connection = sqlite3.connect(self._name, timeout=timeout, isolation_level=None, check_same_thread=False)
         try:
             connection.text_factory = _text
@@ -140,12 +140,12 @@ class DatabaseFile:
 
 
 def _text(raw: bytes) -> str:
-    """Text that somebody else wrote may be none: it must not keep the jobs around it from being read."""
+    """Decode text leniently: bytes that another program wrote must not keep the jobs around them from being read."""
     return raw.decode(errors="replace")
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether another connection holds the file."""
+    """Return whether another connection holds the file."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 

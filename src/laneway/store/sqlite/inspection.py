@@ -1,4 +1,4 @@
-"""The SQLite store's inspection side: look, find and act."""
+"""The SQLite store's inspection side: queries and actions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["SQLiteInspect"]
 
 
 class SQLiteInspect(Queries, Actions):
-    """Looks at the store through its reading connection; acts in turns of its own."""
+    """Reads through the reading connection; acts in transactions of its own."""
 
     _store: SQLiteStore
 
     def about(self) -> StoreInfo:
-        """Say how large the file is, with its log. See `Inspect`."""
+        """Return the size of the file, with its log. See `Inspect`."""
         path = self._store.database.path
         files = [] if path is None else [path, path.with_name(f"{path.name}-wal")]
         size = sum(file.stat().st_size for file in files if file.exists()) if files else None

@@ -1,10 +1,10 @@
 """One fair write lock.
 
-SQLite lets writers race for its lock and the one that just had it wins: of two busy workers one starves. So writers
-queue up before they ask SQLite. Threads of a process wait in line (`FairLock`), and the one in front waits for the other
+SQLite lets writers race for its lock, and the one that just had it wins: of two busy workers one starves. So writers
+queue up before they ask SQLite. Threads of a process wait in line (`FairLock`), and the first one waits for the other
 processes (`FileLock`).
 
-The lock is only about fairness. SQLite's own lock still guards the data, so a deleted lock file harms nobody.
+The lock is only for fairness. SQLite's own lock still guards the data, so a deleted lock file does no harm.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 if sys.platform != "win32":
     import fcntl
-else:  # SQLite's own lock has to do
+else:  # SQLite's own lock must do
     fcntl = None
 
 __all__ = ["FileLock", "has_locks"]
@@ -25,11 +25,11 @@ _NOW = 0 if fcntl is None else fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class FileLock:
-    """A lock between processes in which nobody can overtake the next in line.
+    """A lock between processes in which no process overtakes the next in line.
 
-    Two files: whoever has locked `turn` is next, waits for `write`, and lets go of `turn` only then. A process that has
-    just released `write` finds `turn` taken and stands behind. Waiting is polling, so that it can end in time;
-    who holds `turn` cannot be overtaken while it sleeps.
+    Two files: the process that has locked `turn` is next, waits for `write`, and releases `turn` only then. A process that has
+    just released `write` finds `turn` taken and waits behind it. Waiting is polling, so that it can end in time;
+    the holder of `turn` cannot be overtaken while it sleeps.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,7 +38,7 @@ class FileLock:
         self._write: FileIO | None = None
 
     def acquire(self, end: float) -> bool:
-        """Take the lock; False if it could not be had until then (monotonic). Called by one thread at a time."""
+        """Take the lock; return False if it was not free until `end` (monotonic). Called by one thread at a time."""
         if fcntl is None:
             return True
         try:
@@ -55,12 +55,12 @@ class FileLock:
             raise
 
     def release(self) -> None:
-        """Let the next one in."""
+        """Let the next process in."""
         if fcntl is not None and self._write is not None and not self._write.closed:
             fcntl.flock(self._write, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the files, and so let go of whatever was locked.
+        """Close the files, and so release all locks on them.
 
         In a forked child this frees nothing of its parent's, and a dead parent's lock does not live on in the child.
         """
@@ -73,7 +73,7 @@ class FileLock:
         self.close()
 
     def holder(self) -> int | None:
-        """Return the pid of who holds the lock, where the system tells."""
+        """Return the pid of the lock's holder, if the system shows it."""
         try:
             inode = (self.folder / "write").stat().st_ino
             lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -86,7 +86,7 @@ class FileLock:
         return None
 
     def shows_locks(self) -> bool:
-        """Say whether the system lists the locks that a process has on files of this folder. The files must be open."""
+        """Return whether the system lists the locks that a process has on files of this folder. The files must be open."""
         if fcntl is None or self._turn is None:
             return False
         try:
@@ -100,7 +100,7 @@ class FileLock:
 
 
 def has_locks(fd: int) -> bool:
-    """Say whether Linux lists POSIX locks of this process on an open file."""
+    """Return whether Linux lists POSIX locks of this process on an open file."""
     return "POSIX" in Path(f"/proc/self/fdinfo/{fd}").read_text(encoding="utf-8")
 
 
@@ -114,8 +114,8 @@ def _try(file: FileIO) -> bool:
 
 
 def _poll(file: FileIO, end: float) -> bool:
-    """Lock a file, looking often: who looks less often than the others finds it taken each time."""
-    patience = time.monotonic() + 0.1  # nobody who is well holds it longer
+    """Lock a file, polling often: a process that polls less often than the others finds it taken each time."""
+    patience = time.monotonic() + 0.1  # no healthy process holds it longer
     while not _try(file):
         now = time.monotonic()
         if now >= end:

@@ -25,7 +25,7 @@ VERSION = 3
 
 
 def ensure(connection: sqlite3.Connection, name: str) -> None:
-    """Make the tables if there are none, and raise SchemaError if they are of another version."""
+    """Create the tables if there are none, and raise SchemaError if they are of another version."""
     found = _version(connection, name)
     if found is None:
         migrate(connection, name)
@@ -40,7 +40,7 @@ def ensure(connection: sqlite3.Connection, name: str) -> None:
 
 
 def is_there(connection: sqlite3.Connection, name: str) -> bool:
-    """Say whether the tables are there, by reading alone, and raise SchemaError if they are of another version."""
+    """Return whether the tables exist, by reading alone; raise SchemaError if they are of another version."""
     if _version(connection, name) is None:
         return False
     ensure(connection, name)
@@ -115,7 +115,7 @@ def _newer(found: int, name: str) -> SchemaError:
     )  # fmt: skip
 
 
-#: From version n to n + 1, each in the same transaction as the new number; and what `laneway migrate` says about it.
+#: From version n to n + 1, each in the same transaction as the new number; and the message of `laneway migrate`.
 MIGRATIONS: dict[int, tuple[str, Callable[[sqlite3.Connection], None]]] = {
     1: ("add the tables of statistics", partial(_run, name="schema_statistics")),
     2: ("number the states of jobs anew; give each queue beyond the first sixteen a row of its own", _to_version_3),

@@ -1,6 +1,6 @@
 """The SQLite store: the contract's verbs over one database file, or over memory.
 
-Each verb is one turn: take the write lock, do it, count it, commit. What becomes claimable by it rings the bell.
+Each verb is one turn: take the write lock, do it, count it, commit. If something becomes claimable by it, the bell rings.
 
 Enters: the verbs of `laneway.store.contract`.  Leaves: rows.
 """
@@ -28,9 +28,10 @@ from laneway.store.sqlite.turn import SQLiteReading, SQLiteTurn
 
 __all__ = ["SQLiteStore"]
 
-#: STRICT tables came with it: a number stays a number, whoever writes it.
+#: The first version with STRICT tables: a number stays a number, whatever program writes it.
 OLDEST = (3, 37, 0)
-#: While a worker keeps receiving claims, or wants none, how queues with rows of their own stood so long ago will do, seconds.
+#: While a worker keeps receiving claims, or wants none, depths of queues with rows of their own up to this old are good enough,
+#: seconds.
 LATELY = 0.25
 
 
@@ -38,8 +39,8 @@ class SQLiteStore(SQLStore):
     """Jobs in an SQLite file; in memory without a path."""
 
     capabilities = Capabilities(pipelined=False, one_step=True)
-    in_books = IN_BOOKS  #: so many queues at most stand in the books
-    lately = LATELY  #: how old what is known of the others may be, seconds
+    in_books = IN_BOOKS  #: the most queues in the books
+    lately = LATELY  #: the most age of known depths of the other queues, seconds
 
     def __init__(
         self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, enqueue_timeout: float = 2.0,
@@ -52,8 +53,8 @@ class SQLiteStore(SQLStore):
         )
         self._clock = clock
         self._highest = 0
-        self._loads: dict[str, int] = {}  # how all queues stood
-        self._loads_until = 0.0  # and until when that is good enough
+        self._loads: dict[str, int] = {}  # the last known depths of all queues
+        self._loads_until = 0.0  # and until when they are good enough
         self.database = SQLiteDatabase(path, synchronous=synchronous, timeout=timeout)
         self.database.on_open = lambda connection: schema.ensure(connection, str(self.database.file))
         self.database.is_there = lambda connection: schema.is_there(connection, str(self.database.file))
@@ -61,26 +62,26 @@ class SQLiteStore(SQLStore):
         self.bell = SQLiteBell(self.database.file.folder, self.database.changed)
 
     def __str__(self) -> str:
-        """Return what a message may call it."""
+        """Return its name for messages."""
         return str(self.database.file)
 
     def clock(self) -> int:
-        """Return the time, which never goes back: not for this process, and by what the database remembers not for others."""
+        """Return the time, which never goes back: neither in this process nor, by the database's record, in others."""
         self._highest = max(self._highest, self._clock())
         return self._highest
 
     def turn(self, timeout: float | None = None) -> SQLiteTurn:
-        """Return one atomic step, to be used in a `with`; it waits at most so long for its turn."""
+        """Return one atomic step, to be used in a `with`; it waits at most `timeout` seconds for the lock."""
         return SQLiteTurn(self.database, self.clock, self.bell.ring, timeout, in_books=self.in_books)
 
     def reading(self) -> SQLiteReading:
-        """Return a look through the reading connection, to be used in a `with`."""
+        """Return a view through the reading connection, to be used in a `with`."""
         return SQLiteReading(self.database, self.clock)
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
-        """Write what runs meant, then claim what may run. See the contract."""
+        """Write outcomes, then claim what may run. See the contract."""
         if wants:
             self.bell.listen()
         with SQLiteTurn(self.database, self.clock, self._ring_others, in_books=self.in_books) as turn:
@@ -92,9 +93,9 @@ class SQLiteStore(SQLStore):
         return Exchange(refused, claims, more, due_in, loads)
 
     def _look(self, turn: SQLiteTurn, wants: Sequence[ClaimRequest], *, lately: bool) -> tuple[dict[str, int], bool]:
-        """Return how many are ready in each queue, and whether there are any of the wanted ones.
+        """Return the depths of all queues, and whether a wanted queue has ready jobs.
 
-        Of queues that have rows of their own the former may be as of a moment ago, if `lately` will do. The latter is exact.
+        For queues with rows of their own the depths may be a moment old, if `lately` is True. The second value is exact.
         """
         if turn.has_rows and not (lately and time.monotonic() < self._loads_until):
             self._loads_until, self._loads = time.monotonic() + self.lately, {}
@@ -118,7 +119,7 @@ class SQLiteStore(SQLStore):
     # -- the rest --------------------------------------------------------------------------------------------
 
     def ring(self) -> None:
-        """Wake all that sleep."""
+        """Wake all sleeping workers."""
         self.bell.ring()
 
     def _ring_others(self) -> None:
@@ -133,7 +134,7 @@ class SQLiteStore(SQLStore):
         self.bell.wake()
 
     def reserve(self, connections: int) -> None:
-        """There are none: a file has one writer at a time."""
+        """Do nothing: a file has one writer at a time."""
 
     def migrate(self) -> None:
         """Bring the tables to this version."""
@@ -148,6 +149,6 @@ class SQLiteStore(SQLStore):
             self.database.on_open = lambda connection: schema.ensure(connection, str(self.database.file))
 
     def close(self) -> None:
-        """Let go of files and sockets."""
+        """Close files and sockets."""
         self.bell.close()
         self.database.close()

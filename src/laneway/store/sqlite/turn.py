@@ -27,20 +27,20 @@ from laneway.store.statistics import TEN, begin_of
 
 __all__ = ["SQLiteReading", "SQLiteTurn"]
 
-#: The last runs stand beside the books, which are written anyway; a page has room for so much.
+#: The last runs are stored beside the books, which are written anyway; a page has room for this much.
 TAIL_BYTES = 2000
-#: So many queues and tasks are counted in the books as they arrive.
+#: The most queues and tasks whose arrivals are counted in the books.
 MOST_ARRIVED = 16
 
 _in_order = functools.cache(InOrder)
-#: What each turn does, as texts.
+#: The statements of each turn, as texts.
 _BOOKS_READ, _BOOKS_WRITE = SQL["books_read"], InOrder(SQL["books_write"]).text
 
 
 class SQLiteReading(Reading):
-    """`with SQLiteReading(database, clock) as reading:` looks at the database as of one moment.
+    """`with SQLiteReading(database, clock) as reading:` is a view of the database at one moment.
 
-    The lock goes by the frame of that `with`. So no generator must stand between: its frame can be cleared while it waits.
+    The lock belongs to the frame of that `with`. So no generator may be in between: its frame can be cleared while it waits.
     """
 
     dialect = DIALECT
@@ -87,15 +87,15 @@ class SQLiteReading(Reading):
         return queues
 
     def totals(self) -> dict[str, int]:
-        """Return what was counted since the store began."""
+        """Return the counters since the store was created."""
         return {name: getattr(self.books, name) for name in TOTALS}
 
     def last_runs(self) -> bytes:
-        """Return the very last runs."""
+        """Return the most recent runs."""
         return bytes(self._tail)
 
     def arrivals(self) -> tuple[int, dict[str, dict[str, int]]]:
-        """Return what arrived and stands in no table yet."""
+        """Return arrivals that are in no table yet."""
         return self.books.arrived_at, self.books.arrived
 
 
@@ -123,19 +123,19 @@ class SQLiteTurn(SQLiteReading, Turn):
     def _begin(self) -> None:
         self.execute = self.connection.execute
         self._as_read, self._tail = self.execute(_BOOKS_READ).fetchone()
-        last, self._database.last_books = self._database.last_books, None  # ours now, or nobody's if this turn fails
+        last, self._database.last_books = self._database.last_books, None  # owned by this turn now, or dropped if it fails
         self.books = last[1] if last is not None and last[0] == self._as_read else decode(self._as_read)
         self.now = self.books.now = max(self.books.now, self._clock())
         self._changes = self.connection.total_changes
         self._changed = False  # the books changed, though no row did
         self._open: dict[str, Queue] = {}
-        self._in_rows: set[str] = set()  # those of them that are not in the books
-        self._written: set[str] = set()  # those that are to be written
+        self._in_rows: set[str] = set()  # queues that are not in the books
+        self._written: set[str] = set()  # queues that are to be written
         self._busy: set[str] = set()
         for queue in self.books.queues:
             self._look_at(queue)
         self.runs: list[Run] = []
-        self._later: dict[tuple[str, int], int] = {}  # the earliest that is due later, by queue and rank
+        self._later: dict[tuple[str, int], int] = {}  # the earliest later due time, by queue and rank
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         rings = False
@@ -163,16 +163,16 @@ class SQLiteTurn(SQLiteReading, Turn):
         if self._in_rows:
             written = self._in_rows & self._written
             self.change_many("queue_write", [(name, encode(self._open[name])) for name in written])
-        # A turn that changed nothing writes nothing: an idle worker costs no disk and rings no bell.
+        # A turn that changed nothing writes nothing: an idle worker causes no disk writes and no rings.
         if self._changed or self.connection.total_changes != self._changes:
             self._as_read = encode(self.books)
             self.execute(_BOOKS_WRITE, (self._as_read, self._tail))
 
     def _should_ring(self) -> bool:
-        """Say whether somebody who waits must look again.
+        """Return whether waiting workers must look again.
 
-        Who waits has found its queues empty, or knows when the next job is due. So it must hear of a queue that is not empty any
-        more, and of a job that is due before all others; while a queue is not empty, its workers look by themselves.
+        A waiting worker has found its queues empty, or knows when the next job is due. So it needs a ring only if a queue became
+        non-empty, or a job is due before all others. While a queue is not empty, its workers look by themselves.
         """
         for name in self._written:
             if name not in self._busy and self._open[name].counts[READY]:
@@ -184,19 +184,19 @@ class SQLiteTurn(SQLiteReading, Turn):
     # -- statements ------------------------------------------------------------------------------------------
 
     def change(self, statement: str, **values: Any) -> int:
-        """Do it; return how many rows changed."""
+        """Run a statement; return the number of rows changed."""
         found = _in_order(SQL[statement])
         return self.execute(found.text, found.pick(values)).rowcount
 
     def change_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
-        """Do it for many rows; return how many rows changed."""
+        """Run a statement for many rows; return the number of rows changed."""
         found = _in_order(SQL[statement])
         if len(rows) == 1:
             return self.execute(found.text, rows[0]).rowcount
         return self.connection.executemany(found.text, rows).rowcount
 
     def change_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
-        """Do it for many rows if each of them changes a row; else change nothing."""
+        """Run a statement for many rows if each of them changes a row; else change nothing."""
         self.execute("savepoint here")
         if self.change_many(statement, rows) != len(rows):
             self.execute("rollback to here")
@@ -205,7 +205,7 @@ class SQLiteTurn(SQLiteReading, Turn):
         return True
 
     def walk(self, statement: str, **values: Any) -> list[Any]:
-        """Return the rows of a walk. SQLite decodes their text, which is faster, unless somebody wrote text that is none."""
+        """Return the rows of a walk. SQLite decodes their text, which is faster, unless a program wrote bytes that are none."""
         connection = self.connection
         careful, connection.text_factory = connection.text_factory, str
         try:
@@ -223,7 +223,7 @@ class SQLiteTurn(SQLiteReading, Turn):
         self._open[queue.name] = queue
         if queue.counts[READY]:
             self._busy.add(queue.name)
-        # Most queues have nothing that could have become due.
+        # Most queues have no jobs that could have become due.
         if not queue.counts[SCHEDULED] and not queue.counts[RETRYING]:
             queue.counted_at = self.now
         elif count_newly_due(self, queue):
@@ -236,11 +236,11 @@ class SQLiteTurn(SQLiteReading, Turn):
 
     @property
     def has_rows(self) -> bool:
-        """Say whether there may be queues with a row of their own."""
+        """Return whether there may be queues with a row of their own."""
         return len(self.books.queues) >= self._in_books
 
     def known(self) -> Collection[Queue]:
-        """Return the queues that were looked at, counted as of now: at least those in the books."""
+        """Return the queues read so far, counted as of now: at least those in the books."""
         return self._open.values()
 
     def find_queue(self, name: str) -> Queue | None:
@@ -284,11 +284,11 @@ class SQLiteTurn(SQLiteReading, Turn):
             self.books.kept_dead += number if after == DEAD else -number
 
     def dead(self) -> int:
-        """Return how many dead jobs and payloads there are."""
+        """Return the number of dead jobs and payloads."""
         return self.books.kept_dead
 
     def set_collects(self, queue: str, collects: bool) -> None:
-        """A queue is to have lanes of a collector, or jobs."""
+        """Set whether a queue has lanes of a collector, or jobs."""
         self.queue(queue).collects = collects
         self._change(queue)
 
@@ -300,12 +300,12 @@ class SQLiteTurn(SQLiteReading, Turn):
         self._change(queue)
 
     def total(self, name: str, number: int = 1) -> None:
-        """Add to what is counted since the store began."""
+        """Add to a counter since the store was created."""
         books, self._changed = self.books, True
         setattr(books, name, getattr(books, name) + number)
 
     def arrive(self, counts: Mapping[Key, int]) -> None:
-        """Count what arrived in the books, which are written anyway. Another stretch, or much of it, moves it to a table."""
+        """Count arrivals in the books, which are written anyway. A new interval, or many arrivals, move them to a table."""
         books, at = self.books, begin_of(self.now, TEN)
         if books.arrived_at != at:
             self._put_down()
@@ -325,7 +325,7 @@ class SQLiteTurn(SQLiteReading, Turn):
 
     @property
     def closed(self) -> int:
-        """Return up to when statistics are added up, microseconds."""
+        """Return the time up to which statistics are summed, microseconds."""
         return self.books.closed
 
     @closed.setter
@@ -333,7 +333,7 @@ class SQLiteTurn(SQLiteReading, Turn):
         self.books.closed, self._changed = until, True
 
     def next_seq(self, number: int = 1) -> int:
-        """Return the next sequence number; with a number, the first of so many."""
+        """Return the next sequence number; with a number, the first of that many."""
         first = self.books.seq + 1
         self.books.seq += number
         return first
@@ -344,7 +344,7 @@ class SQLiteTurn(SQLiteReading, Turn):
         return self.books.token
 
     def next_score(self) -> float:
-        """Return the store's now in seconds, or the next number after the last one: they never tie."""
+        """Return the store's now in seconds, or the next number after the last one: two are never equal."""
         self.books.score = max(self.now / 1_000_000, math.nextafter(self.books.score, math.inf))
         return self.books.score
 

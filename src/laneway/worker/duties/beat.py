@@ -1,6 +1,6 @@
-"""The beat: says that this worker lives, hears what is asked of it, and recovers the claims of the dead.
+"""The beat: reports that this worker lives, receives commands, and recovers the claims of dead workers.
 
-It runs in a thread of the worker's own process: a job that holds the interpreter holds it up too. `laneway worker` has a
+The beat runs in a thread of the worker's own process: a job that holds the interpreter lock delays it. `laneway worker` has a
 supervisor for that.
 """
 
@@ -37,13 +37,13 @@ class Beat(Service):
 
     @property
     def known(self) -> bool:
-        """The store has heard of this worker."""
+        """Whether the store knows this worker."""
         return self._known
 
     def tick(self) -> None:
         """Beat once."""
         try:
-            used = memory(os.getpid()) if self._known else (0, 0)  # the first beat is in a hurry
+            used = memory(os.getpid()) if self._known else (0, 0)  # the first beat must be quick
             heard = self._store.beat([with_runs(self._worker, self._board, used)])[self._worker.id]
             if self._known and not heard.known:
                 log.warning(FORGOTTEN, "this worker")

@@ -1,9 +1,9 @@
-"""The link: what ties a worker to its fleet.
+"""The link between a worker and its fleet.
 
-The supervisor beats for its workers and hears for them; what it heard comes over a wire. The worker itself says once that it
-is there, so that it can start before the supervisor's next beat.
+The supervisor beats for its workers; the replies come over a socket. The worker itself beats once at its start, so that it need
+not wait for the supervisor's next beat.
 
-Enters: `BeatReply`.  Leaves: the same, to the session.
+Enters: `BeatReply`.  Leaves: the reply, to the session.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ __all__ = ["SupervisorListener", "FleetLink"]
 
 
 class FleetLink(Struct, frozen=True):
-    """What a worker of a fleet was given by its supervisor."""
+    """What a supervisor gives to a worker of its fleet."""
 
     id: str
     fleet: str
     board: Board
     wire: MessageSocket  #: to the supervisor
-    zygote: MessageSocket  #: to who forks
-    max_jobs: int | None = None  #: end after so many
+    zygote: MessageSocket  #: to the process that forks
+    max_jobs: int | None = None  #: the worker ends after this many jobs
 
 
 class SupervisorListener(Service):
-    """Listens to the supervisor."""
+    """Receives messages of the supervisor."""
 
     name = "supervisor-listener"
 
@@ -51,11 +51,11 @@ class SupervisorListener(Service):
         self._worker = worker
         self._heard = heard
         self._woken, self._wakes = os.pipe()
-        self.known = False  #: the store has heard of this worker
-        self._complained = False  # that it has not: once is enough
+        self.known = False  #: the store knows this worker
+        self._complained = False  # a failed beat was logged
 
     def tick(self) -> None:
-        """Say that this worker is there."""
+        """Beat once for this worker."""
         try:
             heard = self._store.beat([self._worker])[self._worker.id]
         except StoreUnavailable as error:
@@ -66,11 +66,11 @@ class SupervisorListener(Service):
         self._heard(BeatReply(known=True, marks=heard.marks, commands=heard.commands))
 
     def wake(self) -> None:
-        """Let the thread see that it is to end."""
+        """Wake the thread, so that it sees that it must end."""
         os.write(self._wakes, b".")
 
     def run(self) -> None:
-        """Hear what the supervisor says, until it is gone or we are to end."""
+        """Receive messages until the supervisor is gone or this worker must end."""
         poll = select.poll()
         poll.register(self._wire.fileno(), select.POLLIN)
         poll.register(self._woken, select.POLLIN)
@@ -84,5 +84,5 @@ class SupervisorListener(Service):
                 if isinstance(message, BeatReply):
                     self._heard(message)
             if self._wire.closed:
-                # Nobody beats for us any more, and others will have our jobs: this is the fleet's end.
+                # Without a supervisor no process beats for this worker, and other workers get its jobs: the fleet has ended.
                 os._exit(1)

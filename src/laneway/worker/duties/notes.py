@@ -16,7 +16,7 @@ __all__ = ["NoteTaker"]
 
 
 class NoteTaker(Service):
-    """Writes what jobs told about themselves."""
+    """Writes the notes of running jobs."""
 
     name = "notes"
 
@@ -26,11 +26,11 @@ class NoteTaker(Service):
         self._running = running
 
     def tick(self) -> None:
-        """Write what is new."""
+        """Write notes that are new."""
         self.flush(*list(self._running()))
 
     def flush(self, *jobs: JobContext) -> None:
-        """Write what these jobs told."""
+        """Write the notes of these jobs."""
         told = [(job.id, job.token, msgspec.json.encode(job.notes)) for job in jobs if job.notes_changed]
         for job in jobs:
             job.notes_changed = False

@@ -1,6 +1,6 @@
-"""A duty in a thread of its own, started and stopped the same way whatever it does.
+"""A duty in a thread of its own. All duties start and stop in the same way.
 
-Stopping twice is fine, and so is stopping what never started.
+Stopping twice is fine, and so is stopping a duty that never started.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ __all__ = ["Service"]
 
 
 class Service:
-    """Subclasses say what to do: in `tick` and how often, or in `run`."""
+    """Subclasses define `tick` and `every`, or `run`."""
 
-    name = "service"  #: of its thread
+    name = "service"  #: of the thread
     every = 1.0  #: seconds between ticks
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Service:
         raise NotImplementedError
 
     def run(self) -> None:
-        """Do the duty until `_stopping` is set. A tick that raises is logged, and the next one comes."""
+        """Do the duty until `_stopping` is set. An error in a tick is logged, and the next tick comes."""
         while not self._stopping.wait(self.every):
             try:
                 self.tick()
@@ -35,13 +35,13 @@ class Service:
                 log.exception("%s failed; it goes on", self.name)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._stopping.clear()
         self._thread = threading.Thread(target=self.run, name=f"laneway-{self.name}", daemon=True)
         self._thread.start()
 
     def stop(self, within: float | None = None) -> bool:
-        """End, after what is under way; False if that takes longer."""
+        """End the thread after the current tick; return False if that takes longer."""
         self._stopping.set()
         self.wake()
         thread = self._thread
@@ -51,4 +51,4 @@ class Service:
         return not thread.is_alive()
 
     def wake(self) -> None:
-        """Wake the thread; a duty that waits for anything but `_stopping` says how."""
+        """Wake the thread. A duty that waits for anything but `_stopping` overrides this."""

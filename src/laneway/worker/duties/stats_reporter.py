@@ -1,8 +1,8 @@
-"""The tally: what became of runs, counted in memory and told to the store once a second.
+"""Statistics of a worker: outcomes of runs, counted in memory and reported to the store once a second.
 
-So a job costs no call of its own. A report whose answer did not come may have been kept all the same: it is told again as it was,
-with its number, and the store counts it once; what is counted meanwhile goes into the next. A clean stop tells the rest. Who is
-killed takes along what it has counted since its last report: a second's worth.
+So a job needs no call of its own. A report without an answer may have been stored: it is sent again as it was, with its number,
+and the store counts it once; later counts go into the next report. A clean stop reports the rest. A killed worker loses what it
+counted since its last report: a second's worth.
 
 Enters: settled runs.  Leaves: a `Report`.
 """
@@ -28,12 +28,12 @@ from laneway.worker.duties.service import Service
 
 __all__ = ["StatsReporter"]
 
-#: A worker that has nothing to tell says so often how it is: once in each stretch of ten seconds.
+#: How often a worker without new counts reports its gauges, seconds: once in each interval of ten seconds.
 IDLE = 9.0
-#: So many kinds of failures are told apart in one report, and so many errors are known by their text.
+#: The most kinds of failures in one report, and the most errors known by their text.
 MOST_KINDS = 200
 KNOWN_ERRORS = 1_000
-#: So many times are added up at once.
+#: The most times that are kept before they are summed.
 AT_ONCE = 1_000
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -55,20 +55,20 @@ class StatsReporter(Service):
         self._busy = busy
         self._news = news
         self._number = 0  # of the last report
-        self._unsure: Report | None = None  # whether it was kept is not known
+        self._unsure: Report | None = None  # sent, but without an answer
         self._told = float("-inf")
         self._cpu = time.process_time()
         self._gauge = Gauge(slots=slots)
-        self._lock = threading.Lock()  # held by who counts, and by who takes what was counted
+        self._lock = threading.Lock()  # held while counts change or are taken
         self._series: dict[Key, Figures] = {}
-        self._times: dict[Key, tuple[list[int], list[int]]] = {}  # of successes: run and wait times that are not added up
+        self._times: dict[Key, tuple[list[int], list[int]]] = {}  # of successes: run and wait times that are not summed yet
         self._faults: dict[str, Fault] = {}
-        self._kinds: dict[tuple[str, str, str], Fault] = {}  # what errors are of, by their text
+        self._kinds: dict[tuple[str, str, str], Fault] = {}  # the kind of each error, by its text
 
     # -- counting --------------------------------------------------------------------------------------------
 
     def count(self, event: RunsSettled) -> None:
-        """Count what became of runs, but for units whose outcomes were refused."""
+        """Count the outcomes of runs, except for units whose outcomes were refused."""
         if not event.settled:
             return
         with self._lock:
@@ -76,7 +76,7 @@ class StatsReporter(Service):
                 self._count_some(event.settled, frozenset(event.refused))
 
     def _count_alike(self, settled: Sequence[Settled]) -> bool:
-        """Count successes of one task, and say so. Most runs that are settled together are such: it is fast."""
+        """Count successes of one task, and return whether these were such. Most batches are: this path is fast."""
         runs: list[int] = []
         waits: list[int] = []
         add_run, add_wait = runs.append, waits.append
@@ -104,7 +104,7 @@ class StatsReporter(Service):
             self._add_up()
 
     def _add_up(self) -> None:
-        """Put the times of successes where they belong: many at once takes a fraction of one by one."""
+        """Sum the times of successes: many at once take a fraction of the time of one by one."""
         for key, (runs, waits) in self._times.items():
             figures = self._of(key)
             figures.processed += len(runs)
@@ -113,7 +113,7 @@ class StatsReporter(Service):
         self._times = {}
 
     def _count_some(self, settled: Sequence[Settled], refused: frozenset[str]) -> None:
-        """Count what became of units: of a collector's lanes the payloads. They waited each for itself, and ran once."""
+        """Count the outcomes of units: for a collector's lanes the payloads. Each waited for itself, and all ran once."""
         for item in settled:
             claim = item.claim
             ours = [pair for pair in zip(claim.units, item.outcomes, strict=True) if pair[0].id not in refused]
@@ -121,13 +121,13 @@ class StatsReporter(Service):
                 continue
             figures = self._of((claim.queue, claim.task))
             _add_runs(figures, [item.finished - item.started])
-            if not claim.garbage:  # else nobody knows since when it waited
+            if not claim.garbage:  # else the time since when it waited is not known
                 _add_waits(figures, [item.started - unit.due for unit, _ in ours])
             for unit, outcome in ours:
                 self._count_outcome(figures, outcome, len(unit.payloads) or 1, unit.id, claim.task, claim.queue)
 
     def _count_outcome(self, figures: Counts, outcome: Outcome, payloads: int, job: str, task: str, queue: str) -> None:
-        """Count what became of a job, which is one payload, or of a collector's lane."""
+        """Count the outcome of a job, which is one payload, or of a collector's lane."""
         if isinstance(outcome, Done):
             figures.processed += payloads
         elif isinstance(outcome, Retrying | Dead):
@@ -162,16 +162,16 @@ class StatsReporter(Service):
         count = 1 if before is None else before.count + 1
         self._faults[id_] = Fault(id_, kind.kind, kind.message, kind.place, count, kind.error, job, task, queue)
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- reporting -------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look how this worker is, and tell what was counted."""
+        """Measure this worker, and report the counts."""
         self._look()
         if self._unsure or self._times or self._series or self._faults or time.monotonic() - self._told > IDLE:
             self._tell()
 
     def finish(self) -> None:
-        """End, and tell the rest: nothing is counted any more."""
+        """End, and report the rest: nothing is counted any more."""
         self.stop()
         if self._unsure or self._times or self._series or self._faults or self._number:
             self._look()
@@ -179,7 +179,7 @@ class StatsReporter(Service):
                 log.warning("the store did not hear the last statistics of this worker: they are lost")
 
     def _tell(self) -> bool:
-        """Tell the store what was counted and not told yet; False if it could not be told, and is kept."""
+        """Report new counts to the store; return False if that failed: then the report is kept."""
         try:
             if self._unsure is not None:
                 self._send(self._unsure)
@@ -188,7 +188,7 @@ class StatsReporter(Service):
             log.debug("statistics not written: %s", error)
             return False
         except ValueError:
-            self._unsure = None  # what cannot be written now cannot be written later
+            self._unsure = None  # a report that cannot be written now cannot be written later
             log.exception("these statistics cannot be written: they are dropped")
         self._told = time.monotonic()
         return True
@@ -226,7 +226,7 @@ def _add_runs(figures: Figures, times: Sequence[int]) -> None:
 
 
 def _add_waits(figures: Figures, times: list[int]) -> None:
-    """Add wait times. They differ, but are almost in order: of those in order it is soon known how many are in a step."""
+    """Add wait times. They differ, but are almost in order, and for sorted times the number in a step is found quickly."""
     figures.wait_time += max(sum(times), 0)
     waits = figures.waits
     times.sort()
@@ -238,7 +238,7 @@ def _add_waits(figures: Figures, times: list[int]) -> None:
 
 
 def _resident() -> int:
-    """Return how much memory this process has, bytes."""
+    """Return the resident memory of this process, bytes."""
     try:
         return int(_STATM.read_bytes().split()[1]) * _PAGE
     except OSError:

@@ -1,8 +1,8 @@
 """The timetable: enqueues the jobs of schedules when their occurrences come.
 
-Every worker does it, and the store lets each occurrence fire once. So there is no leader to elect and none to lose. Time is the
-store's: a worker whose clock is wrong fires nothing early. Occurrences that passed while no worker ran are made up for when one
-starts, as the task's `catch_up` says; so are those that a machine slept through.
+Every worker runs one, and the store lets each occurrence fire once. So there is no leader to elect and none to lose. Time is the
+store's: a worker whose clock is wrong fires nothing early. Occurrences that passed while no worker ran are made up for when a
+worker starts, as the task's `catch_up` says; so are those that passed while a machine slept.
 
 Enters: the tasks' schedules.  Leaves: jobs.
 """
@@ -24,9 +24,9 @@ from laneway.worker.duties.service import Service
 
 __all__ = ["Timetable"]
 
-#: How often it asks the store for its time and for what others fired, seconds.
+#: How often it asks the store for its time and for occurrences that other workers fired, seconds.
 LOOK_EVERY = 30.0
-#: After so long without a look the machine slept: what passed meanwhile was missed, microseconds.
+#: A gap between two looks above this means that the machine slept: occurrences in it were missed, microseconds.
 SLEPT = 60 * SECOND
 
 
@@ -39,17 +39,17 @@ class Timetable(Service):
         super().__init__()
         self._store = store
         self._tasks = {task.name: task for task in tasks if task.schedule is not None}
-        self._last: dict[str, int] = {}  # the last occurrence of each that fired, as far as we know
-        self._ahead = 0  # how far the store's clock is ahead of ours, microseconds
-        self._looked = 0  # when we last looked, by the store's clock
+        self._last: dict[str, int] = {}  # the last known occurrence of each that fired
+        self._ahead = 0  # how far the store's clock is ahead of this worker's, microseconds
+        self._looked = 0  # the last look, by the store's clock
 
     def start(self) -> None:
-        """Begin, if there is anything to fire."""
+        """Start the thread, if there is a schedule."""
         if self._tasks:
             super().start()
 
     def run(self) -> None:
-        """Fire what has come, and sleep until the next."""
+        """Fire due occurrences, and sleep until the next."""
         asked = float("-inf")
         pause = 0.0
         while not self._stopping.wait(pause):
@@ -67,19 +67,19 @@ class Timetable(Service):
                 pause = 1.0
 
     def _ask(self) -> None:
-        """Learn the store's time, and what was fired so far."""
+        """Read the store's time, and the occurrences fired so far."""
         found = self._store.schedules()
         self._ahead = found.now - now_micros()
         for name in self._tasks:
             known = found.last.get(name)
             if known is None:
-                # Nobody has seen this schedule before: it begins now.
+                # No worker has seen this schedule before: it begins now.
                 self._store.push([], Occurrence(name, found.now))
                 known = found.now
             self._last[name] = max(known, self._last.get(name, 0))
 
     def _fire_all(self, now: int) -> None:
-        """Fire what has come since the last look; what came before the first one, or while the machine slept, was missed."""
+        """Fire occurrences since the last look; those before the first look, or while the machine slept, were missed."""
         slept = now - self._looked > SLEPT
         self._looked = now
         for name, task in self._tasks.items():
@@ -93,11 +93,11 @@ class Timetable(Service):
             self._last[name] = max([now if slept else last, *moments])
 
     def _until_next(self, now: int) -> float:
-        """Return how long it is until the next occurrence, seconds."""
+        """Return the time until the next occurrence, seconds."""
         first = min(next(_schedule(task).occurrences(self._last[name]), now + SLEPT) for name, task in self._tasks.items())
         return min(max(first - now, 0) / SECOND, LOOK_EVERY)
 
 
 def _schedule(task: Task[..., Any, Any]) -> Schedule:
-    assert task.schedule is not None  # noqa: S101 - only these are here
+    assert task.schedule is not None  # noqa: S101 - only tasks with a schedule are here
     return task.schedule

@@ -1,6 +1,6 @@
-"""The watchdog: ends runs in threads that have used up their time.
+"""The watchdog: ends runs in threads that exceed their timeout.
 
-It raises an exception in the run's thread, which ends Python code at once and a call into C when it returns. One that does not
+It raises an exception in the run's thread, which ends Python code at once and a call into C when it returns. A call that does not
 return is the supervisor's business: see `laneway.fleet.supervisor`. Async runs are ended by their event loop and isolated ones
 by the worker.
 
@@ -17,7 +17,7 @@ from laneway.worker.duties.service import Service
 
 __all__ = ["Watchdog"]
 
-#: How soon it tries again when a run cannot be ended just there, seconds.
+#: The delay before the next try when a run cannot be ended at this point, seconds.
 AGAIN = 0.002
 
 
@@ -29,10 +29,10 @@ class Watchdog(Service):
     def __init__(self) -> None:
         super().__init__()
         self._changed = threading.Condition()
-        self._limits: dict[Limit, float] = {}  # when each is over, monotonic
+        self._limits: dict[Limit, float] = {}  # the deadline of each, monotonic
 
     def begin(self, seconds: float) -> Limit:
-        """Give the run in this thread so long."""
+        """Give the run in this thread `seconds` seconds."""
         limit = Limit()
         with self._changed:
             self._limits[limit] = time.monotonic() + seconds
@@ -43,18 +43,18 @@ class Watchdog(Service):
         return limit
 
     def end(self, limit: Limit) -> None:
-        """The run has ended. Call it again if it was interrupted: a limit strikes only once."""
+        """Remove the limit of a run that ended. Call it again if it was interrupted: a limit strikes only once."""
         limit.lift()
         with self._changed:
             self._limits.pop(limit, None)
 
     def wake(self) -> None:
-        """Let the thread look at its limits."""
+        """Wake the thread to check its limits."""
         with self._changed:
             self._changed.notify()
 
     def run(self) -> None:
-        """Strike where a limit is over."""
+        """Strike each limit whose deadline has passed."""
         with self._changed:
             while not self._stopping.is_set():
                 now = time.monotonic()

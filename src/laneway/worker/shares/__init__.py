@@ -1,1 +1,1 @@
-"""Which queues a worker claims from: shares of its slots, and what is learned about tasks."""
+"""Which queues a worker claims from: shares of its slots, and learned kinds of tasks."""

@@ -1,17 +1,17 @@
-"""Dealing: which queues the places of a claim go to. Pure: no store, no clock, no threads.
+"""Fair shares: which queues the places of a claim go to. Pure: no store, no clock, no threads.
 
-A policy (`balance`) says how many slots each queue is to have: its share. It is asked once a second, and at once when a queue
-gets work that had none. Between these moments the places of each claim go to the queue that had the least for its share so far.
-What it had is the time that its runs took, so shares hold for what is run, be jobs long or short, and be it fractions of a slot.
+A policy (`balance`) returns the slots that each queue is to have: its share. It is called once a second, and at once when a queue
+gets work that had none. In between the places of each claim go to the queue that has used least of its share so far. Use is the
+time that its runs took, so shares hold whether jobs are long or short, and for fractions of a slot.
 
-* No slot stays empty while work waits: who has no work lends its share. What runs is never interrupted: who borrowed gives way by
+* No slot stays empty while work waits: an idle queue lends its share. Runs are never interrupted: a borrowing queue gives way by
   getting no new slot.
-* Who has no work saves nothing up: a queue that comes back begins where the others are. And who is behind does not take
+* Idle queues accrue no credit: a queue that becomes busy begins where the others are. A queue that is behind does not take
   everything to catch up: it has at most a quarter more than its share, and one.
-* A queue whose jobs compute has one at a time in each process. More would only take turns on the interpreter, and be in the way
-  of those that wait.
+* A queue whose jobs compute has one at a time in each process. More would only take turns on the interpreter lock, and be in the
+  way of jobs that wait.
 
-Enters: loads, and what was claimed and run.  Leaves: `ClaimRequest`s.
+Enters: loads, claims and runs.  Leaves: `ClaimRequest`s.
 """
 
 from __future__ import annotations
@@ -32,56 +32,56 @@ from laneway.worker.prefetch import MOST_WAITING, SHORT, WAITING, RunSizes
 
 __all__ = ["Balance", "QueueShare", "deal", "expected", "first_to_run"]
 
-#: So often slots are dealt anew, seconds.
+#: How often slots are dealt, seconds.
 EVERY = 1.0
-#: What a job costs a worker even if it does nothing, seconds.
+#: The cost of an empty job for a worker, seconds.
 MIN_COST = 0.00002
-#: A run among short ones that took so many times as long did not take that itself: the machine was busy. No more of it counts.
+#: A run this many times as long as the other short ones was slowed by a busy machine: at most this multiple counts.
 OUTLIER = 10
-#: Short jobs of one queue are claimed for about so long at a time, seconds.
+#: Short jobs of one queue are claimed for about this time at once, seconds.
 STEP = 0.002
-#: A process that uses more than this of a core has no time for another job that computes; below the second, it has.
+#: A process that uses more than the first part of a core has no time for another computing job; below the second, it has.
 SATURATED, IDLE = 0.85, 0.5
-#: Who is behind may have so much of its share.
+#: The part of its share that a queue that is behind may have.
 CATCH_UP = 1.25
-#: So many claims no worker has.
+#: More claims than any worker has.
 ANY = 1_000_000
 
 
 class QueueShare(Struct, gc=False, eq=False):
-    """A queue, as a worker's balance sees it."""
+    """A queue in a worker's balance."""
 
     queue: str
-    share: float = 0.0  #: slots that are to be its own
-    held: int = 0  #: claims of it that run, or wait inside this worker
+    share: float = 0.0  #: slots that it should have
+    held: int = 0  #: its claims that run, or wait inside this worker
     load: int = 0  #: jobs that wait in the store
-    spent: float = 0.0  #: what its runs have taken, each divided by the share it had: seconds
-    mean: float = WAITING  #: what one takes, seconds
-    cap: int | None = None  #: how many may run at a time, if its jobs compute
-    place: int = 0  #: who is first, among queues without a share
-    seen: bool = False  #: or is its mean a guess?
+    spent: float = 0.0  #: the time of its runs, each divided by the share at that time: seconds
+    mean: float = WAITING  #: the mean time of a run, seconds
+    cap: int | None = None  #: the most runs at a time, if its jobs compute
+    place: int = 0  #: its position among queues without a share
+    seen: bool = False  #: whether the mean was measured
 
     def rank(self, piece: float, scale: float) -> tuple[int, float, int]:
-        """Return a key: the lower, the sooner it gets the next place."""
+        """Return a sort key: the lowest gets the next place."""
         if not self.share:
             return (2, self.place, 0)
         if self.cap is not None and self.share >= 1 and self.held < self.share + self.waiting:
-            return (-1, 0.0, self.place)  # its one slot is its own: who had it lent would keep it for a whole run
+            return (-1, 0.0, self.place)  # its one slot is its own: a queue that borrowed it would keep it for a whole run
         return (int(self.held >= self.own(scale)), self.spent + self.held * piece / self.share, self.place)
 
     def own(self, scale: float) -> float:
-        """Return how many claims it may have before others: its share, those that wait for it, and some to catch up."""
+        """Return how many claims it may have before others: its share, claims that wait for it, and some to catch up."""
         return self.share * min(scale, 1 + WAITING / self.mean) * CATCH_UP + 1
 
     def room(self, less: int = 0) -> int:
-        """Return how many may be claimed, apart from shares, if it holds so many less."""
+        """Return how many may be claimed, apart from shares, if it holds `less` fewer."""
         if self.cap is None:
             return ANY
         return max(self.cap + self.waiting - self.held + less, 0)
 
     @property
     def waiting(self) -> int:
-        """How many of it, if its jobs compute, may wait here beside those that run: a little, as everybody's may."""
+        """The most claims of a computing queue that may wait here besides those that run: a few, as for every queue."""
         return min(int(WAITING / self.mean), MOST_WAITING)
 
 
@@ -92,11 +92,11 @@ NONE = Counter[str]()
 def deal(
     parts: Sequence[QueueShare], slots: int, held: int, capacity: int, *, least: int = 1, piece: float = WAITING
 ) -> dict[str, int]:
-    """Deal the places of a claim: how many jobs of each queue, in order. What is dealt is added to the parts.
+    """Deal the places of a claim: how many jobs of each queue, in order. The dealt places are added to the parts.
 
-    `held` are all claims of the worker. `capacity` may be more than the slots that are free, where a few claims wait inside the
+    `held` are all claims of the worker. `capacity` may be more than the free slots, where a few claims wait inside the
     worker. Where jobs are short, queues get about `least` places at a time: a few of each of many queues would cost more than
-    they take. `piece` is what a claim counts before it has run, seconds.
+    their runs. `piece` is the cost of a claim before it has run, seconds.
     """
     asking = [part for part in parts if part.load > 0 and part.room() > 0]
     scale = max((held + capacity) / slots, 1.0) if least == 1 else math.inf  # the next are claimed long before these have run
@@ -110,7 +110,7 @@ def deal(
         part = asking[number]
         places = fine
         if kind == 2:
-            places = capacity  # the first in order has all of it
+            places = capacity  # the first in order gets all places
         elif least > 1:
             places = max(int(min(least, STEP / part.mean) * part.share * len(asking) / together), 1)
         places = min(places, part.load, part.room(), capacity)
@@ -126,58 +126,58 @@ def deal(
 
 
 class Balance:
-    """Deals one worker's places, and remembers who had how much."""
+    """Deals one worker's places, and remembers the use of each queue."""
 
     def __init__(self, slots: int, policy: Policy = even) -> None:
-        self.trouble: Exception | None = None  #: what is wrong with the policy: slots are dealt evenly instead
-        self.computing = 1  #: how many jobs of a queue, or of a task, that computes may run at a time
+        self.trouble: Exception | None = None  #: an error of the policy: slots are dealt evenly instead
+        self.computing = 1  #: the most jobs of a computing queue or task that run at a time
         self.held_back = False  #: more of them wait than were asked for: look again in a second
         self._slots = slots
-        self._patience = WAITING + 4 * slots * SHORT  # who has waited for so long has surely begun to run, seconds
+        self._patience = WAITING + 4 * slots * SHORT  # a claim this old has surely begun to run, seconds
         self._policy = policy
         asks = _parameters(policy)
         self._asks_turn, self._asks_io = "turn" in asks, "io" in asks
         self._parts: dict[str, QueueShare] = {}
-        self._claims: dict[int, tuple[QueueShare, float]] = {}  # by token: whose they are, and since when they are counted
-        self._mean = WAITING  # seconds of a run, whatever its queue
+        self._claims: dict[int, tuple[QueueShare, float]] = {}  # by token: the queue, and since when its time is counted
+        self._mean = WAITING  # seconds of a run, over all queues
         self._smoothed: dict[str, float] = {}
         self._turn = 0
         self._next = -math.inf
-        self._capped: set[str] = set()  # those whose jobs compute
-        self._competed: set[str] = set()  # who wanted more than it got, when places were last dealt
-        self._floor = 0.0  # how far the one of them was that had least
+        self._capped: set[str] = set()  # queues whose jobs compute
+        self._competed: set[str] = set()  # queues that wanted more than they got at the last deal
+        self._floor = 0.0  # the lowest use among them
         self._last_asked: tuple[tuple[str, ...], int] = ((), 0)  # queues and places for which these were made:
         self._of_each: list[ClaimRequest] = []  # as many as there are places, of each queue
 
     @property
     def shares(self) -> dict[str, float]:
-        """How many slots each queue is to have now; who is not in it has none."""
+        """The slots that each queue should have now; a queue that is missing has none."""
         return {queue: part.share for queue, part in self._parts.items() if part.share}
 
     @property
     def longest(self) -> float:
-        """What a job takes of the slowest queue that has some here, seconds, as far as it was seen."""
+        """The mean time of a job of the slowest queue with claims here, seconds, as far as measured."""
         if len(self._parts) > len(self._claims):
             return max([part.mean for part, _ in self._claims.values() if part.seen], default=0.0)
         return max([part.mean for part in self._parts.values() if part.seen and part.held > 0], default=0.0)
 
     @property
     def computers(self) -> int:
-        """How many claims are held of queues whose jobs compute."""
+        """The number of held claims of computing queues."""
         return sum([self._parts[queue].held for queue in self._capped])
 
     @property
     def places_to_compute(self) -> int:
-        """How many of these may run at a time."""
+        """The most claims of computing queues that may run at a time."""
         return self.computing * len(self._capped)
 
     def ahead(self, loads: Mapping[str, int]) -> int:
-        """How many more of these may wait here: in no slot, until those before them have ended."""
+        """Return how many more claims of computing queues may wait here: in no slot, until those before them have ended."""
         return sum([min(self._parts[queue].room(), loads.get(queue, 0)) for queue in self._capped])
 
     def took(self, claims: Iterable[tuple[int, str]], now: float) -> None:
-        """Take note of claims: token and queue."""
-        entry, noted = (NOBODY, now), self._claims  # this and `ran` are called for every job: they are to be quick
+        """Note claims: token and queue."""
+        entry, noted = (NOBODY, now), self._claims  # this and `ran` are called for every job: they must be quick
         for token, queue in claims:
             if entry[0].queue != queue:
                 entry = (self._part(queue), now)
@@ -185,13 +185,13 @@ class Balance:
             noted[token] = entry
 
     def returned(self, tokens: Iterable[int]) -> None:
-        """Take note of claims that went back without having run."""
+        """Note claims that went back without having run."""
         for token in tokens:
             if token in self._claims:
                 self._claims.pop(token)[0].held -= 1
 
     def ran(self, runs: Iterable[tuple[int, float]], now: float) -> None:
-        """Take note of claims that are settled: token, and how many seconds the run took."""
+        """Note claims that are settled: token, and how many seconds the run took."""
         mean, latest = self._mean, now + MIN_COST
         for token, seconds in runs:
             if token not in self._claims:
@@ -211,11 +211,10 @@ class Balance:
     def look(
         self, loads: Mapping[str, int], now: float, *, io: Collection[str] = (), cpu: Collection[str] = (), busy: float = 1.0
     ) -> bool:
-        """Deal slots anew, if it is time for it; say whether it was.
+        """Deal slots anew, if it is time for that; return whether it was.
 
-        `loads` are those of the queues that are served, `now` are seconds of a clock that does not go back. `io` and `cpu` are
-        the queues whose jobs wait, and those whose jobs compute; `busy` says how much of a core this process used since the last
-        time.
+        `loads` are those of the served queues, `now` are seconds of a monotonic clock. `io` and `cpu` are the queues whose jobs
+        wait, and those whose jobs compute; `busy` is how much of a core this process has used since the last time.
         """
         is_time = now >= self._next
         if not is_time and (
@@ -234,17 +233,17 @@ class Balance:
         return True
 
     def _accrue(self, now: float) -> None:
-        """Charge what runs for its time up to now: shares are about to change."""
+        """Charge running claims for their time up to now: shares are about to change."""
         surely = now - self._patience
         for token, (part, since) in self._claims.items():
             if since >= surely:
-                break  # so are the next ones: they are in order
+                break  # the next ones too: they are in order
             self._claims[token] = (part, surely)
             if part.share:
                 part.spent += (surely - since) / part.share
 
     def _let_compute(self, busy: float) -> None:
-        """One job that computes fills the interpreter. If it does not, it waits for something: then others may start."""
+        """Adjust how many computing jobs run. One fills the interpreter; if it does not, it waits: then others may start."""
         if busy >= SATURATED:
             self.computing = 1
         elif busy < IDLE and any(part.cap is not None and part.held >= part.cap for part in self._parts.values()):
@@ -270,7 +269,7 @@ class Balance:
         for queue, part in self._parts.items():
             part.share = shares.get(queue, 0.0)
             if part.cap is None and queue in cpu:
-                part.spent = min(part.spent, self._floor)  # what it had before it was known is forgiven
+                part.spent = min(part.spent, self._floor)  # its use before it was known does not count
             part.cap = self.computing if queue in cpu else None
             if queue not in shares:
                 part.place = len(shares)
@@ -287,10 +286,10 @@ class Balance:
         ending: Iterable[int] = (), asked: Mapping[str, int] = MappingProxyType({}),
         run_sizes: RunSizes = MappingProxyType({}), least: int = 1,
     ) -> list[ClaimRequest]:  # fmt: skip
-        """Return the steps of a claim: what each queue is to have as far as we know, then whatever there is.
+        """Return the steps of a claim: first for each queue its places as far as known here, then whatever there is.
 
-        `ending` are the tokens of the runs that are being settled: by the same exchange, or by one whose answer was not heard
-        yet. What that one will bring is `expected`: `asked`. `turn` moves the first of the queues of which nothing is known.
+        `ending` are the tokens of runs that are being settled: by the same exchange, or by one whose answer was not read
+        yet. The claims `expected` in that answer are `asked`. `turn` rotates the queues of which nothing is known.
         """
         busy = [queue for queue in queues if loads.get(queue)]
         ends = NONE
@@ -319,14 +318,14 @@ class Balance:
                 most = min(self._parts[queue].room(ends[queue] - dealt.get(queue, 0)), capacity)
             if most > 0:
                 steps.append(ClaimRequest(queue, most, *run_sizes.get(queue, ())))
-            else:  # it is not even asked: there would always be more of it
+            else:  # not even asked for: there would always be more of it
                 self.held_back = self.held_back or loads.get(queue, 0) > 0
         return steps
 
     def _at_present(
         self, queues: Sequence[str], loads: Mapping[str, int], ends: Mapping[str, int], now: float
     ) -> list[QueueShare]:
-        """Return the queues that have work, as they are when the exchange has settled what ends."""
+        """Return the queues that have work, in their state after the exchange has settled what ends."""
         parts: dict[str, QueueShare] = {}
         for queue in queues:
             part = self._part(queue)
@@ -343,7 +342,7 @@ class Balance:
         return list(parts.values())
 
     def _catch_up(self, competing: Sequence[QueueShare]) -> None:
-        """Who begins to compete begins where the others are."""
+        """Let a queue that begins to compete begin where the others are."""
         self._floor = min([part.spent for part in competing if part.queue in self._competed], default=self._floor)
         for part in competing:
             if part.queue not in self._competed and part.spent < self._floor:
@@ -353,7 +352,7 @@ class Balance:
 
 
 def expected(wants: Sequence[ClaimRequest], limit: int) -> dict[str, int]:
-    """Return how many claims of each queue a store is expected to give: as far as we knew there are so many."""
+    """Return how many claims of each queue the store is expected to return, by the last known loads."""
     claims: dict[str, int] = {}
     for want in wants:
         number = min(want.most, limit)
@@ -368,10 +367,10 @@ def first_to_run(
     waiting: Sequence[tuple[str, str]], free: int, running: Mapping[str, int], cpu_tasks: Set[str], cpu_queues: Set[str],
     computing: int = 1,
 ) -> list[int]:  # fmt: skip
-    """Choose which of the claims that wait in a worker start, by number: (task, queue) each, in order.
+    """Choose which of the claims that wait in a worker start; return their numbers. Each is (task, queue), in order.
 
-    A task that computes has `computing` runs at a time (`running`: how many it has). More of them let others go first, which take
-    no time on the interpreter. Of a queue that has only such tasks they wait; in one that is mixed they start where places are
+    A task that computes has `computing` runs at a time (`running`: the current number). Further ones let others go first, which
+    take no time on the interpreter. In a queue with only such tasks they wait; in a mixed queue they start where places are
     left: behind them may be others.
     """
     if not cpu_tasks:
@@ -394,5 +393,5 @@ def first_to_run(
 def _parameters(policy: Policy) -> Collection[str]:
     try:
         return inspect.signature(policy).parameters
-    except (TypeError, ValueError):  # some built-in functions do not tell
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return ()

@@ -1,7 +1,7 @@
-"""Kinds: which tasks compute and which wait, as this worker knows it, and what that makes of its queues.
+"""Kinds: which tasks and queues of this worker compute, and which wait.
 
-What a task declares counts (`kind="cpu"` or `"io"`). Async tasks wait. Of the others it is learned from their runs (`learn`),
-once a second, beginning with what other workers have learned before.
+A task's declaration counts (`kind="cpu"` or `"io"`). Async tasks wait. The kinds of other tasks are learned from their runs
+(`learn`), once a second, beginning with what other workers have learned before.
 
 Enters: runs that have ended.  Leaves: the queues and tasks that compute, or wait.
 """
@@ -20,20 +20,20 @@ from laneway.worker.shares.learn import Kind, Learner, Seen, kind_of_queue
 
 __all__ = ["Kinds"]
 
-#: So often there is something to learn, seconds.
+#: How often kinds are learned, seconds.
 EVERY = 1.0
-#: Of the runs before, so many count after each second.
+#: The part of earlier runs that counts after each second.
 FADES = 0.9
 
 
 class Kinds:
-    """What this worker's tasks and queues are like."""
+    """The kinds of this worker's tasks and queues."""
 
     def __init__(self, declared: Mapping[str, TaskBase]) -> None:
         self.io: set[str] = set()  #: queues whose jobs wait
         self.cpu: set[str] = set()  #: queues whose jobs compute
         self.computing: set[str] = set()  #: tasks that compute
-        self.busy = 0.0  #: how much this process used of the core that it could have, in the last second
+        self.busy = 0.0  #: how much this process used of its available core, in the last second
         self._given: dict[str, Kind] = {name: "io" for name, task in declared.items() if task.is_async}
         self._given |= {name: task.kind for name, task in declared.items() if task.kind is not None}
         self._learner = Learner()
@@ -46,16 +46,16 @@ class Kinds:
         self._conclude()
 
     def begin_with(self, known: Mapping[str, Seen]) -> None:
-        """Know what other workers have learned before."""
+        """Take over what other workers have learned before."""
         self._learner = Learner(known)
         self._conclude()
 
     def ran(self, task: str, seconds: float, cpu: float, around: float) -> None:
-        """Take note of a run that has ended in this thread: wall and CPU seconds, and those of the process. From any thread."""
+        """Note a run that ended in this thread: wall and CPU seconds, and those of the process. From any thread."""
         self._ended.append((task, seconds, cpu, around))
 
     def settled(self, settled: Iterable[Settled]) -> None:
-        """Take note of whose runs these were."""
+        """Note the tasks of these runs."""
         for item in settled:
             claim = item.claim
             tasks = self._runs.get(claim.queue)
@@ -64,13 +64,13 @@ class Kinds:
             tasks[claim.task] = tasks.get(claim.task, 0.0) + 1
 
     def learn(self, now: float, running: Iterable[str]) -> None:
-        """Weigh what was seen, if a second is over. `running`: the tasks that run now."""
+        """Weigh the measurements, if a second is over. `running`: the tasks that run now."""
         if now < self._next:
             return
         elapsed, self._last = min(now - self._last, 10 * EVERY), now
         self._next = now + EVERY
         busy, speed = self._clocks.read(now)
-        self.busy = busy / max(speed, 0.1)  # where others have the cores, it is not for want of work
+        self.busy = busy / max(speed, 0.1)  # where other processes take the cores, low use does not mean little work
         while self._ended:
             self._learner.ran(*self._ended.popleft())
         self._learner.second(busy, running, speed, elapsed)
@@ -80,7 +80,7 @@ class Kinds:
                 tasks[task] *= FADES
 
     def news(self) -> dict[str, Seen]:
-        """Return what was seen since the last call: to be added to what is stored."""
+        """Return the measurements since the last call: to be added to what is stored."""
         return self._learner.news()
 
     def _conclude(self) -> None:
@@ -92,7 +92,7 @@ class Kinds:
 
 
 class _Clocks:
-    """How much this process ran, and how much it could not because others had the cores."""
+    """How long this process ran, and how long it waited because other processes had the cores."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()
@@ -100,7 +100,7 @@ class _Clocks:
         self._threads = _schedule()
 
     def read(self, now: float) -> tuple[float, float]:
-        """Return the CPU seconds per second since the last call, and how much of the time it could run when it wanted to."""
+        """Return the CPU seconds per second since the last call, and the part of the time that it could run when it wanted to."""
         cpu, threads = time.process_time(), _schedule()
         busy = (cpu - self._cpu) / max(now - self._at, 0.001)
         ran, waited = (sum([times[n] - self._threads.get(id_, (0, 0))[n] for id_, times in threads.items()]) for n in (0, 1))
@@ -109,7 +109,7 @@ class _Clocks:
 
 
 def _schedule() -> dict[str, tuple[int, int]]:
-    """Return how long each thread of this process has run, and how long it waited for a core; nothing where nobody tells."""
+    """Return how long each thread of this process ran, and how long it waited for a core; nothing if the kernel does not say."""
     threads: dict[str, tuple[int, int]] = {}
     with contextlib.suppress(OSError):  # there is no such folder
         for thread in os.listdir("/proc/self/task"):

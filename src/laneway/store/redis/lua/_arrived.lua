@@ -1,4 +1,4 @@
--- _arrived.lua: count what arrives, by task, in stretches of ten seconds. Stands in front of the scripts that push.
+-- _arrived.lua: count arrivals, by task, in intervals of ten seconds. Stands in front of the scripts that push.
 
 local function arrive(task, number)
     call('HINCRBY', ARRIVED, math.floor(now / 10000000) .. ':' .. task, number)

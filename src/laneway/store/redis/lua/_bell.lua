@@ -1,6 +1,6 @@
 -- _bell.lua: the bell.
 
--- One entry wakes one who waits; it fades, so that no key is left behind.
+-- One entry wakes one waiting worker; it expires, so that no key is left behind.
 local function ring()
     if call('EXISTS', BELL) == 0 then
         call('RPUSH', BELL, 1)

@@ -1,4 +1,4 @@
--- _clock.lua: the time. Stands in front of every script that has to know it.
+-- _clock.lua: the time. Stands in front of every script that needs it.
 
 local call = redis.call
 

@@ -1,13 +1,13 @@
 -- _collect.lua: an exchange of a collector's queue: its units are lanes, and a claim is a run of several. Stands behind _lanes.lua and
 -- _settle.lua.
 --
--- A run that is claimed is a list: its word, and four per lane: id, record, payloads (body, score, …; none: what is there is no lane's
--- record), which of them arrived first (0: the oldest).
+-- A claimed run is a list: its word, and four per lane: id, record, payloads (body, score, …; none: the record is not a lane's),
+-- which of them arrived first (0: the oldest).
 
 local MOST_LANES = 1000
 local batches, room = {}, MOST_LANES
 
--- -- what has ended ----------------------------------------------------------------------------------------------
+-- -- outcomes ----------------------------------------------------------------------------------------------------
 
 local lane_ways = {
     done = function(lane, run)
@@ -26,7 +26,7 @@ local lane_ways = {
     again = lane_waits_again,
 }
 
--- Settle all; returns the numbers of the refused successes, and of other refused ends.
+-- Settle all; return the numbers of the refused successes, and of other refused outcomes.
 local function settle_lanes(others)
     local items, texts, number = {}, each_run(ARGV[7]), tonumber(ARGV[6])
     for n = 1, number do
@@ -35,9 +35,9 @@ local function settle_lanes(others)
     return settle_each(items, open_lane, lane_ways), settle_each(others, open_lane, lane_ways)
 end
 
--- -- what is claimed ---------------------------------------------------------------------------------------------
+-- -- claims ------------------------------------------------------------------------------------------------------
 
--- A lane's payloads are its run's: all of them, or the oldest, and then the rest gathers and is due now.
+-- Move a lane's payloads to its run: all of them, or the oldest, and then the rest gathers and is due now.
 local function take_payloads(lane, most)
     local name = lane.lane
     local index, bodies, run_index, run_bodies = WAITS .. name, BODIES .. name, RUNS .. name, RUN_BODIES .. name
@@ -59,7 +59,7 @@ local function take_payloads(lane, most)
     return list
 end
 
--- A unit of a run is the worker's.
+-- Give a unit of a run to the worker.
 local function take_unit(batch, id, record, given, first)
     call('HSET', RUNNING .. ARGV[2], id, string.format('%d', q.token + TOKEN_STEP))
     local at = #batch
@@ -85,7 +85,7 @@ local function take_lane(batch, lane, most)
     take_unit(batch, lane.id, record, given, first - 1)
 end
 
--- Claim lanes as one run; says whether there was any. Who claims what is no lane's record lets it die, and tells of it.
+-- Claim lanes as one run; return whether there was any. A record that is not a lane's dies in its worker, which reports it.
 local function take(lanes, most)
     local batch = {call('HGET', LOST, lanes[1].id) or ''}
     if lanes[1].unread then
@@ -122,13 +122,13 @@ local function due_lanes(number)
     return list, gone
 end
 
--- Lanes of one task run together, none that remembers why it was lost, and none that cannot be read.
+-- Return whether lanes may run together: of one task, none that remembers why its claim was lost, and none that cannot be read.
 local function join(last, lane)
     return not lane.unread and not last.unread and lane.task == last.task and band(lane.flags, F_LOST) == 0
         and band(last.flags, F_LOST) == 0
 end
 
--- Claim up to `most` runs, of so many lanes with so many payloads.
+-- Claim up to `most` runs, of up to `width` lanes with up to `portion` payloads each.
 local function collect(most, width, portion)
     local done = 0
     while done < most and room > 0 do

@@ -1,6 +1,6 @@
 -- _commands.lua: commands over many arguments. Stands behind _clock.lua.
 
--- A command over a part of a list, of which Lua hands over only some at once; pairs stay together.
+-- Run a command over a part of a list, of which Lua can pass only some at once; pairs stay together.
 local function many(command, key, list, first, last)
     for from = first, last, 1000 do
         call(command, key, unpack(list, from, math.min(from + 999, last)))

@@ -1,6 +1,6 @@
--- _find.lua: where a job is. Stands behind _jobs.lua.
+-- _find.lua: the place of a job. Stands behind _jobs.lua.
 
--- Returns waiting, parked, running (and the worker, and the token) or dead.
+-- Return waiting, parked, running (and the worker, and the token) or dead.
 local function where(job)
     if call('ZSCORE', due_key(job.rank), entry(job)) then
         return 'waiting'
@@ -20,7 +20,7 @@ local function where(job)
     return 'nowhere'
 end
 
--- The state as users see it.
+-- Return the state as users see it.
 local function state_of(job, place)
     if place == 'waiting' then
         if job.due <= q.now then

@@ -9,7 +9,7 @@ local function count(name, by)
     q.changed = true
 end
 
--- The next sequence number.
+-- Return the next sequence number.
 local function next_seq()
     q.seq = math.max((q.seq or tonumber(call('HGET', META, 'seq')) or 0) + 1, q.now)
     q.changed = true
@@ -18,7 +18,7 @@ end
 
 -- -- records -----------------------------------------------------------------------------------------------------
 
--- A job by its record; nil if that is none.
+-- Return a job by its record; nil if that is not a job's.
 local function open(id, record)
     if not record or #record < 20 then
         return nil
@@ -46,7 +46,7 @@ local function write(job)
     call('HSET', JOB, job.id, job.record)
 end
 
--- How a job stands among those that wait, which are sorted by their due time: ties go by place.
+-- Return a job's entry among the waiting jobs, which are sorted by their due time: ties go by place.
 local function entry(job)
     if job.place == job.due then
         return line_entry(job.seq, job.id)
@@ -64,7 +64,7 @@ end
 
 -- -- waiting -----------------------------------------------------------------------------------------------------
 
--- Into the index of those that wait.
+-- Put a job into the index of waiting jobs.
 local function wait(job)
     local stands = entry(job)
     call('ZADD', due_key(job.rank), job.due, stands)
@@ -80,12 +80,12 @@ local function wait(job)
     q.changed = true
 end
 
--- A record that cannot be read waits to be claimed: who claims it lets it die, and tells of it.
+-- Let a record that cannot be read wait to be claimed: it dies in its worker, which reports it.
 local function wait_unread(id)
     call('ZADD', due_key(100), q.now, line_entry(next_seq(), id))
 end
 
--- The next of a lane waits, as its holder; says whether it can. See leave.
+-- Let the next job of a lane wait, as its holder; return whether it can. See leave.
 local function come_forward(id, record)
     local job = open(id, record)
     if job then
@@ -112,7 +112,7 @@ end
 
 -- -- errors and runs ---------------------------------------------------------------------------------------------
 
--- A job's errors, the oldest first: JSON texts, each with its length in front.
+-- Return a job's errors, the oldest first: JSON texts, each with its length in front.
 local function read_errors(stored)
     local list, at = {}, 1
     while at <= #stored do
@@ -136,7 +136,7 @@ local function add_error(job, text)
     call('HSET', ERRORS, job.id, table.concat(kept))
 end
 
--- The beginning of a run's JSON for a job that never ran, or whose run nobody can tell of.
+-- Return the beginning of a run's JSON for a job that never ran, or whose run is not known.
 local function run_of(job)
     local lane = job.lane and cjson.encode(job.lane) or 'null'
     local queue = cjson.encode(KEYS[1]:match('{(.*):%d+}'))
@@ -150,7 +150,7 @@ local function keep_run(text)
     q.runs[#q.runs + 1] = text
 end
 
--- Forget the oldest runs, of so many that are kept; returns how many are left.
+-- Forget the oldest of `kept` runs; return how many are left.
 local function forget_runs(kept)
     local gone
     repeat
@@ -175,7 +175,7 @@ end
 
 -- -- ways out ----------------------------------------------------------------------------------------------------
 
--- A job that is in no index any more leaves, cancelled or deleted (nil).
+-- Remove a job that is in no index any more: cancelled or deleted (nil).
 local function remove(job, outcome, run)
     if outcome == 'cancelled' then
         count('cancelled')
@@ -188,7 +188,7 @@ local function remove(job, outcome, run)
     leave({job.id}, 1, 1, held and {':' .. job.lane}, 1)
 end
 
--- A job that is in no index any more gives up: it is kept, and its lane goes on, unless it is halted.
+-- Let a job that is in no index any more die: it is kept, and its lane goes on, unless it is halted.
 local function die(job, error, counted, halts)
     local held = holds(job)
     halts = halts and held
@@ -214,13 +214,13 @@ local function kill(job)
     die(job, KILLED, false, false)
 end
 
--- What is asked of a job's run; MARKS has the mark, a space and the worker.
+-- Return the mark of a job's run; MARKS has the mark, a space and the worker.
 local function mark_of(id)
     local found = call('HGET', MARKS, id)
     return found and found:match('^(%S+)') or nil
 end
 
--- A run did not end, and the job is not to come back.
+-- End a job whose run did not succeed and that was marked.
 local function end_as_asked(job, mark, run)
     if mark == 'kill' then
         kill(job)

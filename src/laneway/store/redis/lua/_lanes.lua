@@ -1,11 +1,11 @@
 -- _lanes.lua: a collector's lanes, their ways out and ways back. Stands behind _jobs.lua.
 --
--- A lane is a job of its queue: it waits, runs and is counted as one. Its body says when what gathers during its run is due, and since
--- when it gathers. Its payloads are on two sides: what waits or gathers (WAITS), and what runs (RUNS). A run that is over leaves what
--- gathered; one that is to be repeated joins both. A lane without payloads is gone. A dead payload is a job too: its body has its
--- score, the id of its lane, and the payload.
+-- A lane is a job of its queue: it waits, runs and is counted as one. Its body says when the payloads that gather during its
+-- run are due, and since when they gather. Its payloads are on two sides: those that wait or gather (WAITS), and those that run
+-- (RUNS). A run that is over leaves the gathered ones; a run that is to be repeated joins both. A lane without payloads is
+-- gone. A dead payload is a job too: its body has its score, the id of its lane, and the payload.
 
--- A lane by its record; nil if that is none.
+-- Return a lane by its record; nil if that is not a lane's.
 local function open_lane(id, record)
     local lane = open(id, record)
     if not lane or not lane.lane or band(lane.flags, F_PAYLOAD) ~= 0 then
@@ -46,7 +46,7 @@ end
 
 -- -- payloads ----------------------------------------------------------------------------------------------------
 
--- Equal payloads are one, with the larger score and the earlier arrival.
+-- Add a payload. Equal payloads are one, with the larger score and the earlier arrival.
 local function add_payload(index, bodies, digest, score, arrival, body)
     local known = call('HGET', bodies, digest)
     if known then
@@ -63,7 +63,7 @@ local function add_payload(index, bodies, digest, score, arrival, body)
     call('HSET', bodies, digest, struct.pack('>I8d', arrival, score) .. body)
 end
 
--- The payloads of one side, the oldest first: lists of digest, score, arrival, body.
+-- Return the payloads of one side, the oldest first: lists of digest, score, arrival, body.
 local function payloads(index, bodies, most)
     local list = {}
     local entries = call('ZRANGE', index, 0, most - 1)
@@ -92,7 +92,7 @@ local function drop_payload(index, bodies, payload)
     call('HDEL', bodies, payload[1])
 end
 
--- Put a run's payloads together with what gathered: the fewer join the others.
+-- Join a run's payloads with the gathered ones: the smaller side is moved.
 local function join_sides(name)
     local index, bodies, run_index, run_bodies = WAITS .. name, BODIES .. name, RUNS .. name, RUN_BODIES .. name
     local gathered, ran = call('ZCARD', index), call('ZCARD', run_index)
@@ -117,7 +117,7 @@ local function hex(digest)
     return (digest:gsub('.', function(c) return string.format('%02x', c:byte()) end))
 end
 
--- Keep payloads as dead ones. Who calls takes them out of the lane.
+-- Keep payloads as dead ones. The caller takes them out of the lane.
 local function bury(lane, list, error, attempt)
     local stored = not lane.anew and call('HGET', ERRORS, lane.id)
     for _, payload in ipairs(list) do
@@ -153,7 +153,7 @@ local function remove_lane(lane)
     drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
 end
 
--- A run's payloads are gone, and what gathered begins to wait. Returns the number of payloads that are gone.
+-- Remove a run's payloads; the gathered ones begin to wait. Return the number of payloads removed.
 local function go_on(lane)
     local gone = call('ZCARD', RUNS .. lane.lane)
     if lane.next_due == 0 then
@@ -161,7 +161,7 @@ local function go_on(lane)
         return gone
     end
     drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
-    leave({lane.id}, 1, 1)  -- what gathered begins anew
+    leave({lane.id}, 1, 1)  -- the gathered payloads begin anew
     lane.flags, lane.attempt = F_LANE, 0
     lane.place, lane.due, lane.enqueued = lane.next_due, lane.next_due, lane.next_since
     lane.next_due, lane.next_since = 0, 0
@@ -170,7 +170,7 @@ local function go_on(lane)
     return gone
 end
 
--- A run's payloads wait again, with what gathered.
+-- Let a run's payloads wait again, with the gathered ones.
 local function lane_waits_again(lane, due)
     join_sides(lane.lane)
     call('HDEL', MARKS, lane.id)
@@ -189,7 +189,7 @@ local function first_to_arrive(list)
     return first
 end
 
--- Of a run the named payloads are dead, or the one that arrived first; the rest begins anew at once, with what gathered.
+-- Let the named payloads of a run die, or the one that arrived first; the rest begins anew at once, with the gathered ones.
 local function lane_dies(lane, error, named)
     local index, bodies, dying = RUNS .. lane.lane, RUN_BODIES .. lane.lane, {}
     for _, digest in ipairs(named) do
@@ -222,7 +222,7 @@ local function cancel_run(lane, run)
     count('cancelled', go_on(lane))
 end
 
--- A run is over that was to be ended: its payloads do not come back.
+-- End a marked run: its payloads do not come back.
 local function lane_ends_as_asked(lane, mark, run)
     if mark == 'cancel' then
         cancel_run(lane, run)

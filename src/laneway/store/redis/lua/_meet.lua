@@ -1,4 +1,4 @@
--- _meet.lua: a claim meets a job with more to it than a lane. Stands behind _jobs.lua.
+-- _meet.lua: the walk of a claim meets a job with more to it than a lane. Stands behind _jobs.lua.
 
 local function too_old(job)
     return job.expires and band(job.flags, F_RAN + F_NO_END) == 0 and job.place + job.expires < q.now
@@ -9,7 +9,7 @@ local function expire(job)
     q.passed = q.passed + 1
 end
 
--- A lane's holder leaves, and with it those next in its lane that are too old as well.
+-- Remove a lane's holder, and with it the next jobs of its lane that have expired too.
 local function expire_holder(job)
     local lane = job.lane
     while q.passed < MOST_PASSED do
@@ -25,13 +25,13 @@ local function expire_holder(job)
     end
 end
 
--- Says whether the job is to be claimed: see meet. If a lane goes on with another holder than the portion knows of, that is done when
--- the portion is written.
+-- Return whether the job is to be claimed: see meet. If a lane goes on with another holder than the portion knows, that is done
+-- when the portion is written.
 local function meet_other(portion, id, record)
     local job = open(id, record)
     if not job then
         q.passed = q.passed + (record and 0 or 1)
-        return record ~= false  -- who claims what cannot be read lets it die
+        return record ~= false  -- an unreadable record is claimed: it dies in its worker
     end
     local lane, holder = job.lane, nil
     if lane then
@@ -66,7 +66,7 @@ local function meet_other(portion, id, record)
     return true
 end
 
--- The indexes of those that wait, the highest priority first.
+-- Return the indexes of waiting jobs, the highest priority first.
 local function due_keys()
     local all, keys = {100, q.ranks:byte(1, -1)}, {}
     table.sort(all, function(a, b) return a > b end)
@@ -76,7 +76,7 @@ local function due_keys()
     return keys
 end
 
--- Forget the priorities that are not in use any more.
+-- Remove priorities that are not in use any more.
 local function clear_ranks()
     local used = q.ranks:gsub('.', function(rank) return call('EXISTS', due_key(rank:byte())) == 1 and rank or '' end)
     if used ~= q.ranks then

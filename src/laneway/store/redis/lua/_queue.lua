@@ -2,17 +2,17 @@
 
 local books = call('HMGET', META, BOOKS)
 if (tonumber(books[B_NOW]) or 0) > now then
-    now = tonumber(books[B_NOW])  -- the store's now never goes back
+    now = tonumber(books[B_NOW])  -- the store's time never goes back
 end
--- What a step knows and changes. It is one value, because what functions share is made anew for each of them, and it begins small.
--- What is rare comes to it: `counts` (what is counted: name → how many more), `runs` (finished runs, a JSON text each),
--- `processed` (payloads of a collector that succeeded), `seq` (the last sequence number, if one was given), `later` (who waits
--- since this step and is due later: rank → {due, entry}).
+-- The state that a step reads and changes. It is one value, because upvalues are made anew for each function, and it begins
+-- small. Rare fields are added when needed: `counts` (counter → how many more), `runs` (finished runs, a JSON text each),
+-- `processed` (payloads of a collector that succeeded), `seq` (the last sequence number, if one was given), `later` (jobs that
+-- wait since this step and are due later: rank → {due, entry}).
 local q = {
     books = books,
     now = now,
-    now_text = string.format('%d', now),  -- a number is written out anew for each command
+    now_text = string.format('%d', now),  -- a number would be formatted anew for each command
     ranks = books[B_RANKS] or '',  -- the priorities in use besides 0, a byte each: priority + 100
     blocked = tonumber(books[B_BLOCKED]) or 0,  -- how many jobs are parked
-    changed = false,  -- the books are to be written
+    changed = false,  -- whether the books must be written
 }

@@ -1,6 +1,6 @@
--- _settle.lua: runs that did not simply succeed, and what is special about successes. Stands behind _claims.lua and _jobs.lua.
+-- _settle.lua: outcomes other than success, and the special cases of successes. Stands behind _claims.lua and _jobs.lua.
 
--- A run ended whose record cannot be read: it dies, and what is there is kept as its body. Other ends than death are not its own.
+-- Settle a run whose record cannot be read: the job dies, and the record is kept as its body. No other outcome applies to it.
 local function settle_unread(record, item)
     local id, outcome, error, run = item[1], item[3], item[5], item[6]
     if outcome ~= 'dead' then
@@ -13,7 +13,7 @@ local function settle_unread(record, item)
     die(job, error, true, false)
     count('failed')
     remember(run, outcome)
-    -- Its lane is not known any more: it may have been the holder of one.
+    -- Its lane is not known any more: it may have held one.
     local lanes = call('HGETALL', LANES)
     for n = 1, #lanes, 2 do
         if lanes[n + 1] == id then
@@ -22,7 +22,7 @@ local function settle_unread(record, item)
     end
 end
 
--- Write what a run meant for a unit: a job, or a lane of a collector; `ways` has what differs. `item`: see exchange.lua.
+-- Write the outcome of a unit: a job, or a lane of a collector; `ways` has what differs. `item`: see exchange.lua.
 local function settle(unit, item, ways)
     local outcome, after, error, run = item[3], item[4], item[5], item[6]
     local mark = outcome ~= 'done' and mark_of(unit.id)
@@ -51,7 +51,7 @@ local function settle(unit, item, ways)
     end
 end
 
--- Settle one by one; returns the numbers of those that the worker does not hold, or nil.
+-- Settle one by one; return the numbers of those that the worker does not hold, or nil.
 local function settle_each(items, open_unit, ways)
     local refused
     for n, item in ipairs(items) do
@@ -89,7 +89,7 @@ local function settle_others(items)
     return settle_each(items, open, job_ways)
 end
 
--- The runs of successes, one by one: see exchange.lua.
+-- Return the runs of successes, one by one: see exchange.lua.
 local function each_run(joined)
     local at, list = 1, {}
     for n = 1, tonumber(ARGV[6]) do
@@ -100,9 +100,9 @@ local function each_run(joined)
     return list
 end
 
--- Some of so many successes are not the worker's any more, or stand twice; or they are too many at once. `tokens`: what the worker
--- holds, if that is known. Settles the others; returns how many those are, their runs, the numbers of the refused (nil: none), and
--- which are kept, by id.
+-- Settle successes some of which the worker no longer holds, or that come twice; or that are too many at once. `tokens`: the
+-- claims of the worker, if known. Return how many were settled, their runs, the numbers of the refused (nil: none), and which
+-- are kept, by id.
 local function settle_some(number, tokens)
     local texts, ids, lanes, kept, refused, seen = each_run(ARGV[7]), {}, {}, {}, nil, {}
     for n = 1, number do
@@ -124,7 +124,7 @@ local function settle_some(number, tokens)
     return #ids, ids[1] and table.concat(kept, ',\n'), refused, seen
 end
 
--- Keep results; `kept`: of which successes, if not of all.
+-- Keep results; `kept`: for which successes, if not for all.
 local function keep_results(results, kept)
     for n = 1, #results, 4 do
         if not kept or kept[results[n]] then

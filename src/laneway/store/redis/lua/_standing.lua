@@ -1,6 +1,7 @@
--- _standing.lua: how a queue stands. Stands behind _queue.lua.
+-- _standing.lua: the depth of a queue. Stands behind _queue.lua.
 
--- Returns how many are ready, and microseconds until the next is due (-1: none waits, some are ready, or the queue is paused).
+-- Return how many jobs are ready, and microseconds until the next is due (-1: none waits, some are ready, or the queue is
+-- paused).
 local function standing()
     local ranks, ready, first = '\100' .. q.ranks, 0, nil
     for n = 1, #ranks do

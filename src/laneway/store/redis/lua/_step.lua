@@ -1,7 +1,7 @@
--- _step.lua: a step that changes a queue: the one way out, and how it ends. A server makes the functions of a script anew in each
--- call: so these are few. Stands behind _queue.lua.
+-- _step.lua: a step that changes a queue: the one exit of jobs, and the end of the step. A server creates the functions of a
+-- script anew in each call: so these are few. Stands behind _queue.lua.
 
--- The lane of a fresh job to which no rule applies but that it has a lane, and its rank; nil: it is another, or cannot be read.
+-- Return the lane and the rank of a fresh job with no rule but its lane; nil: it is another, or cannot be read.
 local function lane_alone(record)
     local flags, rank, rules, a, b = record:byte(1, 3)
     if flags ~= PLAIN_IN_LANE or rules ~= 0 or rank > 200 then
@@ -15,12 +15,12 @@ local function lane_alone(record)
     end
 end
 
--- The one way out: up to 1,000 jobs that are in no index leave the store, with what was kept beside their records, and their lanes go
--- on. `ids` from `first` to `last`, or nil: they stay, and only their lanes go on. `lanes`: as many from `lane_at`, '' (it has none) or
--- a colon and the lane; or nil.
+-- The one exit: up to 1,000 jobs that are in no index leave the store, with all that was kept beside their records, and their
+-- lanes go on. `ids` from `first` to `last`, or nil: they stay, and only their lanes go on. `lanes`: as many from `lane_at`, ''
+-- (it has none) or a colon and the lane; or nil.
 --
--- The next by place holds its lane at once, and waits. Most are fresh, and nothing but their lane matters: those are written together.
--- If one job leaves, and the script `wants` such a next one at once, its entry, due time and record are returned: it is in no index.
+-- The next job by place holds its lane at once, and waits. Most are fresh, with nothing but a lane: those are written together. If
+-- one job leaves, and the script `wants` such a next one at once, its entry, due time and record are returned: it is in no index.
 local function leave(ids, first, last, lanes, lane_at, wants)
     q.changed = true
     if ids then
@@ -83,8 +83,8 @@ local function leave(ids, first, last, lanes, lane_at, wants)
     end
 end
 
--- Write the books, and ring if somebody who waits must look again. `left`: how many are ready. Of an exchange also the counter of its
--- last token, if it gave any, and how many succeeded, with their runs.
+-- Write the books, and ring if a waiting worker must look again. `left`: how many jobs are ready. An exchange also gives the
+-- counter of its last token, if it gave any, and how many succeeded, with their runs.
 local function finish(left, counter, done, runs)
     if not q.changed then
         return
@@ -106,13 +106,13 @@ local function finish(left, counter, done, runs)
         local others = q.runs and table.concat(q.runs, ',')
         call('RPUSH', RECENT, struct.pack('>I8I4', q.now, number) .. (runs and others and runs .. ',' .. others or runs or others))
         kept = kept + number
-        if kept > KEEP_RUNS + 500 then  -- some more than must be, so that few calls have to forget any
+        if kept > KEEP_RUNS + 500 then  -- with some slack, so that few calls have to forget any
             kept = need('jobs').forget_runs(kept)
         end
     end
     local format, processed = string.format, (tonumber(books[B_PROCESSED]) or 0) + (done or 0) + (q.processed or 0)
     local token = counter and format('%d', counter) or books[B_TOKEN] or '0'
-    -- A server takes longer to write out a number than Lua.
+    -- A server takes longer to format a number than Lua.
     call(
         'HSET', META, 'now', q.now_text, 'processed', format('%d', processed), 'runs', format('%d', kept),
         'blocked', format('%d', q.blocked), 'token', token

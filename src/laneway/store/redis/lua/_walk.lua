@@ -1,6 +1,6 @@
 -- _walk.lua: a portion of due jobs in which not all are plain. Stands behind _claims.lua.
 
--- Look ahead, from a place in the portion: which jobs have nothing but a lane, and who holds these lanes, asked at once.
+-- Look ahead, from a place in the portion: find the jobs with nothing but a lane, and ask for the holders of these lanes at once.
 local function look_ahead(records, from)
     local names, lanes, holders = {}, {}, {}
     for n = from, #records do
@@ -17,7 +17,7 @@ local function look_ahead(records, from)
             holders[names[n]] = found[n]
         end
     end
-    q.passed = q.passed or 0  -- how many due jobs were passed over: parked, or too old
+    q.passed = q.passed or 0  -- how many due jobs were passed over: parked, or expired
     return {lanes = lanes, holders = holders, taken = {}, parked = {}, retried = {}}
 end
 
@@ -39,7 +39,7 @@ local function park(portion, lane, place, entry)
     q.passed, q.blocked = q.passed + 1, q.blocked + 1
 end
 
--- Says whether the job at a place of the portion is to be claimed; if not, it is parked behind its lane's holder, or too old.
+-- Return whether the job at a place of the portion is to be claimed; if not, it is parked behind its lane's holder, or expired.
 local function meet(portion, n, id, record)
     local lane = portion.lanes[n]
     if not lane then
@@ -55,7 +55,7 @@ local function meet(portion, n, id, record)
     return true
 end
 
--- Write what was found out about a portion, which has left the index.
+-- Write the changes of a portion, which has left the index.
 local function write_portion(portion)
     if portion.taken[1] then
         call('HSET', LANES, unpack(portion.taken))

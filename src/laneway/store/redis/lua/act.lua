@@ -1,4 +1,4 @@
--- act.lua: do something to jobs of a queue by hand.
+-- act.lua: act on jobs of a queue, for a user.
 -- uses   clock queue standing step
 -- makes  jobs: record jobs find lanes
 -- opens  jobs
@@ -38,7 +38,7 @@ local function fits(job, place)
     return not which.error or last_error_has(job.id, which.error)
 end
 
--- Out of the index in which it is.
+-- Take a job out of its index.
 local function take_out(job, place)
     if place == 'waiting' then
         call('ZREM', due_key(job.rank), entry(job))
@@ -82,7 +82,7 @@ local function retry(job, place)
         local halted = band(job.flags, F_HALTS) ~= 0
         take_out(job, place)
         job.attempt = 0
-        -- One that halts its lane goes on where it was: it has started, and keeps its place.
+        -- A job that halts its lane goes on where it was: it has started, and keeps its place.
         job.flags = band(job.flags, bnot(F_HALTS + (halted and 0 or F_RAN)))
         job.due = q.now
         if not halted then
@@ -147,7 +147,7 @@ local actions = {
 
 -- -- of a collector ------------------------------------------------------------------------------------------------
 
--- A dead payload goes back into its lane, which is due now and begins anew. It counts as arrived when it died.
+-- Put a dead payload back into its lane, which is due now and begins anew. It counts as arrived when it died.
 local function replay(dead)
     local score = struct.unpack('>d', dead.record, dead.body_at)
     local id, body_at = struct.unpack('>I2c0', dead.record, dead.body_at + 8)
@@ -174,11 +174,11 @@ local function replay(dead)
     return 1
 end
 
--- Cancel, delete or kill: at once what waits or gathers; what runs when its run is over.
+-- Cancel, delete or kill payloads: waiting and gathering ones at once; running ones when their run is over.
 local function ask(lane, place, worker)
     local gathers, mine = place ~= 'running' or lane.next_due > 0, lane
     if place == 'running' then
-        -- What gathers has neither failed nor waited as long as what runs.
+        -- Gathering payloads have neither failed nor waited as long as running ones.
         mine = {id = lane.id, lane = lane.lane, task = lane.task, attempt = 0, enqueued = lane.next_since, anew = true}
     end
     if gathers and action == 'kill' then
@@ -246,7 +246,7 @@ for n = 6, #ARGV do
             answer = actions[action](job, place)
         end
     elseif record then
-        -- What is no job can only be removed.
+        -- An entry that is no job can only be removed.
         answer = 0
         if action == 'delete' and not next(which) then
             call('ZREM', DEAD, id)

@@ -1,7 +1,7 @@
--- beat.lua: these workers live; what is asked of them is heard once.
+-- beat.lua: record that these workers live; return their commands, once.
 -- uses   clock
 -- KEYS  1 the workers' base
--- ARGV  1 the time or ''   then two per worker: id, who it is as JSON
+-- ARGV  1 the time or ''   then two per worker: id, WorkerInfo as JSON
 -- returns two per worker: whether it was known, its commands
 
 local heard = {}

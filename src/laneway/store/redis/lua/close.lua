@@ -1,9 +1,9 @@
--- close.lua: what was open up to a stretch has been added up: keep that, and forget the rest.
+-- close.lua: store the sums of intervals that were open, and forget the intervals.
 -- KEYS  1 the store's base
--- ARGV  1 up to which stretch it was added up before   2 up to which it is now   3 up to when reporters are forgotten
+-- ARGV  1 up to which interval it was summed before   2 up to which it is now   3 up to when reporters are forgotten
 --       4 a msgpack list: level in seconds, up to which number of it buckets are forgotten
 --       then three per bucket: level in seconds, number of the level, figures
--- returns 1; 0 if somebody else has closed meanwhile, and nothing was done
+-- returns 1; 0 if another worker has closed meanwhile, and nothing was done
 
 redis.call('HDEL', STATISTICS, 'closing')
 if (tonumber(redis.call('HGET', STATISTICS, 'closed')) or 0) ~= tonumber(ARGV[1]) then

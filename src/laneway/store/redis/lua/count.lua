@@ -1,9 +1,9 @@
--- count.lua: how many jobs of a queue are in each state, and who paused it. Writes nothing.
+-- count.lua: the number of jobs of a queue in each state, and its pause. Writes nothing.
 -- uses   clock queue
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''
--- returns scheduled, ready, retrying, blocked, running, dead, since when it is paused or '', by whom, its kind or '',
--- microseconds that the first one waits that is due
+-- returns scheduled, ready, retrying, blocked, running, dead, since when it is paused or '', the name given with that, its kind
+-- or '', microseconds that the first due job has waited
 
 local all = '\100' .. q.ranks
 local ready, waiting, running, first = 0, 0, 0, now

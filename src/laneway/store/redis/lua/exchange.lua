@@ -1,22 +1,23 @@
--- exchange.lua: write what runs meant, then claim what may run, of one queue. Here alone jobs and lanes of a collector are claimed.
+-- exchange.lua: write outcomes, then claim what may run, in one queue. Jobs and lanes of a collector are claimed only here.
 -- uses   clock queue standing step claims
 -- makes  jobs: record jobs settle meet
 -- makes  walk: walk
 -- makes  collector: record jobs lanes settle collect
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 how many to claim   4 tokens must be greater than this
---       5 what is rare: '' or a msgpack list of three lists:
+--       5 rare arguments: '' or a msgpack list of three lists:
 --         how lanes of a collector are claimed: how many runs, lanes each, payloads each, …
---         other ends than success, a list each: id, token, outcome, after, error, run up to the outcome, and what death means:
---         whether it halts the lane, or of a collector's lane which payloads die, as digests
+--         outcomes other than success, a list each: id, token, outcome, after, error, run up to the outcome, and the effect of
+--         death: whether it halts the lane, or of a collector's lane which payloads die, as digests
 --         results: id, milliseconds, microseconds, value, …
 --       6 how many successes   7 their runs, JSON with a comma and a newline between
 --       then their ids, their tokens, and if one has a lane, for each '' or a colon and its lane
--- returns how many are ready, whether the queue is paused, microseconds until the next is due (-1: none), the first new token, the ids
---         of the claims, their records; and if there is any of it: how many are dead (-1: as before), the refused successes by number,
---         other refused ends by number, words of lost claims (id, word, …), and the runs that were claimed of a collector (_collect.lua)
+-- returns how many are ready, whether the queue is paused, microseconds until the next is due (-1: none), the first new token, the
+--         ids of the claims, their records; and if there is any of it: how many are dead (-1: as before), the refused successes by
+--         number, other refused outcomes by number, words of lost claims (id, word, …), and the claimed runs of a collector
+--         (_collect.lua)
 --
--- Most exchanges bring successes, and claims of plain jobs: what these need is written out here, and no group of functions is made.
+-- Most exchanges bring successes, and claims of plain jobs: the code for these is inline here, and creates no group of functions.
 
 local byte, sub, format = string.byte, string.sub, string.format
 local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[6]), books[B_KIND] == 'lanes', books[B_PAUSED]
@@ -24,9 +25,9 @@ local rare = ARGV[5] ~= '' and cmsgpack.unpack(ARGV[5])
 local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused, false
 local first_token, claimed, ids, records, batches = token + TOKEN_STEP, 0, nil, nil, nil
 local done, runs, refused, refused_others, kept = 0, nil, nil, nil, nil
-local handed, handed_due, handed_record  -- the next of a lane
+local handed, handed_due, handed_record  -- the next job of a lane
 
--- -- what has ended ----------------------------------------------------------------------------------------------
+-- -- outcomes ----------------------------------------------------------------------------------------------------
 
 if collects then
     refused, refused_others = need('collector').settle_lanes(rare and rare[2] or {})
@@ -43,7 +44,7 @@ elseif successes > 0 then
             end
         end
     end
-    -- If fewer go than the worker holds, one stands twice.
+    -- If fewer are removed than the worker holds, one comes twice.
     if holds_all and call('HDEL', running, unpack(ARGV, 8, last)) == successes then
         done, runs = successes, ARGV[7]
         local lanes = #ARGV > last + successes and ARGV
@@ -59,7 +60,7 @@ if rare and not collects then
 end
 settled = settled or q.settled
 
--- -- what is claimed ---------------------------------------------------------------------------------------------
+-- -- claims ------------------------------------------------------------------------------------------------------
 
 local none_ready, next_due = false, nil
 if handed then
@@ -82,7 +83,7 @@ elseif claims then
     for n = 1, due_keys and #due_keys or 1 do
         local due_key, more, passed = due_keys and due_keys[n] or DUE .. '0', true, q.passed or 0
         while more and claimed < most and passed < MOST_PASSED do
-            local met, found, taken, held, length, portion  -- of those that are met the first are taken
+            local met, found, taken, held, length, portion  -- of the jobs that are met the first `taken` are claimed
             if handed then
                 token, more = token + TOKEN_STEP, false
                 met, found, taken, length = {sub(handed, 9)}, {handed_record}, 1, 1
@@ -118,14 +119,15 @@ elseif claims then
                     end
                 end
                 q.changed = true
-                -- All that were met leave, and they stand in front. If this is the first write, it is one that needs no memory: a
-                -- server that is full refuses others, and work must get out all the same.
+                -- All jobs that were met leave, and they come first in the index. If this is the first write, it is one that
+                -- needs no memory: a full server refuses others, and work must still get out.
                 call('ZREMRANGEBYRANK', due_key, '0', gone - 1)
                 more = length == size or portion and portion.expired
             end
             if taken > 0 then
-                -- A small hash is a list inside, which is searched from its beginning and copied to grow. A value that is too long for
-                -- that makes it a table, and it stays one: a worker that has many at once gets a table to begin with.
+                -- A small hash is a list inside, which is searched from its beginning and copied to grow. A value that is too
+                -- long for that makes it a table, and it stays one: a worker that gets many claims at once gets a table to
+                -- begin with.
                 local wide = taken >= 10 and claimed == 0 and not settled
                 if wide then
                     call('HSET', running, '', string.rep(' ', 65))
@@ -162,7 +164,7 @@ elseif q.changed and call('EXISTS', running) == 0 then
     call('SREM', HOLDERS, ARGV[2])
 end
 
--- -- how it stands -----------------------------------------------------------------------------------------------
+-- -- the depth ---------------------------------------------------------------------------------------------------
 
 if refused or refused_others then
     q.changed = true

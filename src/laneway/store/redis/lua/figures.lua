@@ -1,7 +1,7 @@
--- figures.lua: buckets of a level, and what is not added up. Writes nothing.
+-- figures.lua: buckets of a level, and what is not summed. Writes nothing.
 -- KEYS  1 the store's base
 -- ARGV  1 the level, seconds   then which buckets: numbers of the level
--- returns up to which stretch all is added up, the buckets, and for each open stretch its number and the reports
+-- returns up to which interval all is summed, the buckets, and for each open interval its number and the reports
 
 local buckets = {}
 for first = 2, #ARGV, 1000 do

@@ -28,7 +28,7 @@ if books[B_KIND] ~= 'lanes' then
 end
 
 local last_score = tonumber(call('HGET', META, 'score')) or 0
--- The distance of two numbers in seconds that can still be told apart, until the year 2106.
+-- The smallest difference of two times in seconds that a number can hold, until the year 2106.
 local STEP = 2 ^ -21
 
 local function later_of(due, since, quiet, longest)
@@ -36,7 +36,7 @@ local function later_of(due, since, quiet, longest)
     return math.max(due, longest > 0 and math.min(till, since + longest) or till)
 end
 
--- Say when a lane is due into which more has come.
+-- Return when a lane is due that got more payloads.
 local function put_off(lane, when, quiet, longest)
     local given = q.now
     if when ~= '' then

@@ -1,11 +1,11 @@
--- look.lua: how some jobs of a queue stand. Writes nothing.
+-- look.lua: the state of some jobs of a queue. Writes nothing.
 -- uses   clock queue standing step
 -- makes  jobs: record jobs find
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   then ids
--- returns a list for each that is there: id, record, state, worker, token, mark, errors, notes, whether it holds its lane, whether its
---         key stands, how many payloads (-1: it is a job, -2: a dead payload)
+-- returns a list for each job that is there: id, record, state, worker, token, mark, errors, notes, whether it holds its lane,
+--         whether it has its unique key, how many payloads (-1: it is a job, -2: a dead payload)
 
 local list = {}
 for n = 2, #ARGV do

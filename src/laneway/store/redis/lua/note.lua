@@ -1,4 +1,4 @@
--- note.lua: keep what runs tell about themselves, of one queue. What is not held any more is passed over.
+-- note.lua: keep the notes of runs of one queue. Notes for a claim that is not held any more are ignored.
 -- KEYS  1 the queue's base
 -- ARGV  three per note: id, token, JSON
 

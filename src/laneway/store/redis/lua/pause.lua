@@ -1,7 +1,7 @@
 -- pause.lua: stop or resume claims from a queue.
 -- uses   clock queue bell
 -- KEYS  1 the queue's base
--- ARGV  1 the time or ''   2 1 to pause, 0 to resume   3 by whom   4 the queue's number
+-- ARGV  1 the time or ''   2 1 to pause, 0 to resume   3 the name given for it   4 the queue's number
 
 if not books[B_NUMBER] then
     call('HSET', META, 'number', ARGV[4])

@@ -1,10 +1,10 @@
--- push.lua: take jobs of one queue, in order. It never looks at their lanes.
+-- push.lua: insert jobs of one queue, in order. It never looks at their lanes.
 -- uses   clock queue commands bell record arrived
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 how many sequence numbers the whole push takes
 --       4 which of them these jobs have, a msgpack list, or '' if one after the other   5 schedule or ''   6 its occurrence
 --       then three per job: id, when ('' at once, else delay@at), flags and rank and what comes after a record's numbers
--- returns 0 if all are new, else a list: 1 for a new job, else the id of the one that is there in its stead;
+-- returns 0 if all are new, else a list: 1 for a new job, else the id of the existing job that prevented it;
 --         -1 if the queue has no number, -2 if the occurrence has fired, -3 if it is a collector's queue
 
 if books[B_KIND] == 'lanes' then
@@ -18,7 +18,7 @@ if not books[B_NUMBER] and ARGV[2] == '' then
 end
 local first = math.max((tonumber(books[B_SEQ]) or 0) + 1, now)  -- sequence number
 
--- Most pushes bring one job with nothing special about it: half as many steps will do.
+-- Most pushes bring one job with nothing special about it: half the steps are enough.
 local flags, rank = (ARGV[9] or ''):byte(1, 2)
 if #ARGV == 9 and ARGV[8] == '' and ARGV[5] == '' and books[B_NUMBER] and flags + F_FRESH == PLAIN and rank == 100 then
     if call('HSETNX', JOB, ARGV[7], new_record(ARGV[9], first, now)) == 0 then
@@ -101,7 +101,7 @@ if taken > 0 then
     many('HSET', JOB, jobs, 1, #jobs)
     for rank, due in pairs(due_by_rank) do
         many('ZADD', DUE .. (rank - 100), due, 1, #due)
-        -- Who waits knows when the first is due: it must hear of one that comes before.
+        -- A waiting worker knows when the first job is due: it must hear of one that comes before.
         rung = rung or call('ZRANGE', DUE .. (rank - 100), 0, 0)[1] == heads[rank][2]
         if rank ~= 100 and not q.ranks:find(string.char(rank), 1, true) then
             q.ranks = q.ranks .. string.char(rank)

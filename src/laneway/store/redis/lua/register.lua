@@ -1,4 +1,4 @@
--- register.lua: give a queue its number, and say that there is a new one.
+-- register.lua: give a queue its number, and ring if it is new.
 -- KEYS  1 the store's base
 -- ARGV  1 queue   2 how many numbers there are
 -- returns its number, -1 if there is none left

@@ -1,4 +1,4 @@
--- reindex.lua: let jobs wait that stand in no index, and lanes go on whose holder is gone.
+-- reindex.lua: let jobs wait that are in no index, and lanes go on whose holder is gone.
 -- uses   clock queue standing step
 -- makes  jobs: record jobs find
 -- opens  jobs
@@ -16,7 +16,7 @@ local function put_back(id)
     end
     found, q.changed = found + 1, true
     if band(job.flags, F_NO_END) ~= 0 then
-        -- It was dead, and stays so until it is replayed.
+        -- It was dead, and stays dead until it is replayed.
         call('ZADD', band(job.flags, F_HALTS) ~= 0 and books[B_KIND] ~= 'lanes' and HALTED or DEAD, job.due, id)
     else
         wait(job)

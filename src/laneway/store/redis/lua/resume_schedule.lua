@@ -1,4 +1,4 @@
--- resume_schedule.lua: a schedule goes on, with the slots after now. One that is not paused stays as it is.
+-- resume_schedule.lua: resume a schedule, with the occurrences after now. A schedule that is not paused stays as it is.
 -- uses   clock
 -- KEYS  1 the store's base
 -- ARGV  1 the time or ''   2 schedule

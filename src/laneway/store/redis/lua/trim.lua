@@ -1,9 +1,9 @@
--- trim.lua: forget the oldest dead jobs of a queue, but no halted ones.
+-- trim.lua: remove the oldest dead jobs of a queue, except those that halt their lane.
 -- uses   clock queue standing step
 -- makes  jobs: record jobs
 -- KEYS  1 the queue's base
--- ARGV  1 the time or ''   2 who died so many microseconds ago or earlier   3 how many more   4 at most so many
--- returns how many were forgotten
+-- ARGV  1 the time or ''   2 remove jobs that died this many microseconds ago or earlier   3 how many more   4 the most
+-- returns how many were removed
 
 local old = call('ZCOUNT', DEAD, '-inf', now - tonumber(ARGV[2]))
 local number = math.min(math.max(old, tonumber(ARGV[3])), tonumber(ARGV[4]))

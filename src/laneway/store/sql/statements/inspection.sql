@@ -1,4 +1,4 @@
--- inspection.sql: what is shown. Words in braces are put in by queries.py and lane_queries.py.
+-- inspection.sql: queries. Words in braces are put in by queries.py and lane_queries.py.
 
 -- list_jobs: some jobs by arrival.
 select $columns, notes, body, case when side is not null then (select count(*) from laneway_payload where lane = seq) end
@@ -8,58 +8,58 @@ from laneway_job {by_arrival} where {terms} order by seq {direction} limit :limi
 select $columns, notes, body, case when side is not null then (select count(*) from laneway_payload where lane = seq) end
 from laneway_job where {terms}
 
--- count_jobs: how many there are.
+-- count_jobs: the number of jobs that match.
 select count(*) from laneway_job where {terms}
 
--- match_jobs: all of them, by arrival.
+-- match_jobs: the jobs that match, by arrival.
 -- returns id
 select id from laneway_job where {terms} order by seq
 
--- match_job: one of them, if it still is.
+-- match_job: one of them, if it still matches.
 select $columns from laneway_job where id = :id and {terms}
 
 -- arrival_of: the sequence number of a job.
 select seq from laneway_job where id = :id
 
--- arrival_at: the last of so many jobs by arrival.
+-- arrival_at: the last of `look` jobs by arrival.
 -- returns seq
 select seq from laneway_job where {further} order by seq {direction} limit 1 offset :look
 
--- where_ready: the jobs of a state, by its own index. pairs: queues and their priorities in use; in_queue: a condition.
+-- where_ready: the ready jobs, by the index of their state. pairs: queues and their priorities in use; in_queue: a condition.
 -- returns seq
 select job.seq from ({pairs}) pair cross join laneway_job job
 where job.queue = pair.queue and job.rank = pair.rank and job.$waits and job.due <= :now
 
--- where_scheduled: the same.
+-- where_scheduled: the scheduled jobs, as above.
 select job.seq from ({pairs}) pair cross join laneway_job job
 where job.queue = pair.queue and job.rank = pair.rank and job.$waits and job.due > :now
 
--- where_retrying: the same. They stand among those that are scheduled.
+-- where_retrying: the retrying jobs, as above. They are among the scheduled ones.
 select job.seq from ({pairs}) pair cross join laneway_job job
 where job.queue = pair.queue and job.rank = pair.rank and job.$waits and job.due > :now
 
--- where_blocked: the same.
+-- where_blocked: the blocked jobs, as above.
 select seq from laneway_job where state = $blocked{in_queue}
 
--- where_running: the same.
+-- where_running: the running jobs, as above.
 select seq from laneway_job where state = $running{in_queue}
 
--- where_dead: the same.
+-- where_dead: the dead jobs, as above.
 select seq from laneway_job where state = $dead and holds = 0{in_queue}
 union all
 select seq from laneway_job where state = $dead and holds = 1{in_queue}
 
--- where_nothing: of a state in which there is none.
+-- where_nothing: for a state without jobs.
 select seq from laneway_job where false
 
--- parked_before: how many wait in a parked job's lane before it.
+-- parked_before: how many jobs wait before a parked job in its lane.
 select count(*)
 from laneway_job me join laneway_job o
 on o.state = $blocked and o.queue = me.queue and o.lane = me.lane and (o.place, o.seq) < (me.place, me.seq)
 where me.id = :id and me.state = $blocked
 
--- lanes: lanes that have something to do. Of those that jobs run in, the one that holds it stands for the lane, else the first
--- by place. waiting: jobs that wait, by their seq; see `waiting_in_lanes`.
+-- lanes: lanes with work. A lane of jobs is represented by its holder, else by the first job by place. waiting: jobs that wait,
+-- by their seq; see `waiting_in_lanes`.
 -- returns seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value
 with found as (
     select seq, queue, lane, state, attempt, due, side, holds, place from laneway_job where state = $blocked
@@ -98,6 +98,6 @@ select seq from (
 -- returns seq
 select seq from laneway_job where lane = :lane and $waits
 
--- claims: what all workers hold, in the order of claiming.
+-- claims: the claims of all workers, in the order of claiming.
 -- returns worker, id, task, queue, lane, token
 select worker, id, task, queue, lane, token from laneway_job where state = $running order by token

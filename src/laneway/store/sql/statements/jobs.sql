@@ -1,21 +1,21 @@
--- jobs.sql: jobs as they come, are claimed, wait, leave and are acted on.
+-- jobs.sql: how jobs come, are claimed, wait, leave and are acted on.
 
--- push: take a job; an id that is in the store changes nothing. It never looks at the lane.
+-- push: insert a job; an id that is in the store changes nothing. It never looks at the lane.
 insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, body)
 values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued, :body)
 on conflict (id) do nothing
 
--- push_keyed: take a job that may have a key or an end; if its id or an equal job is in the store, nothing changes.
+-- push_keyed: insert a job that may have a unique key or an expiry; if its id or an equal job is in the store, nothing changes.
 insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, body, unique_key, expires)
 values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued, :body, :unique_key, :expires)
 on conflict (id) do nothing
 on conflict (unique_key) where unique_key is not null do nothing
 
--- pushed: which of the last push's jobs are in. before: the last seq before it.
+-- pushed: which of the last push's jobs were inserted. before: the last seq before it.
 -- returns seq
 select seq from laneway_job where seq > :before
 
--- in_stead: the job that a pushed one met: with the same id, or equal to it.
+-- in_stead: the existing job that prevented a pushed one: with the same id, or equal to it.
 -- returns id
 select id from laneway_job where id = :id and seq < :seq
 union all
@@ -25,13 +25,13 @@ limit 1
 -- find: the job with an id.
 select $columns from laneway_job where id = :id
 
--- body: what is stored of a job.
+-- body: the stored body of a job.
 select body from laneway_job where id = :id
 
 -- held: the job of a claim, if it is still held.
 select $columns from laneway_job where id = :id and token = :token and worker = :worker and state = $running
 
--- running: what a worker holds, in the order of claiming.
+-- running: the claims of a worker, in the order of claiming.
 select $columns from laneway_job where worker = :worker and state = $running order by token
 
 -- done: a job, or a lane in which nothing gathers, leaves the store by its claim.
@@ -40,7 +40,7 @@ delete from laneway_job where id = :id and token = :token and worker = :worker a
 -- remove: a job leaves the store.
 delete from laneway_job where id = :id
 
--- die: a job gives up and is kept. It holds no lane, unless its death halts it.
+-- die: a job dies and is kept. It holds no lane, unless its death halts it.
 update laneway_job
 set state = $dead, due = :now, attempt = :attempt, errors = :errors, holds = :holds, unique_key = null, expires = null,
     worker = null, token = null, mark = null, lost = null
@@ -52,10 +52,10 @@ set state = :state, due = :due, attempt = :attempt, ran = :ran, expires = :expir
     worker = null, token = null
 where id = :id
 
--- park: wait behind the lane's holder, out of everybody's way.
+-- park: wait behind the lane's holder, out of the due index.
 update laneway_job set state = $blocked where seq = :seq
 
--- parked: who waits in a lane behind its holder, in order.
+-- parked: the jobs that wait in a lane behind its holder, in order.
 -- returns seq, id, task, lane, enqueued, expires
 select seq, id, task, lane, enqueued, expires from laneway_job
 where state = $blocked and queue = :queue and lane = :lane
@@ -75,13 +75,13 @@ where $waits and queue = :queue and rank = :rank and due <= :now
 order by due, place, seq
 limit :most
 
--- claim: a job without a lane is a worker's, or a collector's lane: what comes now gathers on its other side.
+-- claim: a worker claims a job without a lane, or a collector's lane: new payloads gather on its other side.
 update laneway_job set state = $running, worker = :worker, token = :token, side = 1 - side where seq = :seq
 
--- claim_lane: a job is a worker's, and holds its lane from now on.
+-- claim_lane: a worker claims a job, which holds its lane from now on.
 update laneway_job set state = $running, worker = :worker, token = :token, holds = 1 where seq = :seq
 
--- claimed_unique: a job is claimed for the first time: from now on it stands in no equal job's way.
+-- claimed_unique: a job is claimed for the first time: from now on it prevents no equal job.
 update laneway_job set unique_key = null where seq = :seq
 
 -- first_due: when the first waiting job of a rank is due.
@@ -92,7 +92,7 @@ select min(due) from laneway_job where $waits and queue = :queue and rank = :ran
 -- returns a rank or null
 select min(rank) from laneway_job where $waits and queue = :queue and rank > :rank
 
--- newly_due: what has become due in one rank since the counts were made.
+-- newly_due: jobs that have become due in one rank since the counts were made.
 -- returns how many, and how many of them after a failure
 select count(*), coalesce(sum(case when state = $retrying then 1 else 0 end), 0) from laneway_job
 where $waits and queue = :queue and rank = :rank and due > :since and due <= :now
@@ -109,16 +109,16 @@ update laneway_job set seq = :seq, place = :now, due = :now, state = $ready, att
 -- replay_here: a dead job that holds its lane begins anew, at its old place. It has started: put off, it keeps the lane.
 update laneway_job set due = :now, state = $ready, attempt = 0, ran = 1 where id = :id
 
--- mark: ask something of a running job.
+-- mark: mark a running job with a request.
 update laneway_job set mark = :mark where id = :id
 
--- marks: what is asked of a worker's runs.
+-- marks: the marks of a worker's runs.
 -- returns id, mark
 select id, mark from laneway_job where worker = :worker and state = $running and mark is not null
 
--- dead_oldest: dead jobs in the order of dying, but for those that hold their lane.
+-- dead_oldest: dead jobs in the order of dying, except those that hold their lane.
 -- returns id, queue, due
 select id, queue, due from laneway_job where state = $dead and holds = 0 order by due, seq limit :most
 
--- note: what a run tells about itself, if it still holds its claim. A collector's claim has several rows.
+-- note: the notes of a run, if it still holds its claim. A collector's claim has several rows.
 update laneway_job set notes = :notes where token = :token and state = $running

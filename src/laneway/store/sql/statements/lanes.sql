@@ -1,15 +1,15 @@
 -- lanes.sql: a collector's lanes and their payloads.
 
--- lane_claim_some: a lane is a worker's, with some of its payloads, which went to the other side: the rest gathers.
+-- lane_claim_some: a worker claims a lane with some of its payloads, which moved to the other side: the rest gathers.
 update laneway_job set state = $running, worker = :worker, token = :token, next_due = :now, next_since = enqueued where id = :id
 
 -- lane_find: a collector's lane.
 select $columns from laneway_job where id = :id and side is not null
 
--- lane_gather: when what gathers while its lane runs is due, and since when it does; null: nothing gathers.
+-- lane_gather: when the payloads are due that gather while their lane runs, and since when they gather; null: none do.
 update laneway_job set next_due = :due, next_since = :since where id = :id
 
--- lane_goes_on: a run is over, and what gathered begins to wait.
+-- lane_goes_on: a run is over, and the gathered payloads begin to wait.
 update laneway_job
 set state = :state, place = next_due, due = next_due, enqueued = next_since, attempt = 0, ran = 0, worker = null, token = null,
     mark = null, lost = null, errors = null, notes = null, next_due = null, next_since = null
@@ -23,7 +23,7 @@ insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, en
 values (:seq, :id, :queue, :task, :lane, 0, :place, :due, :state, :enqueued, 0, :body)
 on conflict (id) do nothing
 
--- lane_waits_again: a run is over, and its payloads wait again, on the given side with what gathered.
+-- lane_waits_again: a run is over, and its payloads wait again, on the given side with the gathered ones.
 update laneway_job
 set state = :state, due = :due, attempt = :attempt, ran = :ran, lost = :lost, errors = :errors, side = :side, worker = null,
     token = null, mark = null, next_due = null, next_since = null
@@ -49,7 +49,7 @@ set score = case when excluded.score > old.score then excluded.score else old.sc
     arrival = case when excluded.arrival < old.arrival then excluded.arrival else old.arrival end
 where excluded.score > old.score or excluded.arrival < old.arrival
 
--- payload_dies: a payload gives up and is kept. One that is dead already stays one, with the larger score.
+-- payload_dies: a payload dies and is kept. One that is dead already stays one, with the larger score.
 -- returns seq: the given one if it is new
 insert into laneway_job as old (seq, id, queue, task, lane, rank, place, due, state, attempt, enqueued, errors, score, body)
 values (:seq, :id, :queue, :task, :lane, 0, :now, :now, $dead, :attempt, :enqueued, :errors, :score, :body)
@@ -58,7 +58,7 @@ set task = excluded.task, due = excluded.due, attempt = excluded.attempt, errors
     score = case when excluded.score > old.score then excluded.score else old.score end
 returning seq
 
--- payload_drop: one payload is gone.
+-- payload_drop: remove one payload.
 delete from laneway_payload where lane = :lane and side = :side and score = :score and arrival = :arrival
 
 -- payload_named: a payload of one side, by its digest.
@@ -69,38 +69,38 @@ select body, score, arrival from laneway_payload where lane = :lane and side = :
 -- returns body, score, arrival
 select body, score, arrival from laneway_payload where lane = :lane and side = :side order by score, arrival limit :most
 
--- payloads_after: the same, after one of them.
+-- payloads_after: a lane's payloads on one side, after one of them.
 -- returns body, score, arrival
 select body, score, arrival from laneway_payload
 where lane = :lane and side = :side and (score, arrival) > (:score, :arrival)
 order by score, arrival
 limit :most
 
--- payloads_first: of a lane's payloads on one side the one that arrived first.
+-- payloads_first: the payload that arrived first, of a lane's payloads on one side.
 -- returns body, score, arrival
 select body, score, arrival from laneway_payload where lane = :lane and side = :side order by arrival limit 1
 
--- payloads_number: how many are on one side of a lane, counted so far.
+-- payloads_number: the number of payloads on one side of a lane, counted up to `most`.
 -- returns how many
 select count(*) from (select 1 from laneway_payload where lane = :lane and side = :side limit :most) counted
 
--- payloads_take: the oldest of a side, up to one of them, go to the other side.
+-- payloads_take: the oldest of a side, up to one of them, move to the other side.
 update laneway_payload set side = 1 - side
 where lane = :lane and side = :side and (score, arrival) <= (:score, :arrival)
 
--- payloads_equal: what is on one side of a lane and has an equal one on the other, as rows of the other side.
+-- payloads_equal: payloads on one side of a lane that have an equal one on the other, as rows of the other side.
 -- returns lane, side, score, arrival, digest, body
 select it.lane, other.side, it.score, it.arrival, it.digest, it.body
 from laneway_payload it cross join laneway_payload other
 where other.lane = it.lane and other.side = 1 - it.side and other.digest = it.digest and it.lane = :lane and it.side = :side
 
--- payloads_join: what is on one side of a lane joins the other, but for those that have an equal one there.
+-- payloads_join: payloads on one side of a lane join the other, except those that have an equal one there.
 insert into laneway_payload (lane, side, score, arrival, digest, body)
 select lane, 1 - side, score, arrival, digest, body from laneway_payload where lane = :lane and side = :side
 on conflict (lane, side, digest) do nothing
 
--- payloads_drop: what is on one side of a lane is gone.
+-- payloads_drop: remove the payloads on one side of a lane.
 delete from laneway_payload where lane = :lane and side = :side
 
--- payloads_drop_all: what is in a lane is gone.
+-- payloads_drop_all: remove all payloads of a lane.
 delete from laneway_payload where lane = :lane

@@ -17,7 +17,7 @@ insert into laneway_recent (last, runs) values (:last, :runs)
 -- recent_read: the last runs, newest first, in portions.
 select runs from laneway_recent order by last desc
 
--- recent_trim: forget what lies before a run.
+-- recent_trim: forget runs up to a number.
 delete from laneway_recent where last <= :last
 
 -- count_add: add to a counter.

@@ -1,31 +1,31 @@
 -- statistics.sql: figures, failures by kind, and what was learned.
 
--- arrived: what arrived and is not added up.
+-- arrived: arrivals that are not summed.
 -- returns at, queue, task, number
 select at, queue, task, number from laneway_arrived
 
--- arrived_add: count what arrived.
+-- arrived_add: count arrivals.
 insert into laneway_arrived as old (at, queue, task, number) values (:at, :queue, :task, :number)
 on conflict (at, queue, task) do update set number = old.number + excluded.number
 
--- arrived_drop: it is added up.
+-- arrived_drop: remove arrivals that are summed.
 delete from laneway_arrived where at < :until
 
--- report_add: keep a report until it is added up.
+-- report_add: keep a report until it is summed.
 insert into laneway_report (at, report) values (:at, :report)
 
--- reports: what is not added up.
+-- reports: reports that are not summed.
 -- returns at, report
 select at, report from laneway_report order by number
 
--- reports_drop: it is added up.
+-- reports_drop: remove reports that are summed.
 delete from laneway_report where at < :until
 
--- reporter_write: a worker reports; changes nothing if it has told this before.
+-- reporter_write: a worker reports; changes nothing if it has sent this report before.
 insert into laneway_reporter as old (worker, number, at) values (:worker, :number, :now)
 on conflict (worker) do update set number = excluded.number, at = excluded.at where old.number < excluded.number
 
--- reporters_drop: forget who has not reported for long.
+-- reporters_drop: forget workers that have not reported for long.
 delete from laneway_reporter where at < :until
 
 -- figures_find: one bucket.
@@ -43,18 +43,18 @@ on conflict (level, at) do update set figures = excluded.figures
 -- figures_drop: forget old buckets.
 delete from laneway_figures where level = :level and at < :until
 
--- fault_add: a kind of failure was seen so often.
+-- fault_add: a kind of failure was seen `count` times.
 insert into laneway_fault as old (id, count, first, last, sample) values (:id, :count, :first, :last, :sample)
 on conflict (id) do update set count = old.count + excluded.count, last = excluded.last, sample = excluded.sample
 
 -- fault_forget: forget a kind of failure.
 delete from laneway_fault where id = :id
 
--- faults: kinds of failures, the last seen first.
+-- faults: kinds of failures, the most recent first.
 -- returns id, count, first, last, sample
 select id, count, first, last, sample from laneway_fault order by last desc, id limit :most
 
--- faults_trim: forget those that were not seen for longest.
+-- faults_trim: forget the kinds that were not seen for longest.
 delete from laneway_fault where id not in (select id from laneway_fault order by last desc, id limit :keep)
 
 -- learned: what is known about tasks.

@@ -1,6 +1,6 @@
--- workers.sql: workers, what is asked of them, and schedules.
+-- workers.sql: workers, their commands, and schedules.
 
--- beat: a worker lives.
+-- beat: record a worker's beat.
 insert into laneway_worker as old (id, beat, at, info) values (:id, 1, :now, :info)
 on conflict (id) do update set beat = old.beat + 1, at = excluded.at, info = excluded.info
 
@@ -8,7 +8,7 @@ on conflict (id) do update set beat = old.beat + 1, at = excluded.at, info = exc
 -- returns command
 select command from laneway_worker where id = :id
 
--- command_write: leave a command, or, with null, take the waiting ones away.
+-- command_write: leave a command, or, with null, remove the waiting ones.
 update laneway_worker set command = :command where id = :id
 
 -- workers: all workers that beat or hold claims.
@@ -18,14 +18,14 @@ union all
 select distinct worker, 0, null, null from laneway_job
 where state = $running and worker not in (select id from laneway_worker)
 
--- forget: a worker is gone.
+-- forget: remove a worker.
 delete from laneway_worker where id = :id
 
 -- schedules: all schedules that have fired or were paused.
 -- returns name, last_slot or null, paused_by or null
 select name, last_slot, paused_by from laneway_schedule
 
--- schedule_pause: a schedule's occurrences are skipped from now on. One that is paused stays as it is.
+-- schedule_pause: a schedule's occurrences are skipped from now on. A paused schedule stays as it is.
 insert into laneway_schedule as old (name, paused_by) values (:name, :by)
 on conflict (name) do update set paused_by = excluded.paused_by where old.paused_by is null
 

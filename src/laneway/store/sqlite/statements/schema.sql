@@ -1,14 +1,14 @@
--- schema.sql: the tables, but for those of statistics.
+-- schema.sql: the tables, except those of statistics.
 
--- One row. All that is counted stands in one place, so that a step of the store writes one page for it.
+-- One row. All counts are in one place, so that a step of the store writes one page for them.
 create table laneway_meta (
     only_row integer primary key check (only_row = 1),
     version  integer not null,
     books    blob not null,                -- as JSON, see books.py
-    tail     blob not null                 -- the very last runs as JSON, a comma behind each; full, it goes to laneway_recent
+    tail     blob not null                 -- the most recent runs as JSON, a comma behind each; when full, it goes to laneway_recent
 ) strict;
 
--- What is counted of a queue, if it is none of the first, which stand in the books.
+-- The counts of a queue, except for the first queues, which are in the books.
 create table laneway_queue (
     name    text primary key,
     counted blob not null                  -- as JSON, see port.py
@@ -23,33 +23,33 @@ create table laneway_job (
     rank       integer not null,           -- minus the priority: the walk goes up
     place      integer not null,           -- first half of the place, microseconds
     due        integer not null,           -- when it may be claimed; of a dead job: when it died
-    state      integer not null,           -- see rows.py; of a job that waits: as it was when it was written
+    state      integer not null,           -- see rows.py; of a waiting job: as of its last write
     holds      integer not null default 0, -- 1: this job holds its lane; a dead one too if its death halts it
     ran        integer not null default 0, -- 1: it has started: a run was settled, or lost with its worker
     attempt    integer not null default 0, -- attempts that counted
     enqueued   integer not null,
-    unique_key text,                       -- an equal job has the same; null from its first claim on
-    expires    integer,                    -- it is not to start later; null once it has started
-    worker     text,                       -- who runs it,
-    token      integer,                    -- with which claim
-    mark       text,                       -- what is asked of the run: cancel, delete, kill
-    lost       text,                       -- why the claim before was lost: crash, timeout; null once a run has come to an end
+    unique_key text,                       -- equal jobs have the same; null from its first claim on
+    expires    integer,                    -- it does not start later; null once it has started
+    worker     text,                       -- the worker that runs it,
+    token      integer,                    -- and the token of its claim
+    mark       text,                       -- a request for the run: cancel, delete, kill
+    lost       text,                       -- why the previous claim was lost: crash, timeout; null once a run has come to an end
     errors     blob,                       -- the last errors, as JSON, see error_history.py
-    notes      blob,                       -- what the run told about itself, as JSON
+    notes      blob,                       -- progress and log lines of the run, as JSON
     -- A collector's lane that waits or runs is a row too (its id is the lane's), and so is each of its dead payloads.
-    side       integer,                    -- of a lane: where payloads gather now, 0 or 1; what runs is on the other side
-    next_due   integer,                    -- of a lane that runs: when what gathers is due; null: nothing does
-    next_since integer,                    -- and since when it gathers
+    side       integer,                    -- of a lane: the side where payloads gather now, 0 or 1; running ones are on the other side
+    next_due   integer,                    -- of a running lane: when the gathering payloads are due; null: none gather
+    next_since integer,                    -- and since when they gather
     score      real,                       -- of a dead payload
-    body       blob not null               -- of a lane empty, of a dead payload itself
+    body       blob not null               -- empty for a lane; for a dead payload the payload
 ) strict;
 
--- What a collector's lanes hold. A lane that waits has all of it on its side.
+-- The payloads of collectors' lanes. A waiting lane has all of them on its side.
 create table laneway_payload (
     lane    integer not null,              -- the seq of its lane's row
     side    integer not null,
     score   real not null,
-    arrival integer not null,              -- ties go by it; from the same numbers as seq
+    arrival integer not null,              -- ties go by it; from the same sequence as seq
     digest  blob not null,                 -- of the body: equal payloads have the same
     body    blob not null,
     primary key (lane, side, score, arrival)
@@ -59,11 +59,11 @@ create unique index laneway_equal on laneway_payload (lane, side, digest);
 create index laneway_due on laneway_job (queue, rank, due, place, seq) where $waits;
 create index laneway_parked on laneway_job (queue, lane, place, seq) where state = $blocked;
 create index laneway_running on laneway_job (token) where state = $running;
--- A dead job that holds its lane is not forgotten, so it is not among them.
+-- A dead job that holds its lane is never trimmed, so it is not in this index.
 create index laneway_dead on laneway_job (due, seq) where state = $dead and holds = 0;
 -- A lane has one holder: the database itself refuses a second.
 create unique index laneway_holder on laneway_job (queue, lane) where holds = 1;
--- Of equal jobs one waits.
+-- Of equal jobs only one waits.
 create unique index laneway_unique on laneway_job (unique_key) where unique_key is not null;
 
 create table laneway_recent (
@@ -82,14 +82,14 @@ create table laneway_worker (
     id      text primary key,
     beat    integer not null,              -- grows with every beat
     at      integer not null,              -- when it last beat, microseconds
-    info    blob not null,                 -- who it is, as JSON
+    info    blob not null,                 -- its WorkerInfo, as JSON
     command text                           -- for its next beat
 ) strict, without rowid;
 
 create table laneway_schedule (
     name      text primary key,
-    last_slot integer,                     -- up to here its slots have fired or were skipped, microseconds; null: none yet
-    paused_by text                         -- who paused it, perhaps nobody by name; null: it is not paused
+    last_slot integer,                     -- up to here its occurrences have fired or were skipped, microseconds; null: none yet
+    paused_by text                         -- the name given with the pause, perhaps empty; null: it is not paused
 ) strict, without rowid;
 
 create table laneway_counter (

@@ -1,21 +1,21 @@
 -- schema_statistics.sql: the tables of statistics, which came with version 2.
 
--- Buckets: stretches of ten seconds, minutes and days, each as one value with all queues and tasks, see figures.py.
+-- Buckets: intervals of ten seconds, minutes and days, each as one value with all queues and tasks, see buckets.py.
 create table laneway_figures (
-    level   integer not null,              -- how long it is, microseconds
+    level   integer not null,              -- its length, microseconds
     at      integer not null,              -- when it began, microseconds
     figures blob not null,
     primary key (level, at)
 ) strict;
 
--- What workers reported and nobody has added up yet.
+-- Reports of workers that are not summed yet.
 create table laneway_report (
     number integer primary key,
-    at     integer not null,               -- the stretch of ten seconds it came in
+    at     integer not null,               -- the interval of ten seconds it came in
     report blob not null
 ) strict;
 
--- What arrived and nobody has added up yet; the very last stands in the books.
+-- Arrivals that are not summed yet; the most recent ones are in the books.
 create table laneway_arrived (
     at     integer not null,               -- as above
     queue  text not null,
@@ -24,7 +24,7 @@ create table laneway_arrived (
     primary key (at, queue, task)
 ) strict, without rowid;
 
--- Who reported, so that a report that comes twice counts once.
+-- The workers that reported, so that a report that comes twice counts once.
 create table laneway_reporter (
     worker text primary key,
     number integer not null,               -- of its last report
@@ -36,7 +36,7 @@ create table laneway_fault (
     count  integer not null,
     first  integer not null,               -- seen, microseconds
     last   integer not null,
-    sample blob not null                   -- JSON, see faults.py
+    sample blob not null                   -- JSON, see error_groups.py
 ) strict;
 create index laneway_fault_last on laneway_fault (last);
 

@@ -50,7 +50,7 @@ def told(text: str) -> list[str]:
 
 def test_emails_are_planned_without_an_app(nowhere: Desk) -> None:
     shown = told(nowhere.run(*MAIL))
-    assert "enqueued : processed 1:5 1:0.2" in shown
+    assert "processed : enqueued 1:5 1:0.2" in shown
     assert "keeps up no yes, 20 % busy" in shown
     assert "waiting time, with every day 96 h nothing" in shown
     assert "jobs that wait after a week 48.4 million 0" in shown
@@ -60,7 +60,7 @@ def test_emails_are_planned_without_an_app(nowhere: Desk) -> None:
 
 def test_images_are_planned_without_an_app(nowhere: Desk) -> None:
     shown = told(nowhere.run(*IMAGES))
-    assert "enqueued : processed 1:40 1:10" in shown
+    assert "processed : enqueued 1:40 1:10" in shown
     assert "waiting time, with every day 936 h 216 h" in shown
     assert "machines 10 of 4 cores; or 5 of 8, 2 of 20, 1 of 40" in shown
     assert "RAM 1.6 of 4 GiB on each machine, 15.6 GiB in all, at worst" in shown
@@ -213,7 +213,7 @@ def test_it_says_what_it_is_based_on(desk: Desk) -> None:
     assert "That is little: take it for a guess until 100 runs and 10.0 s are behind it." in shown
     assert "say --kind cpu if they compute" in shown
     assert "say --kind cpu if they compute" not in desk.run("plan", "--kind", "io")
-    assert any(line.startswith("enqueued : processed nobody works 1:") for line in told(shown))
+    assert any(line.startswith("processed : enqueued nobody works 1:") for line in told(shown))
 
 
 def test_those_who_work_now_are_asked(desk: Desk) -> None:

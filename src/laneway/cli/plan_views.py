@@ -163,7 +163,7 @@ Row = tuple[str, Callable[[Pace], str]]
 
 KEEPS_UP: Sequence[Row] = (
     ("jobs at a time", lambda pace: f"{pace.at_once:,}"),
-    ("enqueued : processed", _ratio),
+    ("processed : enqueued", _ratio),
     ("keeps up", _keeps_up),
     ("jobs it can do in a day", lambda pace: count(pace.jobs_a_day)),
 )

@@ -1090,6 +1090,40 @@ def blocked(server: redisbench.Server, number: int) -> None:
 
 
 @pytest.mark.usefixtures("no_looking")
+def test_a_wait_that_was_rung_leaves_nothing_that_ends_the_next_one(
+    own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore]
+) -> None:
+    own = own_server()
+    store, rings, stop = opened(own), threading.Semaphore(0), threading.Event()
+    store.push([job()])
+
+    def listen() -> None:
+        while not stop.is_set():
+            store.exchange("w", [], WANT, 100)
+            store.wait(60)
+            rings.release()
+
+    def ended_by_us() -> int:
+        return sum(map(int, re.findall(rb"cmdstat_client(?:\|unblock)?:calls=(\d+)", own.ask("INFO", "commandstats"))))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    blocked(own, 1)
+    before = ended_by_us()
+    for _ in range(5):
+        while rings.acquire(blocking=False):
+            pass
+        store.push([job()])
+        assert rings.acquire(timeout=10)
+        blocked(own, 1)
+    assert ended_by_us() == before
+    stop.set()
+    store.wake()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.mark.usefixtures("no_looking")
 def test_one_job_wakes_one_and_what_it_leaves_wakes_another(
     store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
 ) -> None:

@@ -137,11 +137,12 @@ class RedisBell:
             self._ring()
         return self._is_news()
 
-    def wake(self) -> None:
-        """End every wait of this bell. Safe in signal handlers."""
+    def wake(self, heard: _Ear | None = None) -> None:
+        """End every wait of this bell. Safe in signal handlers. The thread whose ear `heard` it is awake."""
         self._generation = next(self._numbers)
         for ear in self._heard_by():
-            ear.wake()
+            if ear is not heard:
+                ear.wake()
 
     def _heard_by(self) -> list[_Ear]:
         """Return the ears of the waiting threads; those of waits that were ended by an exception are forgotten."""
@@ -191,9 +192,9 @@ class RedisBell:
         if lent:
             self.ears.append(lent.pop())
 
-    def _ring(self) -> None:
+    def _ring(self, heard: _Ear | None = None) -> None:
         self.rung = True
-        self.wake()
+        self.wake(heard)
 
     def _attend(self, ear: _Ear, left: float) -> None:
         """Listen for a while, and pass a ring on to the other threads."""
@@ -204,7 +205,7 @@ class RedisBell:
             ear.hang_up()
             ear.sleep(min(left, 0.1))
         if rung:
-            self._ring()
+            self._ring(ear)
 
     def _ring_within(self, ear: _Ear, left: float) -> bool:
         line = ear.line

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from laneway.core.retry import Retry
     from laneway.desk.app import App
-    from laneway.desk.context import Cancel, LaneFailures, RetryIn, Snooze, current_job
+    from laneway.desk.context import Cancel, JobContext, LaneFailures, RetryIn, Snooze, current_job
+    from laneway.desk.enqueue import Draft
     from laneway.desk.handle import JobHandle, LaneHandle
     from laneway.errors import LanewayError
     from laneway.worker import Worker
@@ -20,6 +21,8 @@ __all__ = [
     "App",
     "Cancel",
     "current_job",
+    "Draft",
+    "JobContext",
     "JobHandle",
     "LaneFailures",
     "LaneHandle",
@@ -37,6 +40,8 @@ _ROOMS = {
     "App": "laneway.desk.app",
     "Cancel": "laneway.desk.context",
     "current_job": "laneway.desk.context",
+    "Draft": "laneway.desk.enqueue",
+    "JobContext": "laneway.desk.context",
     "JobHandle": "laneway.desk.handle",
     "LaneFailures": "laneway.desk.context",
     "LaneHandle": "laneway.desk.handle",

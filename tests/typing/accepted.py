@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from laneway import App, JobHandle, LaneFailures, LaneHandle, Retry
+from laneway import App, Draft, JobContext, JobHandle, LaneFailures, LaneHandle, Retry
+from laneway.core.job import State
 from laneway.desk.collector import Collector
 from laneway.desk.task import Bound
+from laneway.store.inspection import JobInfo
 
 app = App("sqlite://", imports=["shop.mail"])
 
@@ -111,3 +113,23 @@ app.task(lane=lane_of, halt_on_death=True)(add.function)
 
 # by name
 assert_type(app.enqueue("shop.mail.send", 42, check=False), JobHandle[Any])
+assert_type(app.using(queue="mail", run_after=60).enqueue("shop.mail.send", 42), JobHandle[Any])
+assert_type(app.job("id").state(), State)
+assert_type(add.enqueue(1).info(), JobInfo)
+assert_type(add.enqueue(1).info().as_dict(), dict[str, Any])
+
+
+async def awaited() -> None:
+    assert_type(await (await add.aenqueue(1)).aresult(timeout=5), int)
+    assert_type(await app.aenqueue("shop.mail.send", 42), JobHandle[Any])
+    assert_type(await app.job("id").astate(), State)
+
+
+@app.middleware
+def around_runs(job: JobContext) -> Iterator[None]:
+    yield
+
+
+@app.client_middleware
+def around_enqueues(draft: Draft) -> Iterator[None]:
+    yield

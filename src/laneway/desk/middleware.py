@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from typing import cast
 
 from laneway.errors import DeclarationError
 
 __all__ = ["AsyncMiddleware", "Middleware", "aaround", "around", "check_middleware"]
 
-Middleware = Callable[..., Generator[None, None, None]]
-AsyncMiddleware = Callable[..., AsyncGenerator[None, None]]
+#: A generator function; `Iterator` and `AsyncIterator` are how their authors mostly write the type.
+Middleware = Callable[..., Iterator[None]]
+AsyncMiddleware = Callable[..., AsyncIterator[None]]
 
 
 def check_middleware(function: Middleware) -> None:
@@ -34,7 +36,7 @@ def around(middlewares: Sequence[Middleware], values: Sequence[object]) -> Gener
     try:
         for value in values:
             for middleware in middlewares:
-                generator = middleware(value)
+                generator = cast("Generator[None, None, None]", middleware(value))  # as was checked
                 if next(generator, generator) is generator:
                     raise RuntimeError(f"{middleware.__qualname__} did not yield: a middleware must yield once")
                 running.append((middleware, generator))
@@ -77,7 +79,7 @@ async def aaround(
         running: list[AsyncGenerator[None, None]] = []
         try:
             for middleware in async_middlewares:
-                generator = middleware(value)
+                generator = cast("AsyncGenerator[None, None]", middleware(value))
                 if await anext(generator, generator) is generator:
                     raise RuntimeError(f"{middleware.__qualname__} did not yield: a middleware must yield once")
                 running.append(generator)

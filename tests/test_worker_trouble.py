@@ -575,7 +575,9 @@ def test_no_text_of_a_job_breaks_a_line_of_the_log(app: App, caplog: pytest.LogC
     app.store.push([Job("stray", FORGED, "default", b"[[],{}]", FORGED)])
     burst(app)
 
-    put_back, failed, died = [record for record in caplog.records if "forged" in record.getMessage()]
+    forged = {record.levelname + record.name: record for record in caplog.records if "forged" in record.getMessage()}
+    put_back, failed, died = forged["WARNINGlaneway"], forged["WARNINGlaneway.runs"], forged["ERRORlaneway.runs"]
+    assert len(forged) == 3
     assert len(shown(put_back)) == len(shown(failed)) == 1
     assert shown(died)[1] == "Traceback (most recent call last):"
     assert all(line.isprintable() for record in (put_back, failed, died) for line in shown(record))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import inspect
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 from laneway import App, Retry
+from laneway.desk import options, synonyms
 from laneway.errors import BadOption, ConfigError, DeclarationError, UnknownJob
 from workbench import burst, info, until, wait, working
 
@@ -302,3 +306,60 @@ class TestDiscovery:
     def test_a_module_is_no_package(self) -> None:
         with pytest.raises(ConfigError, match=r'leave out the "\.\*"'):
             _ = App("sqlite://", imports=["json.decoder.*"]).tasks
+
+
+# -- the words of other libraries --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "here"),
+    [
+        ("countdown", "run_after=SECONDS"), ("eta", "run_after=DATETIME"), ("delay", "run_after="),
+        ("max_retries", "Retry(times=…)"), ("bind", "current_job()"), ("job_timeout", "timeout=SECONDS"), ("time_limit", "timeout=SECONDS"),
+        ("result_ttl", "keep_result="), ("task_id", "id=…"), ("autoretry_for", "Retry(on=…)"),
+    ],
+)  # fmt: skip
+def test_an_option_of_another_library_is_named_as_it_is_here(app: App, option: str, here: str) -> None:
+    given: dict[str, Any] = {option: 5}
+    for declare in (app.task, app.using, app.collector):
+        with pytest.raises(BadOption) as caught:
+            declare(**given)
+        assert f' has no option "{option}". Here it is ' in str(caught.value)
+        assert here in str(caught.value)
+        assert "Did you mean" not in str(caught.value)
+
+
+def test_every_option_that_is_named_is_one() -> None:
+    words = {word for here in synonyms._OPTIONS.values() for word in re.findall(r"(\w+)=", here)}
+    known = {*options._JOB, *options._TASK, *inspect.signature(Retry).parameters, *inspect.signature(App).parameters, "minutes"}
+    assert words - known == set()
+    assert synonyms._OPTIONS.keys() & {*options._JOB, *options._TASK, *options._COLLECTOR} == set()
+
+
+@pytest.mark.parametrize(("method", "here"), synonyms.MISSING_OF_TASKS.items())
+def test_a_method_of_another_library_is_named_as_it_is_here(app: App, method: str, here: str) -> None:
+    @app.task
+    def work() -> None: ...
+
+    with pytest.raises(AttributeError) as caught:
+        getattr(work, method)
+    assert str(caught.value) == f"'Task' object has no attribute {method!r}: here it is TASK.{here}"
+    assert hasattr(work, here.partition("(")[0])
+
+
+@pytest.mark.parametrize("method", synonyms.MISSING_OF_APPS)
+def test_a_method_of_another_librarys_app_is_named_as_it_is_here(app: App, method: str) -> None:
+    with pytest.raises(AttributeError, match="here it is"):
+        getattr(app, method)
+
+
+def test_other_names_are_just_not_there(app: App) -> None:
+    @app.task
+    def work() -> None: ...
+
+    for thing in (work, app):
+        assert not hasattr(thing, "nonsense")
+        with pytest.raises(AttributeError, match=r"has no attribute 'nonsense'$"):
+            thing.nonsense  # type: ignore[union-attr] # noqa: B018
+    copied = copy.copy(work)
+    assert copied.name == work.name

@@ -21,6 +21,7 @@ from laneway.desk.inspection import Inspection
 from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.desk.stats import Stats
+from laneway.desk.synonyms import MISSING_OF_APPS
 from laneway.desk.task import Bound, Task, is_task
 from laneway.desk.task_base import TaskBase
 from laneway.errors import BadArguments, ConfigError, DeclarationError
@@ -339,6 +340,13 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {safe_url(self.url)}>"
+
+    if not TYPE_CHECKING:  # else every name would pass for one that an app has
+
+        def __getattr__(self, name: str) -> Any:
+            here = MISSING_OF_APPS.get(name)
+            said = f"'App' object has no attribute {name!r}" + (f": here it is {here}" if here else "")
+            raise AttributeError(said, name=name, obj=self)
 
 
 class _Declare:

@@ -10,6 +10,7 @@ from laneway.clock import now_micros
 from laneway.core.instant import When, parse_when
 from laneway.core.job import check_id, check_lane, check_priority, check_queue
 from laneway.core.retry import Retry
+from laneway.desk.synonyms import synonym
 from laneway.errors import BadOption, did_you_mean
 
 __all__ = [
@@ -233,7 +234,8 @@ def _check(where: str, options: Mapping[str, Any], known: Mapping[str, Callable[
     checked: dict[str, Any] = {}
     for name, value in options.items():
         if name not in known:
-            raise BadOption(f'{where} has no option "{name}".{did_you_mean(name, known)} It has: {", ".join(known)}', option=name)
+            near = synonym(name) or did_you_mean(name, known)
+            raise BadOption(f'{where} has no option "{name}".{near} It has: {", ".join(known)}', option=name)
         try:
             checked[name] = known[name](value)
         except ValueError as error:

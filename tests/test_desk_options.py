@@ -315,7 +315,8 @@ class TestDiscovery:
     ("option", "here"),
     [
         ("countdown", "run_after=SECONDS"), ("eta", "run_after=DATETIME"), ("delay", "run_after="),
-        ("max_retries", "Retry(times=…)"), ("bind", "current_job()"), ("job_timeout", "timeout=SECONDS"), ("time_limit", "timeout=SECONDS"),
+        ("max_retries", "Retry(times=…)"), ("bind", "current_job()"), ("job_timeout", "timeout=SECONDS"),
+        ("time_limit", "timeout=SECONDS"),
         ("result_ttl", "keep_result="), ("task_id", "id=…"), ("autoretry_for", "Retry(on=…)"),
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from laneway import App, Retry, current_job
-from laneway.errors import ConfigError
+from laneway.errors import ConfigError, NoCurrentJob
 from laneway.testing import wait_until
 from workbench import url
 
@@ -189,3 +189,95 @@ def test_the_pytest_plugin_gives_fixtures(pytester: pytest.Pytester) -> None:
         """,
     )
     pytester.runpytest_subprocess().assert_outcomes(passed=2)
+
+
+# -- on an event loop --------------------------------------------------------------------------------------------
+
+
+def test_async_tasks_run_on_the_tests_own_loop(app: App) -> None:
+    loops: list[object] = []
+
+    @app.task
+    async def fetch(n: int) -> None:
+        await asyncio.sleep(0)
+        loops.append(asyncio.get_running_loop())
+        if n:
+            await fetch.aenqueue(n - 1)
+
+    @app.task
+    def plain() -> None:
+        loops.append(asyncio.get_running_loop())
+
+    async def test() -> None:
+        with app.testing("fake") as jobs:
+            await fetch.aenqueue(2)
+            plain.enqueue()
+            assert await jobs.adrain() == 4
+            assert loops == [asyncio.get_running_loop()] * 4
+            assert await jobs.adrain() == 0
+
+    asyncio.run(test())
+
+
+def test_a_drain_on_an_event_loop_is_refused_where_it_would_stop_the_loop(app: App) -> None:
+    @app.task(name="fetch")
+    async def fetch() -> None: ...
+
+    @app.task(name="plain")
+    def plain() -> None: ...
+
+    async def test() -> None:
+        with app.testing("fake") as jobs:
+            plain.enqueue()
+            assert jobs.drain() == 1
+            fetch.enqueue()
+            with pytest.raises(ConfigError, match=r"fetch is async.*await jobs\.adrain\(\)"):
+                jobs.drain()
+            assert [job.state for job in jobs.jobs] == ["ready"]
+            assert await jobs.adrain() == 1
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("error", [ValueError("no luck"), StopIteration("odd")])
+def test_an_error_on_an_event_loop_is_the_tests_own(app: App, error: Exception) -> None:
+    @app.task(retry=Retry(times=1, backoff=0))
+    def broken() -> None:
+        raise error
+
+    async def test() -> None:
+        with app.testing("fake") as jobs:
+            broken.enqueue()
+            with pytest.raises(type(error)):
+                jobs.drain()
+            assert [job.attempt for job in jobs.jobs] == [1]
+            assert await jobs.adrain(errors="keep") == 1
+            assert [job.state for job in jobs.jobs] == ["dead"]
+            broken.enqueue()
+            with pytest.raises((type(error), RuntimeError)):
+                await jobs.adrain()
+            with pytest.raises(ConfigError, match="errors="):
+                await jobs.adrain(errors="hide")
+
+    asyncio.run(test())
+
+
+# -- a job without a worker --------------------------------------------------------------------------------------
+
+
+def test_code_that_asks_for_its_job_can_be_called_directly(app: App) -> None:
+    @app.task(name="flaky", queue="slow")
+    def flaky(n: int) -> str:
+        job = current_job()
+        return f"{n} {job.task} {job.queue} {job.lane} {job.attempt} {dict(job.headers)}"
+
+    with app.testing("fake") as jobs:
+        with jobs.running(flaky, attempt=2, lane="a", headers={"trace": "7"}) as job:
+            assert flaky(1) == "1 flaky slow a 2 {'trace': '7'}"
+            job.cancelled = True
+            assert current_job().cancelled
+            with jobs.running("elsewhere"):
+                assert (current_job().task, current_job().attempt) == ("elsewhere", 1)
+            assert current_job() is job
+        with pytest.raises(NoCurrentJob):
+            flaky(1)

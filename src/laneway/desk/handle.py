@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from laneway.core.job import State
-from laneway.desk.offload import offload
+from laneway.desk.offload import is_on_a_loop, offload
 from laneway.errors import BadOption, JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class JobHandle(Generic[R]):
         Raises NoResult at once if the task keeps none, JobFailed if it died, JobCancelled if it was cancelled, and
         ResultTimeout if it has not finished after `timeout` seconds. On an event loop it is refused: there is `aresult`.
         """
-        if _is_on_a_loop():
+        if is_on_a_loop():
             raise BadOption("result() would stop this event loop until the job has finished: write `await job.aresult()`")
         for pause in self._pauses(timeout):
             found = self._look()
@@ -186,16 +185,3 @@ class LaneHandle:
 
     def __hash__(self) -> int:
         return hash((self.queue, self.lane))
-
-
-def _is_on_a_loop() -> bool:
-    """Say whether an event loop runs in this thread."""
-    if "asyncio" not in sys.modules:
-        return False
-    import asyncio  # noqa: PLC0415 - loaded already
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

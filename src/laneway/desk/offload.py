@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["offload"]
+__all__ = ["is_on_a_loop", "offload"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,3 +47,16 @@ async def offload(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
 
     executor = _threads.executor or _threads.start()
     return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args, **kwargs))
+
+
+def is_on_a_loop() -> bool:
+    """Say whether an event loop runs in this thread."""
+    if "asyncio" not in sys.modules:
+        return False
+    import asyncio  # noqa: PLC0415 - loaded already
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -25,17 +25,21 @@ Enters: an app.  Leaves: nothing: the app has its own store again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from laneway.clock import now_micros
+from laneway.core.job import Claim, Unit
 from laneway.core.outcome import Outcome, Settled
 from laneway.desk.collector import AnyCollector, is_collector
-from laneway.desk.context import JobContext
+from laneway.desk.context import JobContext, running_job
+from laneway.desk.offload import is_on_a_loop
 from laneway.desk.task import Task, is_task
 from laneway.desk.task_base import TaskBase
 from laneway.errors import ConfigError, did_you_mean
+from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest
 from laneway.store.inspection import JobInfo
 from laneway.worker.collector_run import run_sizes
@@ -157,22 +161,90 @@ class Testing:
         self._ahead += round(seconds * 1_000_000)
 
     def drain(self, *, errors: str = "raise") -> int:
-        """Run due jobs, in this thread, and jobs that they enqueue; return the number of runs.
+        """Run due jobs in this thread, and those that they enqueue; return the number of runs.
 
-        An exception in a job is raised here; with `errors="keep"` the job is retried or dead, as its policy says.
+        An exception of a job is raised here; with `errors="keep"` the job is retried or dead, as its policy says.
         """
+        runner = self._runner()
+        with self._only_one(errors) as free:
+            if not free:
+                return 0  # a job that enqueues: the drain that runs it goes on with what is new
+            steps = self._steps(runner, keep=errors == "keep")
+            try:
+                claim = next(steps)
+                while True:
+                    claim = steps.send(self._run(runner, claim))
+            except StopIteration as end:
+                runs = int(end.value)
+            finally:
+                steps.close()
+        if runner.error is not None and errors == "raise":
+            raise runner.error
+        return runs
+
+    async def adrain(self, *, errors: str = "raise") -> int:
+        """Run due jobs on this event loop, and those that they enqueue: async tasks are awaited here, plain ones called."""
+        runner = self._runner()
+        with self._only_one(errors) as free:
+            if not free:
+                return 0
+            steps = self._steps(runner, keep=errors == "keep")
+            try:
+                claim = next(steps)
+                while True:
+                    claim = steps.send(await runner.arun(claim) if self._is_async(claim) else runner.run(claim))
+            except StopIteration as end:
+                runs = int(end.value)
+            finally:
+                steps.close()
+        if runner.error is not None and errors == "raise":
+            raise runner.error
+        return runs
+
+    @contextmanager
+    def running(
+        self, task: TaskBase | str, *, attempt: int = 1, lane: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> Generator[JobContext]:
+        """Let `current_job()` answer inside the block, as in a run of this task: for code that is called directly."""
+        name = task.name if isinstance(task, TaskBase) else task
+        queue = task.queue if isinstance(task, TaskBase) else "default"
+        now = now_micros() + self._ahead
+        claim = Claim(1, queue, name, (Unit(new_id(), lane, attempt, now, now, now),))
+        job = JobContext(claim, [], {}, dict(headers or {}), now)
+        before = running_job.set(job)
+        try:
+            yield job
+        finally:
+            running_job.reset(before)
+
+    @contextmanager
+    def _only_one(self, errors: str) -> Generator[bool]:
+        """Check an option of a drain, and yield whether no other one is under way."""
         if errors not in ("raise", "keep"):
             raise ConfigError(f'errors={errors!r}: use "raise" or "keep"')
-        if self._running:
-            return 0  # a job that enqueues: the drain that runs it goes on with the new job
-        self._running = True
+        free, self._running = not self._running, True
         try:
-            return self._drain(keep=errors == "keep")
+            yield free
         finally:
-            self._running = False
+            self._running = not free
 
-    def _drain(self, *, keep: bool) -> int:
-        runner = _Runner(self._app.declared, self._app.hooks, _forget)
+    def _runner(self) -> _Runner:
+        return _Runner(self._app.declared, self._app.hooks, _forget)
+
+    def _is_async(self, claim: Claim) -> bool:
+        task = self._app.declared.get(claim.task)
+        return task is not None and task.is_async
+
+    def _run(self, runner: _Runner, claim: Claim) -> Settled:
+        if self._is_async(claim) and is_on_a_loop():
+            self._app.store.give_back(self._worker)
+            raise ConfigError(
+                f"{claim.task} is async, and drain() cannot wait for it on an event loop: write `await jobs.adrain()`"
+            )
+        return runner.run_alone(claim)
+
+    def _steps(self, runner: _Runner, *, keep: bool) -> Generator[Claim, Settled, int]:
+        """Yield due claims one by one, each after the one before was settled; return how many."""
         sizes = run_sizes(self._app.declared)
         runs = 0
         settled: list[Settled] = []
@@ -188,11 +260,10 @@ class Testing:
             runs += 1
             if runs > MOST:
                 raise AssertionError(f"{MOST} jobs have run, and there are still more: do they enqueue each other for ever?")
-            settled = [runner.run_alone(answer.claims[0])]
+            settled = [(yield answer.claims[0])]
             if runner.error is not None and not keep:
-                error, runner.error = runner.error, None
                 self._app.store.exchange(self._worker, settled, [], 0)
-                raise error
+                return runs
 
     def _run_now(self) -> None:
         self.drain()

@@ -14,7 +14,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -545,6 +547,83 @@ def test_no_text_of_a_job_breaks_a_line_on_a_terminal(app: App) -> None:
     assert all(line.isprintable() for line in lines)
     assert not [line for line in lines if line.startswith("forged")]
     assert last == ""
+
+
+# -- the log -----------------------------------------------------------------------------------------------------
+
+LOGS = """
+import logging
+from laneway import App, Retry
+app = App("sqlite:///jobs.db")
+
+@app.task
+def fine(): ...
+
+@app.task(retry=Retry(times=1, backoff=0))
+def broken(order):
+    raise ValueError("no\\nluck")
+
+@app.task(retry=Retry(times=0), isolate=True)
+def alone():
+    raise LookupError("alone")
+
+@app.collector
+def orders(lanes):
+    raise ValueError("not now")
+"""
+
+
+@pytest.mark.parametrize("own", ["", "logging.basicConfig(level=logging.WARNING, format='MINE %(message)s')"])
+def test_json_is_what_every_process_of_a_fleet_logs(tmp_path: Path, run: Run, own: str) -> None:
+    (tmp_path / "app.py").write_text(LOGS + own)
+    jobs(tmp_path, "fine.enqueue()", "broken.using(lane='c7').enqueue(1)", "alone.enqueue()", "orders.enqueue('a', 1)")
+    done = run("worker", "-p", "2", "--burst", "--log-format", "json", "--log-level", "debug", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert all(datetime.fromisoformat(line["time"]).tzinfo for line in lines)
+    assert {line["level"] for line in lines} == {"debug", "info", "warning", "error"}
+    first, last = lines[0], lines[-1]
+    assert (first["logger"], first["level"], first["message"][:15]) == ("laneway", "info", "worker started:")
+    assert "worker" not in first
+    assert last["message"].startswith("worker stopped after")
+
+    def of(task: str, **fields: object) -> dict[str, Any]:
+        [found] = [one for one in lines if one.get("task") == f"app.{task}" and {**one, **fields} == one]
+        return dict(found)
+
+    ended = of("fine", outcome="done")
+    assert (ended["logger"], ended["queue"], ended["lane"], ended["attempt"]) == ("laneway.runs", "default", None, 1)
+    assert 0 <= ended["seconds"] < 60
+    assert len(ended["worker"]) == len(ended["job_id"]) == 20
+    retried = of("broken", level="warning")
+    assert (retried["outcome"], retried["error"], retried["lane"], retried["again_in"]) == ("retrying", "ValueError", "c7", 0)
+    dead = of("broken", level="error")
+    assert (dead["outcome"], dead["attempt"]) == ("dead", 2)
+    assert dead["exception"].startswith("Traceback (most recent call last):")
+    assert dead["exception"].endswith("ValueError: no\nluck")
+    assert "LookupError: alone" in of("alone", level="error")["exception"]
+    assert of("orders", level="warning")["lanes"] == ["a"]
+
+
+def test_a_level_leaves_out_what_is_below_it(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "app.py").write_text(LOGS)
+    jobs(tmp_path, "fine.enqueue()", "alone.enqueue()")
+    done = run("worker", "--burst", "--log-level", "error", cwd=tmp_path, LANEWAY_LOG_FORMAT="text")
+    [line] = [line for line in done.stderr.splitlines() if re.match(r"\S+ \S+ [A-Z]+ ", line)]
+    assert re.fullmatch(r"\d{4}-\S+ \S+ ERROR app.alone \w+ is dead after attempt 1: LookupError: alone", line)
+
+
+@pytest.mark.parametrize(("flag", "words"), [("--log-level", "debug, info, warning, error"), ("--log-format", "text, json")])
+def test_a_level_or_format_that_is_none_is_refused(project: Path, run: Run, flag: str, words: str) -> None:
+    assert f"use one of {words}" in mistake(run("worker", flag, "loud"))
+
+
+def test_what_a_program_has_set_up_stays_unless_something_is_asked_for(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "app.py").write_text(LOGS + "logging.basicConfig(level=logging.WARNING, format='MINE %(message)s')")
+    jobs(tmp_path, "alone.enqueue()")
+    done = run("worker", "--burst", cwd=tmp_path)
+    assert re.search(r"^MINE app.alone \w+ is dead after attempt 1", done.stderr, re.MULTILINE)
+    assert re.search(r"^\S+ \S+ INFO worker started:", done.stderr)
 
 
 # -- status ------------------------------------------------------------------------------------------------------

@@ -6,16 +6,21 @@ values in a message cannot break its line. Only tracebacks and stacks have lines
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from laneway.core.outcome import ErrorInfo
     from laneway.events import Events
 
-__all__ = ["log", "runs_log", "some", "start_logging", "visible"]
+__all__ = ["FORMS", "LEVELS", "JsonLines", "log", "log_context", "runs_log", "some", "start_logging", "visible"]
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+FORMS = ("text", "json")
 
 log = logging.getLogger("laneway")
 #: Single runs; on a terminal each has a line of its own instead.
@@ -60,18 +65,49 @@ log.addFilter(tidy)
 runs_log.addFilter(tidy)
 
 
-def start_logging(stream: TextIO, tasks: Sequence[str], events: Events | None = None) -> None:
-    """Show the log, and runs if their events are given. A program that has set up logging keeps its own, except on a terminal."""
+#: What every line of this process has in JSON: a worker of a fleet has its id there.
+log_context: dict[str, object] = {}
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON: time, level, logger, message, and what is known of the job."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        known: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **log_context,
+            **getattr(record, "laneway_fields", {}),
+        }
+        if record.exc_info or record.exc_text:
+            known["exception"] = record.exc_text or self.formatException(record.exc_info)  # type: ignore[arg-type]
+        if record.stack_info:
+            known["stacks"] = record.stack_info
+        return json.dumps(known, ensure_ascii=False, default=str)
+
+
+def start_logging(
+    stream: TextIO, tasks: Sequence[str], events: Events | None = None, level: str | None = None, form: str | None = None
+) -> None:
+    """Show the log, and runs if their events are given.
+
+    A program that has set up logging keeps its own, except on a terminal, unless a level or a form is asked for.
+    """
     log.disabled = runs_log.disabled = False  # logging.config switches off loggers that it does not name
-    if stream.isatty():
+    asked = logging.INFO if level is None else LEVELS[level]
+    if stream.isatty() and form != "json":
         from laneway.cli.show import JobLines  # noqa: PLC0415 - only a terminal needs it
 
-        lines = JobLines(stream, tasks)
+        lines = JobLines(stream, tasks, asked)
         lines.install()
         if events is not None:
             lines.listen(events)
-    elif not logging.getLogger().handlers and not log.handlers:
+    elif level is not None or form is not None or not (logging.getLogger().handlers or log.handlers):
         handler = logging.StreamHandler(stream)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
+        handler.setFormatter(JsonLines() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.handlers[:] = [handler]
+        log.propagate = level is None and form is None  # else the program's own handlers would show it once more
+        log.setLevel(asked)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
 from laneway.errors import ConfigError, did_you_mean
+from laneway.logs import FORMS, LEVELS
 
 __all__ = ["BALANCES", "PREFIX", "SETTINGS", "UNSET", "Found", "Secret", "Setting", "Settings", "read_duration", "read_size"]
 
@@ -161,10 +162,13 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(check_queue(name.strip()) for name in cast("list[str]", value))
 
 
-def _balance(value: object) -> str:
-    if value not in BALANCES:
-        raise ValueError(f"use one of {', '.join(BALANCES)}")
-    return str(value)
+def _one_of(names: Collection[str]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in names:
+            raise ValueError(f"use one of {', '.join(names)}")
+        return str(value)
+
+    return read
 
 
 #: Words to look for in names of arguments.
@@ -205,7 +209,7 @@ SETTINGS = {
         Setting("url", _words("sqlite:///jobs.db"), None, "URL", "The store.", "laneway.db in the working folder"),
         Setting("app", _words("shop.jobs:app"), None, "APP", "The app.", "app.py or main.py here"),
         Setting("queues", _names, (), "A,B", "Serve only these queues; with weights: A:6,B:3,C.", "all"),
-        Setting("balance", _balance, None, "NAME", "How slots are dealt to queues: even, adaptive or strict.", "even"),
+        Setting("balance", _one_of(BALANCES), None, "NAME", "How slots are dealt to queues: even, adaptive or strict.", "even"),
         Setting("slots", _whole(1), 25, "N", "Jobs at a time, in each process."),
         Setting("processes", _whole(1, 1000), 1, "N", "Processes."),
         Setting("shutdown_timeout", _seconds(0), 25.0, "SECONDS", "How long running jobs may take to end after a stop."),
@@ -216,6 +220,8 @@ SETTINGS = {
         ),
         Setting("max_jobs", _whole(1), None, "N", "Replace a process after so many jobs.", "never"),
         Setting("max_memory", read_size, None, "SIZE", "Replace a process that has more memory, such as 400M.", "never"),
+        Setting("log_level", _one_of(LEVELS), None, "LEVEL", "What is logged: debug, info, warning or error.", "info"),
+        Setting("log_format", _one_of(FORMS), None, "FORMAT", "How it is logged: text or json.", "text"),
         Setting("enqueue_timeout", _seconds(0.01), 2.0, "SECONDS", "How long an enqueue may wait for the store."),
         Setting(
             "connections", _whole(1, 10_000), None, "N", "Connections to a store on a server, in each process.",

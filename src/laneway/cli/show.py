@@ -47,8 +47,9 @@ def clock(seconds: float) -> str:
 class JobLines(logging.Handler):
     """A worker's log on a terminal: a line for each run."""
 
-    def __init__(self, stream: TextIO, tasks: Sequence[str]) -> None:
+    def __init__(self, stream: TextIO, tasks: Sequence[str], level: int = logging.INFO) -> None:
         super().__init__()
+        self._level = level
         self._stream = stream
         self._colour = wants_colour(stream)
         self._task_width = min(max((len(name) for name in tasks), default=12), 28)
@@ -60,7 +61,7 @@ class JobLines(logging.Handler):
         """Take the place of what a program has set up for terminals; its log files still get what they got."""
         log.propagate = False
         log.addHandler(self)
-        log.setLevel(min(self._others_level, logging.INFO))
+        log.setLevel(min(self._others_level, self._level))
 
     def listen(self, events: Events) -> None:
         """Show a line for each run."""
@@ -69,7 +70,7 @@ class JobLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record, unless it is about a run: that has its line."""
         try:
-            if record.levelno >= logging.INFO and record.name != runs_log.name:
+            if record.levelno >= self._level and record.name != runs_log.name:
                 self._say(record)
             for handler in self._others:
                 if record.levelno >= max(handler.level, self._others_level):

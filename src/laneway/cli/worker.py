@@ -40,6 +40,8 @@ __all__ = ["worker"]
 @setting_option("shutdown_timeout")
 @setting_option("timeout_grace")
 @setting_option("beat")
+@setting_option("log_level")
+@setting_option("log_format")
 def worker(
     app_name: str | None, app_option: str | None, burst: bool, reload: bool, store: str | None, **given: Any
 ) -> None:  # fmt: skip
@@ -64,11 +66,16 @@ def worker(
             app=app_name, app_option=app_option, store=store, burst=burst, reload=reload, queues=names, weights=weights, **chosen
         )
     )
+    level, form = chosen["log_level"], chosen["log_format"]
+    on_terminal = sys.stderr.isatty() and form != "json"
+    if not on_terminal:
+        start_logging(sys.stderr, (), None, level, form)  # loading may have something to say
     try:
         report = fleet.load()
     except Stopped:
         return
-    start_logging(sys.stderr, report.tasks)
+    if on_terminal:
+        start_logging(sys.stderr, report.tasks, None, level, form)
     served = f"queues {', '.join(names)}" if names else "all queues"
     policy = name_of(choose(chosen["balance"], names, weights))
     if policy != "even":

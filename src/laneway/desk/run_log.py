@@ -39,14 +39,22 @@ def _what(job: JobContext) -> str:
     return f"({some(job.lanes)})" if job.claim.collects else job.id
 
 
+def _fields(job: JobContext, **more: object) -> dict[str, dict[str, object]]:
+    """Return what is known of a job, for those who read the log by machine."""
+    where = {"lanes": list(job.lanes)} if job.claim.collects else {"lane": job.lane}
+    known = {"job_id": job.id, "task": job.task, "queue": job.queue, **where, "attempt": job.attempt}
+    return {"laneway_fields": {**known, **more}}
+
+
 def _started(event: RunStarted) -> None:
-    runs_log.debug("%s %s starts", event.job.task, _what(event.job))
+    runs_log.debug("%s %s starts", event.job.task, _what(event.job), extra=_fields(event.job))
 
 
 def _ended(event: RunEnded) -> None:
     names = " and ".join(dict.fromkeys(outcome.name for outcome in event.outcomes))
     seconds = (event.finished - event.started) / SECOND
-    runs_log.debug("%s %s %s in %.3f s", event.job.task, _what(event.job), names, seconds)
+    extra = _fields(event.job, outcome=names, seconds=seconds)
+    runs_log.debug("%s %s %s in %.3f s", event.job.task, _what(event.job), names, seconds, extra=extra)
 
 
 def _failed(event: RunFailed) -> None:
@@ -54,27 +62,30 @@ def _failed(event: RunFailed) -> None:
     failed = [(lane, one) for lane, one in zip(job.lanes or ("",), event.outcomes, strict=True) if isinstance(one, Retrying)]
     first = failed[0][1]
     error = first.error
+    extra = _fields(job, outcome="retrying", again_in=first.after / SECOND, error=error.kind)
     if job.claim.collects:
         runs_log.warning(
             "%s failed in %d of %d lanes (%s), the first: %s: %s",
             job.task, len(failed), len(event.outcomes), some([lane for lane, _ in failed]), error.kind, error.message,
+            extra=extra,
         )  # fmt: skip
     else:
         runs_log.warning(
             "%s %s failed in attempt %d, again in %.3g s: %s: %s",
-            job.task, job.id, job.attempt, first.after / SECOND, error.kind, error.message,
+            job.task, job.id, job.attempt, first.after / SECOND, error.kind, error.message, extra=extra,
         )  # fmt: skip
 
 
 def _crashed(event: RunCrashed) -> None:
     # Logged apart from the run's own line: the run goes on in another process.
-    log.warning("%s %s: %s", event.job.task, _what(event.job), event.said)
+    log.warning("%s %s: %s", event.job.task, _what(event.job), event.said, extra=_fields(event.job))
 
 
 def _died(event: Death) -> None:
     """Log a death. The record carries the exception, for error trackers; the stored text follows below the line."""
     job, error, raised = event.job, event.outcome.error, event.error
-    exc_info, extra = (type(raised), raised, raised.__traceback__), {"laneway_error": error}
+    exc_info = (type(raised), raised, raised.__traceback__)
+    extra = {"laneway_error": error, **_fields(job, outcome="dead", error=error.kind)}
     who, why = (job.task, job.id, job.attempt), (error.kind, error.message)
     if event.ran:
         runs_log.error("%s %s is dead after attempt %d: %s: %s", *who, *why, exc_info=exc_info, extra=extra)

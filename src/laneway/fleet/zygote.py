@@ -31,7 +31,7 @@ from laneway.fleet.forker import Forker
 from laneway.fleet.messages import AppReport, Failed, Fork, MessageSocket
 from laneway.fleet.settings import FleetSettings
 from laneway.kernel import die_with, set_title
-from laneway.logs import log, start_logging
+from laneway.logs import log, log_context, start_logging
 from laneway.store import StoreSettings, backend_of, check_url, open_store
 from laneway.worker.board import Board
 from laneway.worker.duties.link import FleetLink
@@ -67,7 +67,7 @@ def main(fd: int) -> None:
     except LanewayError as error:
         boss.send(Failed(" ".join(str(error).split())))
         os._exit(2)
-    start_logging(sys.stderr, sorted(app.declared), app.hooks.events)
+    start_logging(sys.stderr, sorted(app.declared), app.hooks.events, plan.log_level, plan.log_format)
     set_title(f"zygote of {safe_url(app.url)}")
     _doubt(plan.queues, {declared.queue for declared in app.declared.values()})
     boss.send(AppReport(app.url, app.settings, sorted(app.declared), _files()))
@@ -126,6 +126,7 @@ def _be_worker(plan: FleetSettings, worker: Worker, message: Fork, fds: list[int
     set_title(f"worker {message.number} of {plan.processes}, {safe_url(worker.app.url)}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+    log_context["worker"] = message.id
     board_fd, stacks_fd, wire_fd = fds
     board = Board(plan.rows, board_fd)
     os.close(board_fd)

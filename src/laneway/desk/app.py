@@ -14,6 +14,7 @@ from laneway.config import check_written_url, choose_url, safe_url
 from laneway.core.codec import Codec
 from laneway.desk.by_name import UsingByName, any_signature
 from laneway.desk.collector import AnyCollector, Collector, KeyedCollector, is_collector
+from laneway.desk.declare import Declare, DeclareCollector, DeclareKeyed
 from laneway.desk.enqueue import Desk
 from laneway.desk.handle import JobHandle
 from laneway.desk.hooks import Hooks
@@ -168,7 +169,7 @@ class App:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
     @overload
-    def task(self, /, **options: Unpack[TaskOptions]) -> _Declare: ...
+    def task(self, /, **options: Unpack[TaskOptions]) -> Declare: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Declare a task, bare or with options: name, queue, lane, halt_on_death, priority, retry, keep_result, timeout,
         isolate, kind, unique, expires, schedule, timezone, catch_up.
@@ -181,7 +182,7 @@ class App:
         checked = check_task_options("@app.task", options)
         if function is not None:
             return self._declare_task(function, checked)
-        return _Declare(self._declare_task, checked)
+        return Declare(self._declare_task, checked)
 
     def _declare_task(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any, Any]:
         _check_function("@app.task", function)
@@ -190,9 +191,9 @@ class App:
     @overload
     def collector(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]: ...
     @overload
-    def collector(self, /, *, lane: Callable[[Any], str | int], **options: Unpack[CollectorOptions]) -> _DeclareKeyed: ...
+    def collector(self, /, *, lane: Callable[[Any], str | int], **options: Unpack[CollectorOptions]) -> DeclareKeyed: ...
     @overload
-    def collector(self, /, **options: Unpack[CollectorOptions]) -> _DeclareCollector: ...
+    def collector(self, /, **options: Unpack[CollectorOptions]) -> DeclareCollector: ...
     def collector(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Declare a collector, bare or with options: name, lane, score, max_lanes, max_payloads, merge, debounce, max_wait,
         retry, timeout, isolate, kind.
@@ -205,7 +206,7 @@ class App:
         checked = check_collector_options("@app.collector", options)
         if function is not None:
             return self._declare_collector(function, checked)
-        return (_DeclareKeyed if "lane" in checked else _DeclareCollector)(self._declare_collector, checked)
+        return (DeclareKeyed if "lane" in checked else DeclareCollector)(self._declare_collector, checked)
 
     def _declare_collector(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyCollector[Any, Any]:
         _check_function("@app.collector", function)
@@ -347,43 +348,6 @@ class App:
             here = MISSING_OF_APPS.get(name)
             said = f"'App' object has no attribute {name!r}" + (f": here it is {here}" if here else "")
             raise AttributeError(said, name=name, obj=self)
-
-
-class _Declare:
-    """`@app.task(...)`, waiting for its function."""
-
-    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
-        self._declare = declare
-        self._options = options
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Any:
-        return self._declare(function, self._options)
-
-
-class _DeclareCollector:
-    """`@app.collector(...)`, waiting for its function."""
-
-    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
-        self._declare = declare
-        self._options = options
-
-    def __call__(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]:
-        return self._declare(function, self._options)  # type: ignore[no-any-return]
-
-
-class _DeclareKeyed:
-    """`@app.collector(lane=...)`, waiting for its function."""
-
-    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
-        self._declare = declare
-        self._options = options
-
-    def __call__(self, function: Callable[[dict[str, list[T]]], C], /) -> KeyedCollector[T, C]:
-        return self._declare(function, self._options)  # type: ignore[no-any-return]
 
 
 def _check_function(where: str, function: object) -> None:

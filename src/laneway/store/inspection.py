@@ -24,25 +24,11 @@ from laneway.store.runs import Run
 from laneway.store.statistics import Kept, Level
 
 __all__ = [
-    "Counts",
-    "Filter",
-    "Inspect",
-    "JobInfo",
-    "LANE_ORDERS",
-    "LaneInfo",
-    "LanePage",
-    "Page",
-    "PayloadInfo",
-    "PayloadPage",
-    "QueueInfo",
-    "RunningJob",
-    "StoreInfo",
-    "StoredResult",
-    "WorkerStatus",
-]
+    "Counts", "Filter", "Inspect", "JobInfo", "LANE_ORDERS", "LaneInfo", "LanePage", "Page", "PayloadInfo", "PayloadPage",
+    "QueueInfo", "RunningJob", "StoreInfo", "StoredResult", "WorkerStatus",
+]  # fmt: skip
 
-#: Jobs by state: scheduled, ready, retrying, blocked, running, dead.
-Counts = dict[str, int]
+Counts = dict[str, int]  #: jobs by state: scheduled, ready, retrying, blocked, running, dead
 
 
 class JobInfo(Plain, frozen=True, kw_only=True):

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from laneway.store.runs import Run
 
 __all__ = [
-    "call_text", "job_document", "job_entry", "lane_entry", "payload_entry", "plain", "result_of", "run_document",
+    "call_text", "job_document", "job_entry", "lane_entry", "payload_entry", "by_fields", "result_of", "run_document",
     "schedule_document", "worker_document",
 ]  # fmt: skip
 
 
-def plain(value: Any) -> Any:
+def by_fields(value: Any) -> Any:
     """Return a value, a Struct or a dataclass as plain JSON values, by its fields."""
     if isinstance(value, Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        return {name: by_fields(getattr(value, name)) for name in value.__struct_fields__}
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: by_fields(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in cast("dict[Any, Any]", value).items()}
+        return {str(key): by_fields(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in cast("list[Any]", value)]
+        return [by_fields(item) for item in cast("list[Any]", value)]
     return value.isoformat() if isinstance(value, date) else value  # a datetime is one too
 
 
@@ -130,7 +130,7 @@ def payload_entry(payload: PayloadInfo) -> dict[str, Any]:
 
 def schedule_document(schedule: ScheduleInfo) -> dict[str, Any]:
     """Return a schedule as a document."""
-    return {**plain(schedule), "paused_by": schedule.paused_by or None}
+    return {**by_fields(schedule), "paused_by": schedule.paused_by or None}
 
 
 def worker_document(worker: WorkerStatus) -> dict[str, Any]:

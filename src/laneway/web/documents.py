@@ -16,7 +16,7 @@ import msgspec
 from laneway.desk.app import App
 from laneway.present import documents
 from laneway.present.actions import waiting
-from laneway.present.documents import plain, worker_document
+from laneway.present.documents import by_fields, worker_document
 from laneway.present.known import parameter_names
 from laneway.present.snapshot import Snapshot
 from laneway.store.inspection import JobInfo, PayloadInfo, QueueInfo, WorkerStatus
@@ -29,7 +29,7 @@ __all__ = ["Documents", "figures", "queue", "worker"]
 
 def queue(found: QueueInfo) -> dict[str, Any]:
     """Return a queue."""
-    known = {**plain(found), "paused_by": found.paused_by or None}
+    known = {**by_fields(found), "paused_by": found.paused_by or None}
     return {**known, "length": waiting(found.counts), "dead": found.counts["dead"]}
 
 
@@ -55,7 +55,7 @@ def figures(seen: Snapshot, health: Health) -> dict[str, Any]:
             "busy": sum(one.busy for one in workers),
             "memory": sum(one.rss for one in workers),
         },
-        "health": plain(health),
+        "health": by_fields(health),
     }
 
 

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from laneway.errors import LanewayError
-from laneway.present.documents import plain
+from laneway.present.documents import by_fields
 from laneway.web.access import Caller
 from laneway.web.audit import audit
 from laneway.web.refused import Refused, refusal_of
@@ -133,7 +133,7 @@ async def _body(request: Request) -> dict[str, Any]:
 def respond(answer: object) -> Response:
     """Return a document as a response."""
     made = answer if isinstance(answer, Answer) else Answer(answer)
-    content = msgspec.json.encode(plain(made.document)) if made.text is None else made.text.encode()
+    content = msgspec.json.encode(by_fields(made.document)) if made.text is None else made.text.encode()
     return Response(content, made.status, {**HEADERS, **made.headers, "Content-Type": made.content_type})
 
 

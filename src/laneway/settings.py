@@ -220,6 +220,8 @@ SETTINGS = {
         ),
         Setting("max_jobs", _whole(1), None, "N", "Replace a process after so many jobs.", "never"),
         Setting("max_memory", read_size, None, "SIZE", "Replace a process that has more memory, such as 400M.", "never"),
+        Setting("health_port", _whole(1, 65_535), None, "PORT", "Answer /livez and /readyz on this port.", "none"),
+        Setting("health_host", _words("::1"), "127.0.0.1", "HOST", "The address of health_port.", "127.0.0.1"),
         Setting("log_level", _one_of(LEVELS), None, "LEVEL", "What is logged: debug, info, warning or error.", "info"),
         Setting("log_format", _one_of(FORMS), None, "FORMAT", "How it is logged: text or json.", "text"),
         Setting("enqueue_timeout", _seconds(0.01), 2.0, "SECONDS", "How long an enqueue may wait for the store."),

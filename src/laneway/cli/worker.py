@@ -40,6 +40,8 @@ __all__ = ["worker"]
 @setting_option("shutdown_timeout")
 @setting_option("timeout_grace")
 @setting_option("beat")
+@setting_option("health_port")
+@setting_option("health_host")
 @setting_option("log_level")
 @setting_option("log_format")
 def worker(

@@ -26,6 +26,8 @@ class FleetSettings(Struct, frozen=True, kw_only=True, tag=True):
     max_memory: int | None = None  #: and so is one that uses more memory, bytes
     beat: float = 3.0  #: how often the supervisor beats for its workers, seconds
     timeout_grace: float = 2.0  #: a run that goes on this long after its timeout does not yield: its worker is replaced, seconds
+    health_port: int | None = None  #: the supervisor answers /livez and /readyz there
+    health_host: str = "127.0.0.1"
     log_level: str | None = None  #: debug, info, warning, error; None: as the app has set up logging, else info
     log_format: str | None = None  #: text or json; None: as the app has set up logging, else text
     fleet: str = ""  #: the fleet's id

@@ -76,7 +76,7 @@ class StoreThread(Service):
         self._ends: deque[End] = deque()
         self._ours: set[str] = set()
         self._rung = threading.Event()
-        self._away = False
+        self.away = False  #: the store did not answer the last time
         self._question: object = None
         self.answer: tuple[object, dict[str, int]] = (None, {})  #: to the last `ask`: how many jobs are ready in each queue
 
@@ -159,10 +159,10 @@ class StoreThread(Service):
         recover_dead_workers(self._store, lambda id_: id_ in self._ours and id_ not in stopped)
 
     def _is_away(self, error: StoreUnavailable) -> None:
-        if not self._away:
+        if not self.away:
             log.warning("%s The supervisor keeps trying; nothing is lost.", error)
-        self._away = True
+        self.away = True
         time.sleep(AGAIN)
 
     def _is_there(self) -> None:
-        self._away = False
+        self.away = False

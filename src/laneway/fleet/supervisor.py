@@ -14,8 +14,7 @@ import selectors
 import signal
 import time
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +27,7 @@ from laneway.fleet.burst import Burst
 from laneway.fleet.member import Member, Process
 from laneway.fleet.messages import AppReport, Child, Ended, Failed, Forked, Message
 from laneway.fleet.position import Position
+from laneway.fleet.pulse import Pulse, not_ready
 from laneway.fleet.reload import Reload
 from laneway.fleet.settings import FleetSettings
 from laneway.fleet.stacks import Stacks
@@ -40,6 +40,9 @@ from laneway.logs import log
 from laneway.store import StoreSettings, open_store
 from laneway.store.contract import BeatReply
 from laneway.store.liveness import FORGOTTEN
+
+if TYPE_CHECKING:
+    from laneway.fleet.probes import Probes
 
 __all__ = ["Stopped", "Supervisor"]
 
@@ -61,6 +64,8 @@ class Supervisor:
     def __init__(self, plan: FleetSettings) -> None:
         self.plan = msgspec.structs.replace(plan, parent=os.getpid(), fleet=new_id())
         self.outcomes: Counter[str] = Counter()  #: of all runs
+        self._pulse = Pulse()
+        self._probes = None if plan.health_port is None else _probes(plan.health_host, plan.health_port, self._pulse)
         self._selector = selectors.DefaultSelector()
         self._zygotes = Zygotes(self.plan, self._selector)
         self._positions = [Position(number) for number in range(1, plan.processes + 1)]
@@ -93,6 +98,7 @@ class Supervisor:
         self._selector.register(self._alarm.ear, selectors.EVENT_READ)
         zygote = self._zygotes.current
         while zygote.report is None:
+            self._pulse.beat("starting: the app is being loaded")
             self._selector.select(TICK)
             if any(number != signal.SIGTTIN for number in self._alarm.signals):
                 raise Stopped
@@ -114,9 +120,12 @@ class Supervisor:
             self._store_thread.start()
             if self.plan.burst:
                 self._burst = Burst(self._store_thread, self.plan.queues)
-            with self._reloading():
-                while not self._is_over():
-                    self._turn()
+            report = self._zygotes.current.report
+            if self.plan.reload and report is not None:
+                self._reload = Reload(report.files, self._alarm.ring)
+                self._reload.start()
+            while not self._is_over():
+                self._turn()
             self._finish(self._store_thread)
         finally:
             self._clean_up()
@@ -132,6 +141,7 @@ class Supervisor:
         self._hear_changes()
         for member in list(self._members.values()):
             self._look_at(member)
+        self._pulse.beat(not_ready(self._stopping, self._store_thread, self._positions))
         self._zygotes.look(stopping=self._stopping)
         if self._burst is not None and not self._stopping and self._burst.is_done(self._positions, self._members.values()):
             self.stop()
@@ -162,9 +172,13 @@ class Supervisor:
             self._store.close()  # else it is in use, and closing it would block
 
     def _clean_up(self) -> None:
+        if self._reload is not None:
+            self._reload.stop(2.0)
         self._zygotes.close(at_once=self._hurried)
         self._selector.close()
         self._alarm.close()
+        if self._probes is not None:
+            self._probes.close()
 
     # -- signals ---------------------------------------------------------------------------------------------
 
@@ -354,20 +368,6 @@ class Supervisor:
             if old is not None and not member.told and self._zygotes.homes[member.id] is old and not old.wire.closed:
                 self._make_place(member, "")
 
-    @contextmanager
-    def _reloading(self) -> Generator[None]:
-        """With --reload: start another zygote when a file of the app has changed."""
-        report = self._zygotes.current.report
-        if not self.plan.reload or report is None:
-            yield
-            return
-        self._reload = Reload(report.files, self._alarm.ring)
-        self._reload.start()
-        try:
-            yield
-        finally:
-            self._reload.stop(2.0)
-
     def _hear_changes(self) -> None:
         if self._reload is not None and self._reload.changed and not self._stopping:
             log.info("%s has changed: loading the app again", os.path.relpath(self._reload.changed[0]))
@@ -394,3 +394,9 @@ class Supervisor:
                 for position in self._positions:
                     position.open = position.open and position.member is not member
                 member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
+
+
+def _probes(host: str, port: int, pulse: Pulse) -> Probes:
+    from laneway.fleet.probes import Probes  # noqa: PLC0415 - most fleets have none
+
+    return Probes(host, port, pulse)

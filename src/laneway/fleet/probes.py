@@ -1,0 +1,97 @@
+"""Probes: what an orchestrator asks a fleet, answered by its supervisor, which loads no app and asks no store for it.
+
+`/livez` is 200 while the supervisor's loop turns. `/readyz` is 200 while all workers claim and the store answers; else 503, and
+the body says why.
+
+Enters: HTTP requests.  Leaves: answers of one line.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from laneway.errors import ConfigError
+from laneway.fleet.pulse import Pulse
+
+__all__ = ["Probes"]
+
+#: A client has this long to send its request and to read the answer, seconds.
+PATIENCE = 5.0
+#: The most connections at a time: others are closed at once.
+CONNECTIONS = 32
+
+
+class Probes:
+    """The HTTP server of a supervisor."""
+
+    def __init__(self, host: str, port: int, pulse: Pulse) -> None:
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            self._server = _Server(host, port, family, pulse)
+        except OSError as error:
+            raise ConfigError(f"--health-port {port}: {host} cannot be listened on there: {error.strerror or error}") from None
+        self.port: int = self._server.server_address[1]  #: the one that was given, or found for 0
+        self._thread = threading.Thread(target=self._server.serve_forever, name="laneway-probes", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(1.0)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, host: str, port: int, family: int, pulse: Pulse) -> None:
+        self.address_family = family
+        self.pulse = pulse
+        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        super().__init__((host, port), _Answer)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, unless too many are under way."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make place for another one."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Leave a client that hangs up, or sends garbage, alone."""
+
+
+class _Answer(BaseHTTPRequestHandler):
+    timeout = PATIENCE
+    server: _Server
+
+    def do_GET(self) -> None:
+        """Answer a probe."""
+        status, line = self.server.pulse.answer(self.path)
+        body = f"{line}\n".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET  # noqa: N815 - as http.server calls it
+
+    def version_string(self) -> str:
+        """Do not tell what runs here."""
+        return "laneway"
+
+    def log_message(self, *_: Any) -> None:
+        """Probes come every few seconds: none is worth a line."""

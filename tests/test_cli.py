@@ -30,6 +30,7 @@ from laneway.desk.locate import choose, find_app, load_tasks
 from laneway.errors import ConfigError
 from laneway.present.words import clip, clip_name, duration, short_id, sparkline
 from laneway.worker import Worker
+from workbench import until, working
 
 SHOP = """
 from laneway import App, Retry
@@ -681,6 +682,28 @@ def test_status_does_not_make_a_store(project: Path, run: Run) -> None:
     assert "there is no store" in mistake(run("status", "--store", "sqlite:///typo.db"), 1)
     assert [file for file in sorted(project.iterdir()) if file.name != "__pycache__"] == before
     assert "in the memory of one process" in mistake(run("status", "--store", "sqlite://"))
+
+
+# -- health ------------------------------------------------------------------------------------------------------
+
+
+def test_health_is_an_exit_code_and_loads_no_app(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "app.py").write_text("raise SystemExit('nobody loads me')")
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    assert "which store? Give --store URL" in mistake(run("health", cwd=tmp_path))
+    assert "there is no store" in mistake(run("health", "--store", url, cwd=tmp_path), 1)
+    other = App(url)
+    other.enqueue("t")
+    done = run("health", cwd=tmp_path, LANEWAY_URL=url)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert re.fullmatch(r"no worker lives: 1 job ready, the oldest for \d+ s\n", done.stdout)
+    with working(other, 3, beat=0.1):
+        until(lambda: other.inspect.counts()["ready"] == 0)
+        done = run("health", "--json", "--store", url, cwd=tmp_path)
+        assert (done.returncode, json.loads(done.stdout)) == (0, {"ok": True, "workers": 1, "ready": 0, "lag": 0.0})
+        assert run("health", "--store", url, cwd=tmp_path).stdout == "ok: 1 worker, nothing waits\n"
+    other.close()
+    assert run("health", "--store", url, cwd=tmp_path).returncode == 1
 
 
 # -- the demo ----------------------------------------------------------------------------------------------------

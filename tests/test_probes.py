@@ -16,9 +16,9 @@ import pytest
 import redisbench
 from fleetharm import Yard, open_yard
 from laneway.errors import ConfigError
-from laneway.fleet import probes, pulse
+from laneway.fleet import probes, readiness
 from laneway.fleet.probes import Probes
-from laneway.fleet.pulse import ALIVE_WITHIN, Pulse
+from laneway.fleet.readiness import ALIVE_WITHIN, Readiness
 from workbench import until
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -53,15 +53,15 @@ def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[Pulse, int]]:
-    beats = Pulse()
+def served() -> Iterator[tuple[Readiness, int]]:
+    beats = Readiness()
     server = Probes("127.0.0.1", 0, beats)
     yield beats, server.port
     server.close()
 
 
 def test_alive_while_the_loop_turns_and_ready_while_nothing_is_said_against_it(
-    served: tuple[Pulse, int], monkeypatch: pytest.MonkeyPatch
+    served: tuple[Readiness, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beats, port = served
     assert (ask(port, "/livez"), ask(port, "/readyz")) == ((200, "ok"), (503, "starting"))
@@ -71,7 +71,7 @@ def test_alive_while_the_loop_turns_and_ready_while_nothing_is_said_against_it(
     beats.beat("the store is away")
     assert (ask(port, "/livez"), ask(port, "/readyz")) == ((200, "ok"), (503, "the store is away"))
     beats.beat("")
-    monkeypatch.setattr(pulse, "ALIVE_WITHIN", -1.0)
+    monkeypatch.setattr(readiness, "ALIVE_WITHIN", -1.0)
     assert ask(port, "/livez") == ask(port, "/readyz") == (503, "the supervisor's loop has not turned for 0 s")
     assert ask(port, "/")[0] == ask(port, "/metrics")[0] == 404
     assert ask(port, "/livez", "POST")[0] == 501
@@ -79,7 +79,7 @@ def test_alive_while_the_loop_turns_and_ready_while_nothing_is_said_against_it(
 
 
 def test_clients_that_send_nothing_or_garbage_keep_no_other_waiting(
-    served: tuple[Pulse, int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    served: tuple[Readiness, int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(probes._Answer, "timeout", 0.2)
     _, port = served
@@ -92,11 +92,11 @@ def test_clients_that_send_nothing_or_garbage_keep_no_other_waiting(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_port_that_is_taken_is_one_line(served: tuple[Pulse, int]) -> None:
+def test_a_port_that_is_taken_is_one_line(served: tuple[Readiness, int]) -> None:
     with pytest.raises(ConfigError, match="cannot be listened on there: Address already in use"):
-        Probes("127.0.0.1", served[1], Pulse())
+        Probes("127.0.0.1", served[1], Readiness())
     with pytest.raises(ConfigError, match=r"nowhere\.invalid cannot be listened on"):
-        Probes("nowhere.invalid", 0, Pulse())
+        Probes("nowhere.invalid", 0, Readiness())
 
 
 # -- a fleet -----------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_a_fleet_whose_store_is_away_is_alive_and_not_ready(yard: Yard) -> None:
 
 
 @needs_linux
-def test_a_port_that_is_taken_ends_the_command_with_one_line(yard: Yard, served: tuple[Pulse, int]) -> None:
+def test_a_port_that_is_taken_ends_the_command_with_one_line(yard: Yard, served: tuple[Readiness, int]) -> None:
     fleet = yard.start("--health-port", str(served[1]), ready=False)
     assert fleet.process.wait(20) == 2
     assert f"laneway: --health-port {served[1]}: 127.0.0.1 cannot be listened on there" in fleet.said

@@ -11,10 +11,10 @@ from __future__ import annotations
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 from laneway.errors import ConfigError
-from laneway.fleet.pulse import Pulse
+from laneway.fleet.readiness import Readiness
 
 __all__ = ["Probes"]
 
@@ -27,10 +27,10 @@ CONNECTIONS = 32
 class Probes:
     """The HTTP server of a supervisor."""
 
-    def __init__(self, host: str, port: int, pulse: Pulse) -> None:
+    def __init__(self, host: str, port: int, readiness: Readiness) -> None:
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._server = _Server(host, port, family, pulse)
+            self._server = _Server(host, port, family, readiness)
         except OSError as error:
             raise ConfigError(f"--health-port {port}: {host} cannot be listened on there: {error.strerror or error}") from None
         self.port: int = self._server.server_address[1]  #: the one that was given, or found for 0
@@ -48,9 +48,9 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, host: str, port: int, family: int, pulse: Pulse) -> None:
+    def __init__(self, host: str, port: int, family: int, readiness: Readiness) -> None:
         self.address_family = family
-        self.pulse = pulse
+        self.readiness = readiness
         self._places = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__((host, port), _Answer)
 
@@ -74,11 +74,10 @@ class _Server(ThreadingHTTPServer):
 
 class _Answer(BaseHTTPRequestHandler):
     timeout = PATIENCE
-    server: _Server
 
     def do_GET(self) -> None:
         """Answer a probe."""
-        status, line = self.server.pulse.answer(self.path)
+        status, line = cast("_Server", self.server).readiness.answer(self.path)
         body = f"{line}\n".encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
@@ -93,5 +92,5 @@ class _Answer(BaseHTTPRequestHandler):
         """Do not tell what runs here."""
         return "laneway"
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is called there
         """Probes come every few seconds: none is worth a line."""

@@ -27,7 +27,7 @@ from laneway.fleet.burst import Burst
 from laneway.fleet.member import Member, Process
 from laneway.fleet.messages import AppReport, Child, Ended, Failed, Forked, Message
 from laneway.fleet.position import Position
-from laneway.fleet.pulse import Pulse, not_ready
+from laneway.fleet.readiness import Readiness, not_ready
 from laneway.fleet.reload import Reload
 from laneway.fleet.settings import FleetSettings
 from laneway.fleet.stacks import Stacks
@@ -64,8 +64,8 @@ class Supervisor:
     def __init__(self, plan: FleetSettings) -> None:
         self.plan = msgspec.structs.replace(plan, parent=os.getpid(), fleet=new_id())
         self.outcomes: Counter[str] = Counter()  #: of all runs
-        self._pulse = Pulse()
-        self._probes = None if plan.health_port is None else _probes(plan.health_host, plan.health_port, self._pulse)
+        self._readiness = Readiness()
+        self._probes = None if plan.health_port is None else _probes(plan.health_host, plan.health_port, self._readiness)
         self._selector = selectors.DefaultSelector()
         self._zygotes = Zygotes(self.plan, self._selector)
         self._positions = [Position(number) for number in range(1, plan.processes + 1)]
@@ -98,7 +98,7 @@ class Supervisor:
         self._selector.register(self._alarm.ear, selectors.EVENT_READ)
         zygote = self._zygotes.current
         while zygote.report is None:
-            self._pulse.beat("starting: the app is being loaded")
+            self._readiness.beat("starting: the app is being loaded")
             self._selector.select(TICK)
             if any(number != signal.SIGTTIN for number in self._alarm.signals):
                 raise Stopped
@@ -141,7 +141,7 @@ class Supervisor:
         self._hear_changes()
         for member in list(self._members.values()):
             self._look_at(member)
-        self._pulse.beat(not_ready(self._stopping, self._store_thread, self._positions))
+        self._readiness.beat(not_ready(self._stopping, self._store_thread, self._positions))
         self._zygotes.look(stopping=self._stopping)
         if self._burst is not None and not self._stopping and self._burst.is_done(self._positions, self._members.values()):
             self.stop()
@@ -396,7 +396,7 @@ class Supervisor:
                 member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
 
 
-def _probes(host: str, port: int, pulse: Pulse) -> Probes:
+def _probes(host: str, port: int, readiness: Readiness) -> Probes:
     from laneway.fleet.probes import Probes  # noqa: PLC0415 - most fleets have none
 
-    return Probes(host, port, pulse)
+    return Probes(host, port, readiness)

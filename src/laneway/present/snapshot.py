@@ -7,7 +7,7 @@ Enters: an app.  Leaves: `Snapshot`, `Details`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
@@ -19,7 +19,10 @@ from laneway.store.inspection import Counts, JobInfo, QueueInfo, WorkerStatus
 from laneway.store.runs import Run
 from laneway.worker.shares.learn import Kind, Learner
 
-__all__ = ["Details", "Snapshot", "sum_counts"]
+__all__ = ["SILENT", "Details", "Snapshot", "sum_counts", "working_of"]
+
+#: A worker whose last heartbeat is older than this does not count as alive, seconds.
+SILENT = 15.0
 
 #: Where more jobs than this are in a store, nobody searches it every second for the one that waits longest.
 MANY = 100_000
@@ -118,3 +121,8 @@ def _dead(app: App, seen: Snapshot) -> list[JobInfo]:
     if len(found) < DEAD:
         found |= {job.id: job for job in app.inspect.jobs("dead", limit=DEAD, newest=True) if job.id not in found}
     return list(found.values())[:DEAD]
+
+
+def working_of(workers: Sequence[WorkerStatus]) -> list[WorkerStatus]:
+    """Return the workers that live and claim."""
+    return [worker for worker in workers if worker.phase == "working" and (worker.beat_age or 0.0) <= SILENT]

@@ -18,13 +18,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from laneway.present.snapshot import Snapshot
+from laneway.present.snapshot import Snapshot, working_of
 from laneway.store.inspection import QueueInfo, WorkerStatus
 
-__all__ = ["SILENT", "Health", "Pulse", "serving_of", "working_of"]
+__all__ = ["Health", "Pulse", "serving_of"]
 
-#: A worker that has not beaten for so long does not count, seconds.
-SILENT = 15.0
 #: What moves when somebody claims or settles.
 MOVES = ("processed", "failed", "retried", "dead", "cancelled")
 
@@ -37,11 +35,6 @@ class Health(Struct, frozen=True, kw_only=True):
     lag: float | None = None  #: seconds that the oldest due job of queues that are not paused has waited; None: the store is away
     due: int = 0  #: jobs that are due in queues that are not paused
     workers: int = 0  #: that work
-
-
-def working_of(workers: Sequence[WorkerStatus]) -> list[WorkerStatus]:
-    """Return the workers that live and claim."""
-    return [worker for worker in workers if worker.phase == "working" and (worker.beat_age or 0.0) <= SILENT]
 
 
 def serving_of(queue: str, working: Sequence[WorkerStatus]) -> list[WorkerStatus]:

@@ -15,9 +15,9 @@ from typing import Any
 
 from laneway.desk.stats import Point, Stats, Summary
 from laneway.present.actions import waiting
-from laneway.present.snapshot import Snapshot
+from laneway.present.snapshot import Snapshot, working_of
 from laneway.store.inspection import QueueInfo
-from laneway.web.health import serving_of, working_of
+from laneway.web.health import serving_of
 from laneway.web.pages.frame import slots_of
 from laneway.web.pages.points import row_at, spark
 from laneway.web.request import WebRequest, bad

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from laneway.core.buckets import Seen
+from laneway.present.snapshot import SILENT
 from laneway.present.words import share_of
 from laneway.store.inspection import WorkerStatus
-from laneway.web.health import SILENT
 from laneway.web.request import WebRequest
 from laneway.worker.shares.learn import Learner
 

@@ -1,4 +1,4 @@
-"""The pulse of a fleet: whether its supervisor's loop turns, and whether all workers claim. `probes` shows it."""
+"""Readiness of a fleet: whether its supervisor's loop turns, and whether all workers claim. `probes` shows it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from laneway.fleet.position import Position
 from laneway.fleet.store_thread import StoreThread
 
-__all__ = ["Pulse", "not_ready"]
+__all__ = ["Readiness", "not_ready"]
 
 #: A supervisor whose loop has not turned for this long is not alive, seconds: it turns ten times a second.
 ALIVE_WITHIN = 30.0
@@ -25,7 +25,7 @@ def not_ready(stopping: bool, store_thread: StoreThread | None, positions: Seque
     return "" if working == len(wanted) else f"{working} of {len(wanted)} workers claim jobs"
 
 
-class Pulse:
+class Readiness:
     """What the supervisor's loop says of itself with each turn."""
 
     def __init__(self) -> None:

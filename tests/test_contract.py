@@ -1592,6 +1592,19 @@ class TestWorkers:
             time.sleep(0.01)
         assert dead == ["there"]
 
+    def test_a_worker_that_comes_back_is_judged_anew(self, store: Store) -> None:
+        there = WorkerInfo(id="there", host="elsewhere", boot="another")
+        deadline = time.monotonic() + 10
+        store.beat([there])
+        while store.dead_workers() != ["there"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        store.recover("there", "its beat stood still")
+
+        assert not store.beat([there])["there"].known  # as often as it had beaten when it was last seen
+
+        assert store.dead_workers() == []
+
     def test_a_worker_that_never_beat_is_found_by_its_claims(self, store: Store) -> None:
         store.push([job("a")])
         claim(store, worker="silent")
@@ -1613,6 +1626,17 @@ class TestWorkers:
             last = observer.dead([(there, 1)])
         assert last == ["there"]
         assert observer.dead([(there, 2)]) == []
+
+    def test_an_observer_that_did_not_recover_a_worker_knows_another_beat_by_its_time(self) -> None:
+        now = [0.0]
+        observer = liveness.Observer(dead_after=15, clock=lambda: now[0])
+        there = WorkerInfo(id="there", host="elsewhere", boot="another")
+        dead: list[str] = []
+        while not dead:
+            now[0] += 5
+            dead = observer.dead([(there, (3, 1_000))])
+        assert now[0] >= 15
+        assert observer.dead([(there, (3, 20_000))]) == []  # somebody else recovered it, and it is back
 
 
 class TestLostClaims:

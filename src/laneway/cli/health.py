@@ -12,9 +12,7 @@ from laneway.settings import Settings
 __all__ = ["health"]
 
 
-@click.command(
-    "health", cls=Command, epilog=examples("laneway health", "laneway health --store redis://localhost:6379/0 && echo fine")
-)
+@click.command("health", cls=Command, epilog=examples("laneway health", "laneway health --store redis://localhost:6379/0"))
 @click.option("--store", metavar="URL", help="The store. [LANEWAY_URL]")
 @json_option
 @click.pass_context

@@ -68,17 +68,20 @@ def is_stopped(pid: int) -> bool:
 
 
 class Observer:
-    """Finds dead workers by repeated looks at the beat counters."""
+    """Finds dead workers by repeated looks at their beats."""
 
     def __init__(self, dead_after: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.dead_after = dead_after
         self._clock = clock
         self._looked = clock()
-        self._seen: dict[str, tuple[int, float]] = {}  # worker → its beat, and for how long that was seen not to move
+        self._seen: dict[str, tuple[object, float]] = {}  # worker → its beat, and for how long that was seen not to move
         self._boot = _boot()
 
-    def dead(self, workers: Iterable[tuple[WorkerInfo, int]]) -> list[str]:
-        """Return the ids of the dead workers among (worker, beat counter) pairs."""
+    def dead(self, workers: Iterable[tuple[WorkerInfo, object]]) -> list[str]:
+        """Return the ids of the dead workers among (worker, beat) pairs.
+
+        A beat is its number and its time: a worker that was recovered by another observer counts anew, perhaps up to that number.
+        """
         now = self._clock()
         # Time in which this observer did not look (it was frozen, or the store was away) does not count against a worker.
         passed = min(now - self._looked, self.dead_after / 3)
@@ -92,6 +95,10 @@ class Observer:
             if self._is_dead(worker, silent > self.dead_after):
                 dead.append(worker.id)
         return dead
+
+    def forget(self, worker: str) -> None:
+        """A worker's claims were recovered: if it comes back it is judged anew."""
+        self._seen.pop(worker, None)
 
     def _is_dead(self, worker: WorkerInfo, silent: bool) -> bool:
         """Judge a worker of this host, boot and pid namespace by its process: a running one lives, whether or not it beats."""

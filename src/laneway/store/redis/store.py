@@ -157,6 +157,7 @@ class RedisStore:
         error = error_text(worker_lost(cause), 0)
         ids = self._take_back(worker, (), error, lost)
         self.wire.ask_all([("HDEL", WORKERS + WORKER_KEYS[name], worker) for name in ("INFO", "BEATS", "AT", "COMMANDS")])
+        self._observer.forget(worker)
         return ids
 
     def _take_back(self, worker: str, keep: Collection[int], error: str, lost: Mapping[int, str]) -> list[str]:
@@ -232,15 +233,17 @@ class RedisStore:
         names = self.queues.read()
         # A write comes first: an observer that cannot write declares no worker dead.
         commands: list[Command] = [("SET", WORKERS + WORKER_KEYS["LOOKED"], self.clock() or "1")]
-        commands += [("HGETALL", WORKERS + WORKER_KEYS[name]) for name in ("INFO", "BEATS")]
+        commands += [("HGETALL", WORKERS + WORKER_KEYS[name]) for name in ("INFO", "BEATS", "AT")]
         commands += [("SMEMBERS", queue_key(name, "HOLDERS")) for name in names]
-        _, info, beats, *holders = self.wire.ask_all(commands)
-        beaten = {id_: number(beat) for id_, beat in _pairs(beats).items()}
-        known = {id_: (read_worker(id_, raw), beaten.get(id_, 0)) for id_, raw in _pairs(info).items()}
+        _, info, beats, at, *holders = self.wire.ask_all(commands)
+        numbers, times = _pairs(beats), _pairs(at)
+        known: dict[str, tuple[WorkerInfo, object]] = {
+            id_: (read_worker(id_, raw), (numbers.get(id_), times.get(id_))) for id_, raw in _pairs(info).items()
+        }
         for members in holders:
             for member in members:
                 id_ = member.decode(errors="replace")
-                known.setdefault(id_, (WorkerInfo(id_), 0))
+                known.setdefault(id_, (WorkerInfo(id_), None))
         return self._observer.dead(known.values())
 
     def _trim_dead(self) -> None:

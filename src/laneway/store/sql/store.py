@@ -98,7 +98,7 @@ class SQLStore(ABC):
         """Return the ids of the workers that are dead, as far as this observer can tell. See the contract."""
         with self.turn() as turn:  # takes the write lock, so that an observer that cannot write declares no worker dead
             rows = turn.rows("workers")
-        return self._observer.dead([(read_worker(id_, info), beat) for id_, beat, _, info in rows])
+        return self._observer.dead([(read_worker(id_, info), (beat, at)) for id_, beat, at, info in rows])
 
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
         """Give a dead worker's claims back and forget the worker. See the contract."""
@@ -109,6 +109,7 @@ class SQLStore(ABC):
                 transitions.recover(turn, row, error, lost.get(row.token or 0))
             turn.total("recovered", len(rows))
             turn.change("forget", id=worker)
+        self._observer.forget(worker)
         return [row.id for row in rows]
 
     def trim_dead(self, turn: Turn) -> None:

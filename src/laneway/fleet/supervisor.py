@@ -65,7 +65,11 @@ class Supervisor:
         self.plan = msgspec.structs.replace(plan, parent=os.getpid(), fleet=new_id())
         self.outcomes: Counter[str] = Counter()  #: of all runs
         self._readiness = Readiness()
-        self._probes = None if plan.health_port is None else _probes(plan.health_host, plan.health_port, self._readiness)
+        self._probes: Probes | None = None
+        if plan.health_port is not None:
+            from laneway.fleet.probes import Probes  # noqa: PLC0415 - most fleets have none
+
+            self._probes = Probes(plan.health_host, plan.health_port, self._readiness)
         self._selector = selectors.DefaultSelector()
         self._zygotes = Zygotes(self.plan, self._selector)
         self._positions = [Position(number) for number in range(1, plan.processes + 1)]
@@ -394,9 +398,3 @@ class Supervisor:
                 for position in self._positions:
                     position.open = position.open and position.member is not member
                 member.stop("stop", self.plan.shutdown_timeout + LAST_WORDS)
-
-
-def _probes(host: str, port: int, readiness: Readiness) -> Probes:
-    from laneway.fleet.probes import Probes  # noqa: PLC0415 - most fleets have none
-
-    return Probes(host, port, readiness)

@@ -53,6 +53,18 @@ def test_nobody_is_asked_before_somebody_asks(app: App) -> None:
         job.result(timeout=5)
 
 
+@pytest.mark.parametrize("id_", ["", "x\n", "a" * 5000, "\ud800", "\0", "ü"])
+def test_what_can_be_no_id_is_no_job(app: App, id_: str) -> None:
+    app.enqueue("t")
+    assert (app.job(id_).state(), app.job(id_).cancel()) == ("gone", False)
+
+
+@pytest.mark.parametrize("id_", [None, 5, b"x"])
+def test_an_id_is_a_string(app: App, id_: Any) -> None:
+    with pytest.raises(BadOption, match="use the id of a job"):
+        app.job(id_)
+
+
 def test_an_id_cancels_and_explains(app: App, other: App) -> None:
     @app.task(name="wait")
     def wait() -> None: ...

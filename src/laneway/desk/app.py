@@ -25,7 +25,7 @@ from laneway.desk.stats import Stats
 from laneway.desk.synonyms import MISSING_OF_APPS
 from laneway.desk.task import Bound, Task, is_task
 from laneway.desk.task_base import TaskBase
-from laneway.errors import BadArguments, ConfigError, DeclarationError
+from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError
 from laneway.locks import lock_held_over_forks, this_frame
 from laneway.settings import UNSET, Settings
 from laneway.store import StoreSettings, check_url, open_store
@@ -324,7 +324,9 @@ class App:
         >>> app.job(app.enqueue("send").id).state(), app.job("nobody").state(), app.job("nobody").cancel()
         ('ready', 'gone', False)
         """
-        return JobHandle(self, id, "", False, None)
+        if not isinstance(id, str):
+            raise BadOption(f"app.job({id!r}): use the id of a job, a string")
+        return JobHandle(self, id.encode(errors="replace").decode(), "", False, None)  # what is no text is no id of a job
 
     def enqueue_many(self, calls: Iterable[Bound], *, chunk: int = 1000) -> int:
         """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk or two are in memory at a time."""

@@ -165,41 +165,18 @@ class Testing:
 
         An exception of a job is raised here; with `errors="keep"` the job is retried or dead, as its policy says.
         """
-        runner = self._runner()
-        with self._only_one(errors) as free:
-            if not free:
-                return 0  # a job that enqueues: the drain that runs it goes on with what is new
-            steps = self._steps(runner, keep=errors == "keep")
-            try:
-                claim = next(steps)
-                while True:
-                    claim = steps.send(self._run(runner, claim))
-            except StopIteration as end:
-                runs = int(end.value)
-            finally:
-                steps.close()
-        if runner.error is not None and errors == "raise":
-            raise runner.error
-        return runs
+        with self._draining(errors) as drain:
+            while (claim := drain.next_claim()) is not None:
+                drain.settled = [self._run(drain.runner, claim)]
+        return drain.end()
 
     async def adrain(self, *, errors: str = "raise") -> int:
         """Run due jobs on this event loop, and those that they enqueue: async tasks are awaited here, plain ones called."""
-        runner = self._runner()
-        with self._only_one(errors) as free:
-            if not free:
-                return 0
-            steps = self._steps(runner, keep=errors == "keep")
-            try:
-                claim = next(steps)
-                while True:
-                    claim = steps.send(await runner.arun(claim) if self._is_async(claim) else runner.run(claim))
-            except StopIteration as end:
-                runs = int(end.value)
-            finally:
-                steps.close()
-        if runner.error is not None and errors == "raise":
-            raise runner.error
-        return runs
+        with self._draining(errors) as drain:
+            while (claim := drain.next_claim()) is not None:
+                run = drain.runner
+                drain.settled = [await run.arun(claim) if self._is_async(claim) else run.run(claim)]
+        return drain.end()
 
     @contextmanager
     def running(
@@ -218,18 +195,19 @@ class Testing:
             running_job.reset(before)
 
     @contextmanager
-    def _only_one(self, errors: str) -> Generator[bool]:
-        """Check an option of a drain, and yield whether no other one is under way."""
+    def _draining(self, errors: str) -> Generator[_Drain]:
+        """Begin a drain. Inside of another one there is nothing to do.
+
+        That is a job that enqueues: the drain that runs it goes on with what is new.
+        """
         if errors not in ("raise", "keep"):
             raise ConfigError(f'errors={errors!r}: use "raise" or "keep"')
-        free, self._running = not self._running, True
+        drain = _Drain(self._app, self._worker, keep=errors == "keep", idle=self._running)
+        before, self._running = self._running, True
         try:
-            yield free
+            yield drain
         finally:
-            self._running = not free
-
-    def _runner(self) -> _Runner:
-        return _Runner(self._app.declared, self._app.hooks, _forget)
+            self._running = before
 
     def _is_async(self, claim: Claim) -> bool:
         task = self._app.declared.get(claim.task)
@@ -243,30 +221,45 @@ class Testing:
             )
         return runner.run_alone(claim)
 
-    def _steps(self, runner: _Runner, *, keep: bool) -> Generator[Claim, Settled, int]:
-        """Yield due claims one by one, each after the one before was settled; return how many."""
-        sizes = run_sizes(self._app.declared)
-        runs = 0
-        settled: list[Settled] = []
-        while True:
-            queues = [queue.name for queue in self._app.inspect.queues() if not queue.paused]
-            wants = [ClaimRequest(queue, 1, *sizes.get(queue, ())) for queue in queues]
-            answer = self._app.store.exchange(self._worker, settled, wants, 1)
-            settled = []
-            if not answer.claims:
-                if answer.more and wants:
-                    continue
-                return runs
-            runs += 1
-            if runs > MOST:
-                raise AssertionError(f"{MOST} jobs have run, and there are still more: do they enqueue each other for ever?")
-            settled = [(yield answer.claims[0])]
-            if runner.error is not None and not keep:
-                self._app.store.exchange(self._worker, settled, [], 0)
-                return runs
-
     def _run_now(self) -> None:
         self.drain()
+
+
+class _Drain:
+    """One drain: claims that are due, one by one, each after the one before was settled."""
+
+    def __init__(self, app: App, worker: str, *, keep: bool, idle: bool) -> None:
+        self.runner = _Runner(app.declared, app.hooks, _forget)
+        self.settled: list[Settled] = []  #: what became of the last claim
+        self.runs = 0
+        self._app = app
+        self._worker = worker
+        self._keep = keep
+        self._idle = idle
+        self._sizes = run_sizes(app.declared)
+
+    def next_claim(self) -> Claim | None:
+        """Settle the last claim and return the next one; None: nothing is due, or a job has raised."""
+        raised = self.runner.error is not None and not self._keep
+        while not self._idle:
+            queues = [] if raised else [queue.name for queue in self._app.inspect.queues() if not queue.paused]
+            wants = [ClaimRequest(queue, 1, *self._sizes.get(queue, ())) for queue in queues]
+            answer = self._app.store.exchange(self._worker, self.settled, wants, len(wants[:1]))
+            self.settled = []
+            if answer.claims:
+                self.runs += 1
+                if self.runs > MOST:
+                    raise AssertionError(f"{MOST} jobs have run, and there are still more: do they enqueue each other for ever?")
+                return answer.claims[0]
+            if raised or not (answer.more and wants):
+                break
+        return None
+
+    def end(self) -> int:
+        """Return how many runs that were, or raise what a job has raised."""
+        if self.runner.error is not None and not self._keep:
+            raise self.runner.error
+        return self.runs
 
 
 class _Runner(Runner):

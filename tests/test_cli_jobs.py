@@ -134,8 +134,13 @@ def test_a_finished_job_is_shown_with_its_result(desk: Desk) -> None:
     desk.work()
     assert re.search(r"result +42", desk.run("jobs", "show", id_))
     seen = desk.json("jobs", "show", id_)
-    assert (seen["outcome"], seen["result"]) == ("done", 42)
+    assert (seen["outcome"], seen["result"], seen["args"]) == ("done", 42, [1, 41])
+    assert [job["id"] for job in desk.json("jobs", "list", "--state", "done")] == [id_]
+    assert desk.json("jobs", "list") == []
+    assert "there is nothing to retry" in desk.mistake("jobs", "retry", id_, code=1)
     assert desk.json("jobs", "explain", id_)["state"] == "done"
+    assert desk.run("jobs", "delete", id_) == "1 job deleted\n"
+    assert desk.json("jobs", "list", "--state", "done") == []
 
 
 def test_explain_says_why(busy: Desk) -> None:

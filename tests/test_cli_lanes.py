@@ -15,7 +15,7 @@ from clidesk import Desk, open_desk, runner
 from laneway.cli import command, laneway
 from laneway.cli.lanes import ORDERS
 from laneway.core.job import lane_id
-from laneway.store.inspection import LANE_ORDERS
+from laneway.store.paging import LANE_ORDERS
 from laneway.testing import wait_until
 from laneway.worker import Worker
 

@@ -43,8 +43,8 @@ def claim(store: Store, limit: int = 10, worker: str = "w", queues: Sequence[str
     return store.exchange(worker, [], [ClaimRequest(queue, limit) for queue in queues], limit).claims
 
 
-def settle(store: Store, claims: Sequence[Claim], outcome: Outcome, worker: str = "w", limit: int = 0) -> Exchange:
-    settled = [Settled.alike(claim, outcome, 1, 2) for claim in claims]
+def settle(store: Store, claims: Sequence[Claim], outcome: Outcome, worker: str = "w", limit: int = 0, keep: int = 0) -> Exchange:
+    settled = [Settled.alike(claim, outcome, 1, 2, keep) for claim in claims]
     return store.exchange(worker, settled, [ClaimRequest("default", limit)], limit)
 
 
@@ -760,7 +760,7 @@ class TestFailures:
 
     def test_results_are_kept_as_long_as_asked(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([job("a")])
-        settle(store, claim(store), Done(b"42", keep=10 * SECOND))
+        settle(store, claim(store), Done(b"42"), keep=10 * SECOND)
 
         assert (inspect.result("a").state, inspect.result("a").value) == ("done", b"42")
         clock.advance(10)

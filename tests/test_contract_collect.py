@@ -22,7 +22,8 @@ from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retr
 from laneway.errors import NotFound, UnknownJob, WrongQueue
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Store, WorkerInfo
-from laneway.store.inspection import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
+from laneway.store.inspection import Filter, Inspect, JobInfo, LaneInfo
+from laneway.store.paging import LANE_ORDERS
 from test_contract import assert_woken
 
 ERROR = ErrorInfo(kind="ValueError", message="no")

@@ -7,13 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from laneway import App, JobHandle, Retry, Worker
+from laneway import App, Cancel, JobHandle, Retry, Worker, current_job
 from laneway.errors import BadOption, JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob, UnknownTask
 from workbench import until, working
 
@@ -40,6 +40,55 @@ def test_a_job_is_known_by_its_id_in_another_program(app: App, other: App) -> No
     Worker(app, 1).run(burst=True)
     assert (job.state(), job.result(timeout=5)) == ("done", {"sum": 3})
     assert str(job) == f"job {job.id}"
+
+
+def test_a_result_by_id_has_the_type_that_its_task_declares(app: App) -> None:
+    @app.task(name="day", keep_result=60)
+    def day() -> date:
+        return date(2024, 2, 29)
+
+    id_ = day.enqueue().id
+    Worker(app, 1).run(burst=True)
+    assert app.job(id_).result(timeout=5) == date(2024, 2, 29)
+    assert asyncio.run(app.job(id_).aresult(timeout=5)) == date(2024, 2, 29)
+
+
+def test_a_finished_job_is_known_with_its_record(app: App, other: App) -> None:
+    @app.task(name="add", queue="sums", lane="a", keep_result=60, retry=Retry(times=2, backoff=0))
+    def add(a: int, b: int) -> int:
+        job = current_job()
+        job.log(f"attempt {job.attempt}")
+        if job.attempt == 1:
+            raise ValueError("once")
+        return a + b
+
+    @app.task(name="unwanted", keep_result=60)
+    def unwanted() -> None:
+        raise Cancel("nobody wants it")
+
+    @app.task(name="alone", keep_result=60, isolate=True)
+    def alone() -> int:
+        return 7
+
+    id_, gone, apart = add.enqueue(1, b=2).id, unwanted.enqueue().id, alone.enqueue().id
+    with working(app, 2):
+        assert app.job(id_).result(timeout=20) == 3
+        assert app.job(apart).result(timeout=20) == 7
+        until(lambda: other.job(gone).state() == "cancelled")
+    found = other.job(id_).info()
+    assert (found.state, found.task, found.queue, found.lane, found.attempt) == ("done", "add", "sums", "1", 2)
+    assert (found.args, found.kwargs, [error.message for error in found.errors]) == ([1], {"b": 2}, ["once"])
+    assert found.log[:1] == ["attempt 1"]
+    assert found.worker
+    assert found.started_at is not None and found.finished_at is not None  # noqa: PT018 - for type checkers
+    assert found.enqueued_at <= found.started_at <= found.finished_at
+    assert other.job(gone).info().state == "cancelled"
+    assert "it was done in attempt 2" in str(other.job(id_).explain())
+    assert [one.id for one in other.inspect.jobs(state="done", task="add")] == [id_]
+    assert json.loads(json.dumps(found.as_dict()))["finished_at"] == found.finished_at.isoformat()
+    assert other.inspect.delete(id_)
+    with pytest.raises(NoResult):
+        other.job(id_).result(timeout=5)
 
 
 def test_nobody_is_asked_before_somebody_asks(app: App) -> None:

@@ -24,7 +24,7 @@ from laneway.core.job import Job
 from laneway.desk.stats import Stats
 from laneway.errors import StoreCorrupt
 from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
-from laneway.store.inspection import LANE_ORDERS
+from laneway.store.paging import LANE_ORDERS
 from laneway.web.pages.mount import PAGES
 from webdesk import LOOKS, Client, Shop, visiting
 

@@ -17,7 +17,8 @@ from laneway.core.job import STATES, Gather, Job, lane_id
 from laneway.core.outcome import Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownLane
 from laneway.store.contract import ClaimRequest, Store
-from laneway.store.inspection import LANE_ORDERS, Filter, Inspect, JobInfo, LaneInfo
+from laneway.store.inspection import Filter, Inspect, JobInfo, LaneInfo
+from laneway.store.paging import LANE_ORDERS
 from laneway.store.sqlite.store import SQLiteStore
 
 ERROR = ErrorInfo(kind="ValueError", message="no")

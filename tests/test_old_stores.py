@@ -15,6 +15,7 @@ from laneway.core.job import Job
 from laneway.core.outcome import Done, Settled
 from laneway.errors import SchemaError
 from laneway.store.contract import ClaimRequest
+from laneway.store.inspection import Filter
 
 SECOND = 1_000_000
 WAITING = ["first", "plain", "key", "ends", "fresh-lane", "last"]
@@ -125,4 +126,24 @@ def test_queues_beyond_the_first_get_rows_of_their_own(tmp_path: Path) -> None:
         claim.unit.id for claim in made.store.exchange("v", [], [ClaimRequest("q18", 1), ClaimRequest("q19", 1)], 9).claims
     ] == ["far"]
     assert made.inspect.counts()["dead"] == 2
+    made.store.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_results_of_before_show_their_state_and_value_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    made = old_store(kind, "old_results.json", tmp_path, Clock(1_001 * SECOND))
+    store, look = made.store, made.inspect
+
+    assert (look.result("kept").state, look.result("kept").value) == ("done", b"42")
+    assert look.job("kept") is None
+    assert look.jobs(Filter(state="done"), 9, None) == []
+    assert look.counts() == {"scheduled": 0, "ready": 2, "retrying": 0, "blocked": 1, "running": 0, "dead": 1}
+    assert store.schedules().paused == {"nightly": "ada"}
+
+    [held] = store.exchange("v", [], [ClaimRequest("default", 9)], 9).claims
+    store.exchange("v", [Settled.alike(held, Done(b"7"), 1, 2, keep=60 * SECOND)], [], 0)
+    assert [(job.id, job.attempt) for job in look.jobs(Filter(state="done"), 9, None)] == [("retried", 2)]
+    assert [claim.unit.id for claim in store.exchange("v", [], [ClaimRequest("default", 9)], 9).claims] == ["behind"]
+    [lane] = store.exchange("v", [], [ClaimRequest("orders", 9)], 9).claims
+    assert [payload.body for payload in lane.unit.payloads] == [b'{"n":1}']
     made.store.close()

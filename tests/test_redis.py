@@ -114,8 +114,8 @@ def claim(store: RedisStore, limit: int = 100, worker: str = "w", queue: str = "
     return store.exchange(worker, [], [ClaimRequest(queue, limit)], limit).claims
 
 
-def settle(store: RedisStore, claims: list[Claim], outcome: object, worker: str = "w") -> list[str]:
-    return store.exchange(worker, [Settled.alike(c, outcome, 1, 2) for c in claims], [], 0).refused  # type: ignore[arg-type]
+def settle(store: RedisStore, claims: list[Claim], outcome: object, worker: str = "w", keep: int = 0) -> list[str]:
+    return store.exchange(worker, [Settled.alike(c, outcome, 1, 2, keep) for c in claims], [], 0).refused  # type: ignore[arg-type]
 
 
 def states(store: RedisStore) -> dict[str, int]:
@@ -159,7 +159,7 @@ def test_what_is_not_so_simple_is_settled_as_well(store: RedisStore, spoil: str)
     elif spoil == "dead":
         settled[0] = Settled.alike(held[0], Dead(ErrorInfo(kind="E", message="no")), 1, 2)
     elif spoil == "result":
-        settled[0] = Settled.alike(held[0], Done(b"7", 60_000_000), 1, 2)
+        settled[0] = Settled.alike(held[0], Done(b"7"), 1, 2, keep=60_000_000)
 
     assert store.exchange("w", settled, [], 0).refused == expected
 
@@ -234,7 +234,7 @@ def use_everything(store: RedisStore) -> None:
     while held := store.exchange(
         "w", [], [ClaimRequest("default", 9), ClaimRequest("mail", 9), ClaimRequest("orders", 9, 2)], 9
     ).claims:
-        store.exchange("w", [Settled.alike(c, Done(b"1", keep=1000), 1, 2) for c in held], [], 0)
+        store.exchange("w", [Settled.alike(c, Done(b"1"), 1, 2, keep=1000) for c in held], [], 0)
     store.recover("w", "over")
     assert sum(inspect.counts().values()) == 0
 
@@ -259,12 +259,13 @@ def test_finished_work_leaves_no_keys_behind(store: RedisStore, server: redisben
 
 def test_every_key_carries_one_hash_tag_and_results_fade(store: RedisStore, server: redisbench.Server) -> None:
     store.push([job("a"), pay("l", 1)])
-    settle(store, claim(store), Done(b"42", keep=60_000_000))
+    settle(store, claim(store), Done(b"42"), keep=60_000_000)
     store.push([job("b", "x"), job("c", "x")])
     claim(store)
 
     assert all(re.fullmatch(r"laneway:\{[^{}]+\}:[^{}]+", key) for key in server.all_keys())
-    assert 0 < server.ask("PTTL", queue_key("default", "RESULT", "a")) <= 60_000
+    for key in ("FINISHED", "ENDED", "KEPT"):
+        assert 0 < server.ask("PTTL", queue_key("default", key)) <= 61_000
 
 
 def test_what_is_on_its_way_arrives_if_the_calls_end_with_an_error(server: redisbench.Server) -> None:
@@ -1044,7 +1045,8 @@ def test_a_key_of_another_type_is_set_aside_and_all_jobs_are_done(
         except (StoreCorrupt, StoreUnavailable):
             assert "Laneway did not write" in caplog.text
     assert done.index("x0") < done.index("x1") < done.index("x2") or name in ("LANES", "PARKED")
-    if name not in ("BELL", "RECENT", "ARRIVED", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "HALTED", "RETRY", "DEAD"):
+    unused = ("BELL", "RECENT", "ARRIVED", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "HALTED", "RETRY", "DEAD")
+    if name not in (*unused, "FINISHED", "ENDED", "KEPT"):
         assert "Laneway did not write" in caplog.text
     assert RedisInspect(store).counts()["ready"] == 0
 

@@ -120,7 +120,11 @@ class Side:
     def settle(self, step: str) -> object:
         """End the first of what is held, and claim: who is met behind its lane's holder is parked."""
         number, most = {"settle": (1, 9), "settle three": (3, 2), "settle all": (9, 9), "settle only": (2, 0)}.get(step, (2, 3))
-        settled = [Settled.alike(one, Done(b"1", 10**8) if one is self.held[-1] else _DONE, 1, 2) for one in self.held[:number]]
+        last = self.held[-1:]
+        settled = [
+            Settled.alike(one, Done(b"1"), 1, 2, keep=10**8) if one in last else Settled.alike(one, _DONE, 1, 2)
+            for one in self.held[:number]
+        ]
         return self.exchange(settled + settled[:1] if step == "settle twice" else settled, most)
 
     def exchange(self, settled: list[Settled], most: int) -> object:
@@ -446,12 +450,12 @@ def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None
     (late,) = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
     store.recover("w", "it stood still")
     (held,) = store.exchange("x", [], [ClaimRequest("a", 1)], 1).claims
-    store.exchange("x", [Settled.alike(held, Done(b"1", 10**8), 1, 2)], [], 0)
+    store.exchange("x", [Settled.alike(held, Done(b"1"), 1, 2, keep=10**8)], [], 0)
 
-    answer = store.exchange("w", [Settled.alike(late, Done(b"2", 10**8), 1, 2)], [], 0)
+    answer = store.exchange("w", [Settled.alike(late, Done(b"2"), 1, 2, keep=10**8)], [], 0)
 
     assert answer.refused == ["a0"]
-    assert redisbench.server().ask("GET", queue_key("a", "RESULT", "a0"))[8:] == b"1"
+    assert RedisInspect(store).result("a0").value == b"1"
 
 
 def test_priorities_that_are_not_in_use_any_more_are_not_looked_at(store: RedisStore) -> None:

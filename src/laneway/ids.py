@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 
 from laneway.clock import now_micros
 
-__all__ = ["new_id", "new_ids"]
+__all__ = ["is_made", "new_id", "new_ids"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]  # ten bits each
 _RANDOM = (_ALPHABET * 8).encode()  # a letter for each byte, all equally likely
 _MIXED = [_ALPHABET[at : at + 8] * 32 for at in (0, 8, 16, 24)]  # the last two bits of the time, and three random ones
 _last = 0
+
+#: Whether an id may be one that `new_id` made; such ids never come twice.
+is_made = re.compile(r"[0-9a-hjkmnp-tv-z]{20}").fullmatch
 
 
 def new_id() -> str:

@@ -89,10 +89,10 @@ def _score(score: float) -> str:
 # -- the page ----------------------------------------------------------------------------------------------------
 
 
-def page(job: JobInfo, reasons: Sequence[str]) -> list[str]:
+def page(job: JobInfo, reasons: Sequence[str], result: str | None = None) -> list[str]:
     """Return everything about a job as lines."""
     lines = [title(job.task, job.id, job.state), *(f"  {visible(reason)}" for reason in reasons), ""]
-    lines += facts(_about(job))
+    lines += facts([*_about(job), ("result", result or "")])
     if job.errors:
         lines += ["", head("errors, the newest first")]
         for error in reversed(job.errors):
@@ -125,6 +125,7 @@ def _about(job: JobInfo) -> list[tuple[str, str]]:
         ("lane", f"{job.lane}{' (this job holds it)' if job.holds else ''}" if job.lane else ""),
         ("priority", str(job.priority) if job.priority else ""),
         ("enqueued", time_text(job.enqueued_at)),
+        ("started", time_text(job.started_at) if job.started_at else ""),
         (due_word(job.state), time_text(job.due_at)),
         ("expires", time_text(job.expires_at) if job.expires_at else ""),
         ("attempts", str(job.attempt)),

@@ -17,6 +17,7 @@ from laneway.errors import UnknownJob
 from laneway.logs import visible
 from laneway.present import documents
 from laneway.present.known import check_queue, check_task
+from laneway.store.runs import Run
 
 __all__ = ["jobs"]
 
@@ -79,18 +80,18 @@ def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> 
     lines show it.
     """
     with opened(app_option, store) as app:
-        job = find_job(app, id_)
-        if job is not None:
-            reasons = app.inspect.explain(job.id).reasons
-            lines, document = job_views.page(job, reasons), documents.job_document(job, reasons)
-        elif run := find_run(app, id_):
-            value = app.store_inspect.result(run.id).value
-            document = documents.run_document(run)
-            if value is not None:
-                document["result"] = documents.result_of(value)
-            lines = job_views.run_page(run, None if value is None else value.decode(errors="replace"))
-        else:
+        found = find_job(app, id_) or find_run(app, id_)
+        if found is None:
             raise unknown_job(app, id_)
+        value = app.store_inspect.result(found.id).value
+        result = None if value is None else value.decode(errors="replace")
+        if isinstance(found, Run):
+            lines, document = job_views.run_page(found, result), documents.run_document(found)
+        else:
+            reasons = app.inspect.explain(found.id).reasons
+            lines, document = job_views.page(found, reasons, result), documents.job_document(found, reasons)
+        if value is not None:
+            document["result"] = documents.result_of(value)
     if as_json:
         echo_json(document)
     else:

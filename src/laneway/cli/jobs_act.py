@@ -18,7 +18,7 @@ from laneway.cli import complete
 from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
 from laneway.cli.known import unknown_job
 from laneway.cli.values import DURATION, MOMENT, OneOf, when
-from laneway.core.job import STATES
+from laneway.core.job import FINISHED, STATES
 from laneway.present.actions import CANCEL, DELETE, FILTERS, KILL, RESCHEDULE, RETRY, Action
 from laneway.present.known import check_queue, check_task, collects
 from laneway.present.words import kind, plural
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ACTIONS", "filter_options", "given"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_STATES = (*STATES, *FINISHED)
 
 
 def filter_options(function: F) -> F:
@@ -40,7 +41,7 @@ def filter_options(function: F) -> F:
         click.option("--lane", metavar="LANE", help="Only of this lane.", shell_complete=complete.job_lanes),
         click.option("--task", metavar="TASK", help="Only of this task.", shell_complete=complete.tasks),
         click.option("--queue", metavar="QUEUE", help="Only of this queue.", shell_complete=complete.queues),
-        click.option("--state", type=OneOf(STATES), metavar="STATE", help=f"Only those: {', '.join(STATES)}."),
+        click.option("--state", type=OneOf(_STATES), metavar="STATE", help=f"Only those: {', '.join(_STATES)}."),
     ):
         function = option(function)
     return function

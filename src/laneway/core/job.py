@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from laneway.core.instant import FAR
 
 __all__ = [
+    "FINISHED",
     "STATES",
     "Alike",
     "Claim",
@@ -40,6 +41,8 @@ State = Literal["scheduled", "ready", "retrying", "blocked", "running", "dead", 
 
 #: The states of a job that is in the store, in the order of its life.
 STATES: tuple[State, ...] = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
+#: And of one whose record is kept.
+FINISHED: tuple[State, ...] = ("done", "cancelled")
 
 
 class Gather(Struct, frozen=True, gc=False):

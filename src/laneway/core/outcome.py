@@ -70,7 +70,6 @@ class Done(Struct, frozen=True, tag="done", gc=False):
 
     name: ClassVar[str] = "done"
     result: bytes | None = None  #: the result as JSON, if it is kept
-    keep: int = 0  #: how long, microseconds
 
 
 class Retrying(Struct, frozen=True, tag="retrying"):
@@ -117,8 +116,9 @@ class Settled(Struct, frozen=True, gc=False):
     outcomes: tuple[Outcome, ...]  #: one for each of the claim's units
     started: int = 0  #: when the run began and ended, by the worker's clock, microseconds
     finished: int = 0
+    keep: int = 0  #: how long a record of the job is kept if this ends it, microseconds; 0: none is
 
     @classmethod
-    def alike(cls, claim: Claim, outcome: Outcome, started: int = 0, finished: int = 0) -> Settled:
+    def alike(cls, claim: Claim, outcome: Outcome, started: int = 0, finished: int = 0, keep: int = 0) -> Settled:
         """Return a claim with the same outcome for all its units."""
-        return cls(claim, (outcome,) * len(claim.units), started, finished)
+        return cls(claim, (outcome,) * len(claim.units), started, finished, keep)

@@ -32,6 +32,8 @@ def explain(job: JobInfo, around: Around) -> list[str]:
             return _running(job, around)
         case "dead":
             return _dead(job, around)
+        case "done" | "cancelled":
+            return _finished(job, around)
         case "blocked":
             return [_behind(job, around), *_hindrances(job, around)]
         case "ready":
@@ -59,6 +61,15 @@ def _running(job: JobInfo, around: Around) -> list[str]:
     if job.mark:
         said.append(f"it is to be {_MARKS.get(job.mark, job.mark)} when its run has ended")
     return said
+
+
+def _finished(job: JobInfo, around: Around) -> list[str]:
+    said = "it was cancelled" if job.state == "cancelled" else "it was done"
+    if job.finished_at is None:  # pragma: no cover - a finished job has ended
+        return [said]
+    ran = "" if job.started_at is None else f", after {_span((job.finished_at - job.started_at).total_seconds())}"
+    tried = f" in attempt {job.attempt}" if job.attempt > 1 else ""
+    return [f"{said}{tried} {ago(around.now, job.finished_at)} ago{ran}", f"worker {job.worker} ran it"]
 
 
 def _dead(job: JobInfo, around: Around) -> list[str]:

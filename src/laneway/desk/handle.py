@@ -15,7 +15,7 @@ from laneway.errors import BadOption, JobCancelled, JobFailed, NoResult, ResultT
 if TYPE_CHECKING:
     from laneway.desk.app import App
     from laneway.desk.inspection import Explanation
-    from laneway.store.inspection import JobInfo
+    from laneway.store.inspection import JobInfo, StoredResult
 
 __all__ = ["JobHandle", "LaneHandle"]
 
@@ -53,7 +53,7 @@ class JobHandle(Generic[R]):
         return self._app.store_inspect.result(self.id).state
 
     def info(self) -> JobInfo:
-        """Return the job as it stands in the store. Raises UnknownJob once it has left."""
+        """Return the job as it stands in the store, or its record while that is kept. Raises UnknownJob if there is neither."""
         found = self._app.inspect.job(self.id)
         if found is None:
             raise UnknownJob(f"no {self} is in the store: it has finished, or never was", id=self.id)
@@ -70,7 +70,7 @@ class JobHandle(Generic[R]):
         for pause in self._pauses(timeout):
             found = self._look()
             if found is not None:
-                return self._read(found)  # type: ignore[no-any-return]
+                return self._read_result(found)
             time.sleep(pause)
         raise AssertionError  # pragma: no cover - _pauses never ends
 
@@ -102,7 +102,7 @@ class JobHandle(Generic[R]):
         for pause in self._pauses(timeout):
             found = await offload(self._look)
             if found is not None:
-                return self._read(found)  # type: ignore[no-any-return]
+                return self._read_result(found)
             await asyncio.sleep(pause)
         raise AssertionError  # pragma: no cover - _pauses never ends
 
@@ -130,12 +130,18 @@ class JobHandle(Generic[R]):
                 raise ResultTimeout(f"{self} is {self.state()} after {timeout:g} s: it goes on", id=self.id)
             pause = min(pause * 1.5, 0.05)
 
-    def _look(self) -> bytes | None:
-        """Return the result as it is stored; None: the job has not finished. Raise why there will be none."""
+    def _read_result(self, found: StoredResult) -> R:
+        """Return a result as its task declares it, if this program knows the task; else as plain JSON values."""
+        task = None if self.task else self._app.tasks.get(found.task)
+        read = self._read if task is None else task.signature.decode_result
+        return read(found.value)  # type: ignore[no-any-return, arg-type]
+
+    def _look(self) -> StoredResult | None:
+        """Return what is stored; None: the job has not finished. Raise why there will be no result."""
         found = self._app.store_inspect.result(self.id)
         match found.state:
             case "done" if found.value is not None:
-                return found.value
+                return found
             case "dead":
                 why = "" if found.error is None else f": {found.error.kind}: {found.error.message}"
                 raise JobFailed(f"{self} is dead{why}", id=self.id, error=found.error)

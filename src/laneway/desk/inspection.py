@@ -12,7 +12,7 @@ from msgspec import structs
 
 from laneway.clock import now_micros
 from laneway.core.instant import FAR, SECOND, When, as_datetime, parse_when
-from laneway.core.job import STATES, State, check_queue
+from laneway.core.job import FINISHED, STATES, State, check_queue
 from laneway.core.plain import Plain
 from laneway.desk.explain import Around, explain
 from laneway.desk.lane_inspection import LaneInspection
@@ -75,6 +75,8 @@ class Inspection(LaneInspection):
     ) -> Page:  # fmt: skip
         """List jobs, the oldest or the newest first. The next page is `jobs(..., after=page.next)`; a job's id works too.
 
+        `state="done"` and `"cancelled"` list finished jobs, while they are kept: those of tasks with `keep_result`.
+
         By state and queue jobs are found at once. Other filters examine further jobs: with `look` about that many at most for one
         page, which may then be short, or empty, and yet have a `next`.
         """
@@ -91,7 +93,10 @@ class Inspection(LaneInspection):
         return self._store().count(_filter(state, queue, task, lane, error, failing=failing))
 
     def job(self, id: str) -> JobInfo | None:  # noqa: A002 - the glossary's word
-        """Return a job that is in the store, or None: it has finished, or never existed."""
+        """Return a job, or None: it has finished, or never existed.
+
+        A finished job of a task with `keep_result` is there as long as its result, with its attempts, errors, worker and times.
+        """
         return self._store().job(id)
 
     def explain(self, id: str) -> Explanation:  # noqa: A002
@@ -100,6 +105,8 @@ class Inspection(LaneInspection):
         job = store.job(id)
         if job is None:
             return _gone(id, store.result(id).state)
+        if job.state in FINISHED:
+            return Explanation(id, job.state, explain(job, Around(now=as_datetime(self._contract().schedules().now))))
         plain = job.lane is not None and job.payloads is None  # a collector's lane has no other holder
         around = Around(
             now=as_datetime(self._contract().schedules().now),
@@ -119,7 +126,7 @@ class Inspection(LaneInspection):
         return self._store().cancel(id)
 
     def delete(self, id: str) -> bool:  # noqa: A002
-        """Remove a job: at once if it waits or is dead, when its run has ended if it runs."""
+        """Remove a job: at once if it waits, is dead or finished; when its run has ended if it runs."""
         return self._store().delete(id)
 
     def kill(self, id: str) -> bool:  # noqa: A002
@@ -249,8 +256,8 @@ def _filter(
     state: str | None = None, queue: str | None = None, task: str | None = None, lane: str | None = None,
     error: str | None = None, ids: tuple[str, ...] | None = None, failing: bool = False,
 ) -> Filter:  # fmt: skip
-    if state is not None and state not in STATES:
-        raise ConfigError(f'no job in the store is "{state}".{did_you_mean(state, STATES)} States: {", ".join(STATES)}')
+    if state is not None and state not in (known := (*STATES, *FINISHED)):
+        raise ConfigError(f'no job in the store is "{state}".{did_you_mean(state, known)} States: {", ".join(known)}')
     return Filter(state, queue, task, lane, error, ids, failing)
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from laneway.core.job import State, check_lane, lane_id
 from laneway.errors import ConfigError, UnknownLane, did_you_mean
-from laneway.store.inspection import LANE_ORDERS, Filter, LaneInfo, LanePage, PayloadInfo, PayloadPage
+from laneway.store.inspection import Filter, LaneInfo, LanePage, PayloadInfo, PayloadPage
+from laneway.store.paging import LANE_ORDERS
 
 if TYPE_CHECKING:
     from laneway.desk.inspection import Explanation

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from laneway.core.job import STATES
+from laneway.core.job import FINISHED, STATES
 
 if TYPE_CHECKING:
     from laneway.core.instant import When
@@ -67,6 +67,8 @@ ACTIONS = (RETRY, RESCHEDULE, CANCEL, KILL, DELETE)
 
 def applicable(state: str | None) -> list[str]:
     """Name what can be done to jobs of a state; with None to some."""
+    if state in FINISHED:
+        return [DELETE.verb]
     return [action.verb for action in ACTIONS if state is None or state in action.states]
 
 

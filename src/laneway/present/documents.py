@@ -54,6 +54,8 @@ def job_entry(job: JobInfo) -> dict[str, Any]:
         "enqueued_at": job.enqueued_at.isoformat(),
         "due_at": job.due_at.isoformat(),
         "expires_at": job.expires_at.isoformat() if job.expires_at else None,
+        "started_at": job.started_at.isoformat() if job.started_at else None,
+        "finished_at": job.finished_at.isoformat() if job.finished_at else None,
         "worker": job.worker,
         "mark": job.mark,
         "progress": list(job.progress) if job.progress else None,
@@ -71,7 +73,16 @@ def job_document(job: JobInfo, reasons: Sequence[str]) -> dict[str, Any]:
         for error in job.errors
     ]  # fmt: skip
     known = {name: value for name, value in job_entry(job).items() if name != "error"}
-    return {**known, "unique": job.unique, "holds_lane": job.holds, "log": job.log, "errors": errors, "reasons": list(reasons)}
+    ended = {} if job.finished_at is None else {"outcome": job.state}  # as a run has it
+    return {
+        **known,
+        **ended,
+        "unique": job.unique,
+        "holds_lane": job.holds,
+        "log": job.log,
+        "errors": errors,
+        "reasons": list(reasons),
+    }
 
 
 def call_text(job: JobInfo) -> str:

@@ -119,7 +119,7 @@ def lane_state(lane: LaneInfo) -> str:
 
 def due_word(state: str) -> str:
     """Return what the due time of a job or lane is called."""
-    return {"dead": "died", "running": "was due"}.get(state, "due")
+    return {"dead": "died", "running": "was due", "done": "ended", "cancelled": "ended"}.get(state, "due")
 
 
 def share_of(done: float, total: float) -> float:

@@ -24,7 +24,7 @@ from laneway.store.runs import Run
 from laneway.store.statistics import Kept, Level
 
 __all__ = [
-    "Counts", "Filter", "Inspect", "JobInfo", "LANE_ORDERS", "LaneInfo", "LanePage", "Page", "PayloadInfo", "PayloadPage",
+    "Counts", "Filter", "Inspect", "JobInfo", "LaneInfo", "LanePage", "Page", "PayloadInfo", "PayloadPage",
     "QueueInfo", "RunningJob", "StoreInfo", "StoredResult", "WorkerStatus",
 ]  # fmt: skip
 
@@ -43,11 +43,11 @@ class JobInfo(Plain, frozen=True, kw_only=True):
     attempt: int  #: attempts that counted so far
     enqueued_at: datetime
     place_at: datetime  #: the first time it could run: its place in its lane
-    due_at: datetime  #: when it may be claimed; of a dead job: when it died
+    due_at: datetime  #: when it may be claimed; of a dead or finished job: when it ended
     expires_at: datetime | None = None  #: it does not start after this; None: no limit, or it has started
     unique: bool = False  #: it has a unique key and was never claimed: an equal job is not taken
     holds: bool = False  #: it holds its lane
-    worker: str | None  #: the worker that holds its claim
+    worker: str | None  #: the worker that holds its claim, or ran it
     token: int | None
     mark: str | None  #: what was asked of a running job: cancel, delete, kill
     errors: list[ErrorInfo]  #: oldest first, the last ten
@@ -56,6 +56,8 @@ class JobInfo(Plain, frozen=True, kw_only=True):
     score: float | None = None  #: of a collector's dead payload
     progress: tuple[float, float] | None = None  #: (done, total), as reported by its run
     log: list[str] = msgspec.field(default_factory=list[str])  #: the last lines its run wrote
+    started_at: datetime | None = None  #: of a finished job: when its last run began
+    finished_at: datetime | None = None  #: and when it ended
 
     @property
     def args(self) -> list[Any] | None:
@@ -96,16 +98,6 @@ class LaneInfo(Plain, frozen=True, kw_only=True):
     lag: float  #: seconds since it could have; 0 while it is due later
     head: str  #: the id of the lane, or of the job at its head: its holder, else the next job
     error: ErrorInfo | None = None  #: the last one, of the lane or of the job at its head
-
-
-#: Orders for listing lanes; a leading - reverses one.
-LANE_ORDERS = {
-    "lag": "the longest overdue first",
-    "size": "the largest first",
-    "attempts": "the most failed attempts first",
-    "due": "the first to run first",
-    "name": "by name",
-}
 
 
 class LanePage(list[LaneInfo]):
@@ -245,13 +237,14 @@ class StoredResult(Struct, frozen=True):
     state: State
     value: bytes | None = None
     error: ErrorInfo | None = None
+    task: str = ""  #: of a finished job, if known
 
 
 class StoreInfo(Plain, frozen=True, kw_only=True):
     """What a store reports about itself: its program, its size, its connections."""
 
     kind: str  #: SQLite, Redis, Valkey
-    version: str  #: the program's
+    version: str
     layout: int  #: the version of Laneway's tables or keys
     memory: int | None = None  #: bytes: a server's memory, or a file's size
     most: int | None = None  #: bytes it may have; None: not limited
@@ -279,8 +272,8 @@ class Inspect(Protocol):
     def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
         """List jobs, the oldest or the newest first, after a job's id or a page's `next`.
 
-        A page by state and queue alone costs the same however many jobs there are. With an index by arrival jobs come in that
-        order. Without one they come in groups: running by claim, waiting by due time, parked by place, dead by time of death.
+        A page by state and queue alone costs the same however many jobs there are. Jobs come by arrival; without an index for
+        that in groups: running by claim, waiting by due time, parked by place, dead and finished ones by their end.
         """
         ...
 
@@ -289,7 +282,7 @@ class Inspect(Protocol):
         ...
 
     def job(self, id: str) -> JobInfo | None:  # noqa: A002 - the glossary's word
-        """Return a job that is in the store."""
+        """Return a job that is in the store, or the record of a finished one, while it is kept."""
         ...
 
     def lane_holder(self, queue: str, lane: str) -> JobInfo | None:
@@ -317,16 +310,15 @@ class Inspect(Protocol):
         ...
 
     def delete(self, id: str) -> bool:  # noqa: A002
-        """Remove a waiting or dead job at once, mark a running one. Returns False if there is none."""
+        """Remove a waiting, dead or finished job at once, mark a running one. Nothing else can be done to a finished one."""
         ...
 
     def kill(self, id: str) -> bool:  # noqa: A002
         """Let a job die: a waiting one at once, a running one when its run ended without success. Returns False if it is dead."""
         ...
 
-    # For a collector's lane, cancel, delete and kill apply to all its payloads: waiting and gathering ones at once (each killed
-    # one is dead by itself), running ones when their run ended without success. Later payloads stay. `reschedule` sets its due
-    # time.
+    # Of a collector's lane, cancel, delete and kill change all payloads, running ones when their run ended without success. Later
+    # ones stay. Each killed payload is dead by itself. `reschedule` sets the lane's due time.
 
     def lanes(self, queue: str | None, order: str, limit: int, after: str | None, name: str | None = None) -> LanePage:
         """List the lanes of a queue, or of all, in one of `LANE_ORDERS`, ties by queue and name; with a name only that lane."""
@@ -351,8 +343,7 @@ class Inspect(Protocol):
     def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
         """Retry, cancel, delete, kill or reschedule all jobs that match now. Returns the number of jobs changed.
 
-        Works in steps of at most 500 jobs, to keep each transaction short. Jobs that come to match meanwhile are not touched, nor
-        those that no longer match when their step comes.
+        In steps of at most 500 jobs, each a short transaction: a job is changed if it matches at the beginning and in its step.
         """
         ...
 

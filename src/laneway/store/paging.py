@@ -1,4 +1,4 @@
-"""Paging: the place where a list goes on, as an opaque text."""
+"""Paging: the orders of lists, and the place where one goes on, as an opaque text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ import msgspec
 
 from laneway.errors import NotFound
 
-__all__ = ["read_number", "read_place", "write_place"]
+__all__ = ["LANE_ORDERS", "read_number", "read_place", "write_place"]
 
 Place = TypeVar("Place")
+
+#: Orders for listing lanes; a leading - reverses one.
+LANE_ORDERS = {
+    "lag": "the longest overdue first",
+    "size": "the largest first",
+    "attempts": "the most failed attempts first",
+    "due": "the first to run first",
+    "name": "by name",
+}
 
 
 def write_place(place: object) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 import laneway as front
 from laneway.capacity.observe import observed
 from laneway.config import safe_url
-from laneway.core.job import check_id
+from laneway.core.job import FINISHED, check_id
 from laneway.desk.locate import load_tasks
 from laneway.errors import StoreError, UnknownJob, UnknownQueue
 from laneway.present.actions import FILTERS
@@ -62,7 +62,7 @@ def jobs(ask: WebRequest) -> object:
 def count(ask: WebRequest) -> object:
     """Count the jobs that match. The store keeps counts by state and queue; of others it is said how many there are at least."""
     which = ask.which()
-    if {*which} <= {"state", "queue"}:
+    if {*which} <= {"state", "queue"} and which.get("state") not in FINISHED:
         found = [queue.counts for queue in ask.app.inspect.queues() if which.get("queue", queue.name) == queue.name]
         number = sum(number for counted in found for state, number in counted.items() if which.get("state", state) == state)
         return {"count": number, "at_least": False}
@@ -83,7 +83,8 @@ def job(ask: WebRequest) -> object:
     id_ = job_id(ask)
     found = ask.app.inspect.job(id_)
     if found is not None:
-        return ask.site.documents.job(found, ask.app.inspect.explain(id_).reasons)
+        result = ask.app.store_inspect.result(id_).value if found.state in FINISHED else None
+        return ask.site.documents.job(found, ask.app.inspect.explain(id_).reasons, result)
     run = next((run for run in ask.app.stats.recent(RUNS) if run.id == id_), None)
     if run is None:
         raise UnknownJob(f'no job "{id_}" is in the store: it has finished so long ago that nobody remembers, or never was')

@@ -70,14 +70,13 @@ class Documents:
         """Return a job as an entry of a list."""
         return self._without_secrets(job, documents.job_entry(job))
 
-    def job(self, job: JobInfo, reasons: Sequence[str]) -> dict[str, Any]:
-        """Return everything about a job."""
-        return self._without_secrets(job, documents.job_document(job, reasons))
+    def job(self, job: JobInfo, reasons: Sequence[str], result: bytes | None = None) -> dict[str, Any]:
+        """Return everything about a job, and what it returned if that is kept."""
+        return self._with_result(self._without_secrets(job, documents.job_document(job, reasons)), result)
 
     def run(self, run: Run, result: bytes | None = None) -> dict[str, Any]:
         """Return a finished run, and what it returned if that is kept."""
-        document = documents.run_document(run)
-        return document if result is None else {**document, "result": self._redactor.value(_read(result))}
+        return self._with_result(documents.run_document(run), result)
 
     def payload(self, found: PayloadInfo) -> dict[str, Any]:
         """Return a payload."""
@@ -87,6 +86,9 @@ class Documents:
     def safe(self, value: Any) -> Any:
         """Return what a client sent, without secrets."""
         return self._redactor.value(value)
+
+    def _with_result(self, document: dict[str, Any], result: bytes | None) -> dict[str, Any]:
+        return document if result is None else {**document, "result": self._redactor.value(_read(result))}
 
     def _without_secrets(self, job: JobInfo, document: dict[str, Any]) -> dict[str, Any]:
         names = parameter_names(self._app, job.task)

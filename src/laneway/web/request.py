@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 from laneway.core.instant import When
-from laneway.core.job import STATES, check_lane
+from laneway.core.job import FINISHED, STATES, check_lane
 from laneway.errors import did_you_mean
 from laneway.present.words import cut
 from laneway.settings import read_duration, read_size
@@ -155,9 +155,9 @@ class WebRequest:
     def which(self) -> dict[str, Any]:
         """Return the filters that are given."""
         state = self.text("state") or None
-        if state is not None and state not in STATES:
-            near = did_you_mean(state, STATES)
-            raise bad(f"state={_short(state)}: no job in the store is so.{near} States: {', '.join(STATES)}")
+        if state is not None and state not in (known := (*STATES, *FINISHED)):
+            near = did_you_mean(state, known)
+            raise bad(f"state={_short(state)}: no job in the store is so.{near} States: {', '.join(known)}")
         texts = {name: self.text(name) or None for name in ("queue", "task", "lane", "error")}
         found: dict[str, Any] = {"state": state, **texts, "failing": self.flag("failing")}
         return {name: value for name, value in found.items() if value not in (None, False)}

@@ -322,17 +322,18 @@ class Runner:
     def _finish(self, run: Execution) -> Settled:
         if _forks.depth != self._home:
             self._leave_child()
-        claim, meant, finished = run.claim, run.meant, time.time_ns() // 1000
+        claim, meant, finished, keep = run.claim, run.meant, time.time_ns() // 1000, 0
         job = self.running.pop(claim.token, None)
         if job is not None:
             self._board.leave(job.row)
             if meant is not ONE_DONE:
                 meant = self._ended(job, meant)
+                keep = micros(run.task.keep_result or 0)
             if self._events.hears(RunEnded):
                 self._events.tell(RunEnded(job, meant, run.started, finished))
             if job.spoilt:
                 meant = collector_run.for_all(claim, meant, job.spoilt)
-        return Settled(claim, meant, run.started, finished)
+        return Settled(claim, meant, run.started, finished, keep)
 
     def _ended(self, job: JobContext, meant: Meant) -> Meant:
         """Return the outcomes of a run that was not just done."""

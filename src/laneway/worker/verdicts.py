@@ -93,7 +93,7 @@ class Verdicts:
         if task.keep_result is None:
             return ONE_DONE if len(job.claim.units) == 1 else for_each(job.claim, DONE)
         try:
-            return for_each(job.claim, Done(task.app.codecs.encode(result), micros(task.keep_result)))
+            return for_each(job.claim, Done(task.app.codecs.encode(result)))
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             # Another run would do the work again: only the result is at fault.
             described = self._hooks.describe(error)

@@ -231,9 +231,9 @@ class _Call:
             if self._wants[number].lanes != 1 or self._wants[number].payloads:
                 steps = self._steps(queue)
         rare, successes = b"", NONE if outcomes is None else outcomes.successes()
-        if steps or (outcomes is not None and (outcomes.others or outcomes.results)):
-            others, results = ((), ()) if outcomes is None else (outcomes.others, outcomes.results)
-            rare = _to_msgpack((steps, others, results))
+        if steps or (outcomes is not None and (outcomes.others or outcomes.kept)):
+            others, kept = ((), ()) if outcomes is None else (outcomes.others, outcomes.kept)
+            rare = _to_msgpack((steps, others, kept))
         head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest), rare)
         return head + successes
 

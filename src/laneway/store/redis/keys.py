@@ -35,7 +35,10 @@ QUEUE_KEYS = {
     "LOST": "lost",  # hash: id → why its claim was lost
     "MARKS": "marks",  # hash: id → request for its run, and the worker
     "RECENT": "recent",  # list: finished runs, some per element
-    "RESULT": "result:",  # string per id: until when it is kept, and the result; expires
+    "FINISHED": "finished",  # hash: id → record of a finished job, see finished.py; expires, as the next two
+    "ENDED": "ended",  # zset: id → when it ended
+    "KEPT": "kept",  # zset: id → until when it is kept
+    "RESULT": "result:",  # string per id: until when it is kept, and the result; expires. Versions before 0.2 wrote it
     "SLOTS": "slots",  # hash: schedule → its last occurrence
     "BELL": "bell",  # list: one entry if a worker should look; expires
     "ARRIVED": "arrived",  # hash: interval of ten seconds and task → how many jobs or payloads came; see statistics.py

@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from laneway.core.instant import SECOND, as_datetime
 from laneway.errors import ConfigError, NotFound, did_you_mean
-from laneway.store.inspection import LANE_ORDERS, JobInfo, LaneInfo, LanePage, PayloadInfo, PayloadPage
-from laneway.store.paging import read_place, write_place
+from laneway.store.inspection import JobInfo, LaneInfo, LanePage, PayloadInfo, PayloadPage
+from laneway.store.paging import LANE_ORDERS, read_place, write_place
 from laneway.store.redis.keys import queue_key
 from laneway.store.redis.reading import number, record_of
 from laneway.store.redis.record import id_of_entry

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from laneway.core.job import Unit, payload_id
+from laneway.core.job import FINISHED, State, Unit, payload_id
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.store.error_history import add_error
 from laneway.store.runs import Run
@@ -36,7 +36,7 @@ class QueueOutcomes(Struct):
     lanes: list[str | None] = []
     runs: list[Run] = []
     others: list[Any] = []  #: a list each, see `_other`
-    results: list[Any] = []  #: flat: id, milliseconds, microseconds, value
+    kept: list[Any] = []  #: successes that are kept, flat: see `_record`
     done_at: list[int] = []  #: the positions of the successes among all outcomes
     others_at: list[int] = []  #: and of the others
     #: How many jobs may become ready in this queue because these have ended: the next in their lanes, and themselves again.
@@ -85,20 +85,27 @@ def _add(outcomes: QueueOutcomes, ids: list[str], item: Settled, unit: Unit, out
         if unit.lane is not None:
             outcomes.followers += 1
         outcomes.done_at.append(len(ids))
-        if outcome.result is not None and outcome.keep > 0:
-            outcomes.results += (unit.id, -(-outcome.keep // 1000), outcome.keep, outcome.result.decode())
+        if item.keep:
+            outcomes.kept += _record(unit, item, "done", outcome.result)
     else:
         run = Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, item.finished, "")
-        outcomes.others.append(_other(unit, claim.token, outcome, run))
+        outcomes.others.append(_other(unit, item, outcome, run))
         outcomes.others_at.append(len(ids))
         outcomes.followers += 1
     ids.append(unit.id)
 
 
-def _other(unit: Unit, token: int, outcome: Outcome, run: Run) -> list[Any]:
-    """Return an outcome other than success: id, token, outcome, after, error, run up to the outcome, and the effect of death.
+def _record(unit: Unit, item: Settled, state: State, result: bytes | None) -> tuple[Any, ...]:
+    """Return what a script needs to keep a finished job: id, state, how long, when its run began and ended, result."""
+    value = b"" if result is None else result
+    return unit.id, FINISHED.index(state), item.keep, item.started, item.finished, value.decode()
 
-    That is whether it halts a job's lane, or which payloads of a collector's lane die.
+
+def _other(unit: Unit, item: Settled, outcome: Outcome, run: Run) -> list[Any]:
+    """Return an outcome other than success.
+
+    That is id, token, outcome, after, error, run up to the outcome, the effect of death (whether it halts a job's lane, or which
+    payloads of a collector's lane die), and how it is kept if it ends as cancelled.
     """
     after, error = 0, ""
     last: bool | list[str] = [] if unit.payloads else False
@@ -113,7 +120,8 @@ def _other(unit: Unit, token: int, outcome: Outcome, run: Run) -> list[Any]:
             last = [payload_id(run.queue, unit.lane or "", body)[2:] for body in named] if unit.payloads else outcome.halt
         case Cancelled() | Done():
             pass
-    return [unit.id, str(token), outcome.name, after, error, _to_json(run).decode()[:-3], last]
+    kept = _record(unit, item, "cancelled", None) if item.keep else ()
+    return [unit.id, str(item.claim.token), outcome.name, after, error, _to_json(run).decode()[:-3], last, kept]
 
 
 def error_text(error: ErrorInfo, attempt: int) -> str:

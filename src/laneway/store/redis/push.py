@@ -10,7 +10,6 @@ nothing, and `push` does it.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
@@ -20,6 +19,7 @@ import msgspec
 
 from laneway.core.job import Alike, Gather, Job, payload_id
 from laneway.errors import WrongQueue
+from laneway.ids import is_made
 from laneway.store.contract import Occurrence
 from laneway.store.redis.keys import queue_base, queue_key
 from laneway.store.redis.queues import Queues
@@ -29,8 +29,6 @@ from laneway.store.redis.wire import Command, Wire
 
 __all__ = ["Push", "queues_of"]
 
-#: The ids that `new_id` makes.
-_made = re.compile(r"[0-9a-hjkmnp-tv-z]{20}").fullmatch
 _encode = msgspec.msgpack.Encoder().encode
 
 UNREGISTERED, FIRED, WRONG_KIND = -1, -2, -3
@@ -50,7 +48,7 @@ class Push:
 
     def push(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
         """Insert jobs, in order; return for each None, or the id of the job that prevented it. All steps end at `until`."""
-        if len(jobs) == 1 and jobs[0].unique is None and _made(jobs[0].id):
+        if len(jobs) == 1 and jobs[0].unique is None and is_made(jobs[0].id):
             return self._push_one_queue(jobs, occurrence, until)
         if isinstance(jobs, Alike):
             return self._push_one_queue(jobs, occurrence, until)
@@ -130,7 +128,7 @@ class Push:
         if not jobs:
             return []
         names = {job.queue for job in jobs}
-        special = any(job.unique is not None or not _made(job.id) for job in jobs)
+        special = any(job.unique is not None or not is_made(job.id) for job in jobs)
         if not special and len(names) > 1:
             return self._push_many_queues(jobs, occurrence, until)
         if not special or (len(names | self._queues.numbers.keys()) == 1 and self._is_alone(until)):
@@ -149,7 +147,7 @@ class Push:
 
     def _push_special(self, jobs: list[Job], before: int, length: int, occurrence: Occurrence | None, until: float) -> Answers:
         """Push jobs of one queue whose ids or keys may be in other queues: a part of a push."""
-        met_ids, met_keys = self._look(jobs, until)
+        met_ids, met_keys, finished = self._look(jobs, until)
         answers: Answers = []
         sent: set[str] = set()
         for job in jobs:
@@ -166,24 +164,34 @@ class Push:
             if found[0] == "":
                 return [""] * len(jobs)
             _fill(answers, new, found)
+            pushed_ids = [jobs[n].id for n in new if answers[n] is None]
+            if finished and pushed_ids:  # in other queues; the script forgets those in its own
+                self._wire.ask_all([("HDEL", key, *pushed_ids) for key in finished], until=until)
         return answers + self._push_special(rest, before + len(answers), length, None, until) if rest else answers
 
-    def _look(self, jobs: list[Job], until: float) -> tuple[set[str], dict[str, str]]:
-        """Return which ids of these jobs are in the store, and which keys, with the ids of the jobs that have them."""
+    def _look(self, jobs: list[Job], until: float) -> tuple[set[str], dict[str, str], list[str]]:
+        """Return which ids of these jobs are in the store, and which keys, with the ids of the jobs that have them.
+
+        And the keys of other queues that have records of finished jobs with these ids.
+        """
         ids = [job.id for job in jobs]
         keys = [job.unique for job in jobs if job.unique is not None]
         names = self._queues.read(until)
         commands: list[Command] = [("HMGET", queue_key(name, "JOB"), *ids) for name in names]
+        others = [name for name in names if name != jobs[0].queue]
+        commands += [("ZMSCORE", queue_key(name, "ENDED"), *ids) for name in others]
         commands += [("HMGET", queue_key(name, "UNIQUE"), *keys) for name in names if keys]
         found = self._wire.ask_all(commands, until=until)
+        ended = zip(others, found[len(names) :], strict=False)
+        finished = [queue_key(name, "FINISHED") for name, scores in ended if any(score is not None for score in scores)]
         met_ids = {id_ for answer in found[: len(names)] for id_, record in zip(ids, answer, strict=True) if record is not None}
         met_keys = {
             key: holder.decode(errors="replace")
-            for answer in found[len(names) :]
+            for answer in found[len(names) + len(others) :]
             for key, holder in zip(keys, answer, strict=True)
             if holder is not None
         }
-        return met_ids, met_keys
+        return met_ids, met_keys, finished
 
     def _push_many_queues(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
         """Push jobs of several queues in one round trip. An occurrence goes with the first, and fires before the others come."""

@@ -22,8 +22,9 @@ ASIDE = "garbage:"
 
 _HASHES = (
     "META", "JOB", "LANES", "RUNNING", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "SLOTS", "BODIES", "RUN_BODIES", "ARRIVED",
+    "FINISHED",
 )  # fmt: skip
-_ZSETS = ("DUE", "RETRY", "PARKED", "DEAD", "HALTED", "WAITS", "RUNS")
+_ZSETS = ("DUE", "RETRY", "PARKED", "DEAD", "HALTED", "WAITS", "RUNS", "ENDED", "KEPT")
 #: The type of each key, by its beginning behind the queue's base.
 _TYPES = {
     **{QUEUE_KEYS[name]: b"hash" for name in _HASHES},

@@ -13,18 +13,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from laneway.core.buckets import Depth
-from laneway.core.job import STATES, lane_id
+from laneway.core.job import FINISHED, STATES, lane_id
 from laneway.core.outcome import ErrorInfo
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
 from laneway.store.paging import read_place, write_place
 from laneway.store.redis.candidates import PORTION, Candidate, candidate_of, find_candidates
+from laneway.store.redis.finished import FinishedJob, find_finished
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
 from laneway.store.redis.lane_queries import Stand, list_lanes, list_payloads, stand_of, stands_in
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
 from laneway.store.redis.record import Record, parked_entry
-from laneway.store.redis.scan import Cursor, Walk, place_of
+from laneway.store.redis.scan import ENDED, Cursor, Walk, place_of
 from laneway.store.redis.scripts import KEEP_RUNS
 from laneway.store.redis.store import RedisStore
 from laneway.store.redis.wire import Command
@@ -114,8 +115,8 @@ class RedisQueries:
         places = walk.places(begin, first)
         size, looked = first, 0
         while portion := list(itertools.islice(places, size)):
-            meant = portion if which.is_indexed else self._sift(which, portion)
-            infos = self._look([(place.queue, place.id) for place in meant])
+            meant = portion if which.is_indexed or which.state in FINISHED else self._sift(which, portion)
+            infos = self._look([(place.queue, place.id) for place in meant], which)
             shown = [(place, infos[place.queue, place.id]) for place in meant if (place.queue, place.id) in infos]
             looked += len(portion)
             enough = which.look is not None and looked >= which.look and not which.is_indexed
@@ -131,25 +132,32 @@ class RedisQueries:
         return [p for p, raw in pairs if raw is not None and candidate_of(p.queue, p.id, raw, which) is not None]
 
     def matching(self, which: Filter) -> Iterator[tuple[Candidate, JobInfo]]:
-        """Walk all jobs that match a filter, by arrival."""
+        """Walk all jobs that match a filter, by arrival; finished ones by their end."""
+        if which.state in FINISHED:
+            for _, places in self._walk(which, newest=False, begin=None, first=PORTION):
+                yield from ((Candidate(0, place.queue, place.id), info) for place, info in places)
+            return
         found = sorted(find_candidates(self._store, which))
         for start in range(0, len(found), PORTION):
             portion = found[start : start + PORTION]
-            infos = self._look([(one.queue, one.id) for one in portion])
+            infos = self._look([(one.queue, one.id) for one in portion], which)
             for one in portion:
                 info = infos.get((one.queue, one.id))
                 if info is not None and _fits(which, info):
                     yield one, info
 
     def job(self, id: str) -> JobInfo | None:  # noqa: A002
-        """Return a job that is in the store."""
+        """Return a job that is in the store, or the record of a finished one."""
         found = self._find(id)
-        return None if found is None else found[1]
+        if found is not None:
+            return found[1]
+        finished = self._finished(id)
+        return None if finished is None else finished.info
 
     def lane_holder(self, queue: str, lane: str) -> JobInfo | None:
         """Return the job that holds a lane."""
         holder = self._store.wire.ask(("HGET", queue_key(queue, "LANES"), lane))
-        return None if holder is None else self._look([(queue, holder)]).get((queue, holder))
+        return None if holder is None else self._look_at([(queue, holder)]).get((queue, holder))
 
     def parked_before(self, id: str) -> int:  # noqa: A002
         """Count the jobs that wait before a parked job in its lane."""
@@ -167,6 +175,9 @@ class RedisQueries:
         if found is not None:
             info = found[1]
             return StoredResult(info.state, error=info.errors[-1] if info.errors else None)
+        finished = self._finished(id)
+        if finished is not None:
+            return StoredResult(finished.info.state, value=finished.value, task=finished.info.task)
         names = self._store.queues.read()
         commands: list[Command] = [("TIME",), *(("GET", queue_key(name, "RESULT", id)) for name in names)]
         time, *results = self._store.wire.ask_all(commands)
@@ -211,7 +222,7 @@ class RedisQueries:
         def stands(sizes: bool) -> Iterable[Stand]:
             return stands_in(self._store.wire, names, sizes=sizes) if name is None else self._stands_of(names, name)
 
-        return list_lanes(stands, self._look, self._store.now(), order, limit, after)
+        return list_lanes(stands, self._look_at, self._store.now(), order, limit, after)
 
     def _stands_of(self, queues: Sequence[str], lane: str) -> list[Stand]:
         """Return the candidate heads of a lane, in each queue that has it.
@@ -286,7 +297,19 @@ class RedisQueries:
                 return record_of(answer[0][1]), job_info(name, answer[0])
         return None
 
-    def _look(self, wanted: Sequence[tuple[str, bytes]]) -> dict[tuple[str, bytes], JobInfo]:
+    def _finished(self, id_: str) -> FinishedJob | None:
+        """Look for the record of a finished job in all queues; of several, the last."""
+        raw, names = id_.encode(errors="replace"), self._store.queues.read()
+        found = find_finished(self._store.wire, [(name, raw) for name in names], self._store.now())
+        return max(found.values(), key=lambda job: job.finished, default=None)
+
+    def _look(self, wanted: Sequence[tuple[str, bytes]], which: Filter) -> dict[tuple[str, bytes], JobInfo]:
+        """Return jobs, or finished ones if those are meant."""
+        if which.state not in FINISHED:
+            return self._look_at(wanted)
+        return {at: job.info for at, job in find_finished(self._store.wire, wanted, self._store.now()).items()}
+
+    def _look_at(self, wanted: Sequence[tuple[str, bytes]]) -> dict[tuple[str, bytes], JobInfo]:
         by_queue: dict[str, list[bytes]] = {}
         for queue, id_ in wanted:
             by_queue.setdefault(queue, []).append(id_)
@@ -303,6 +326,8 @@ class RedisQueries:
                 return Cursor(group, at, queue, bytes.fromhex(entry))
             raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after)
         found = self._find(after)
+        if found is None and (finished := self._finished(after)) is not None:
+            return Cursor(ENDED, finished.finished, finished.info.queue, after.encode(errors="replace"))
         if found is None:
             raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)
         return place_of(*found, which)
@@ -319,7 +344,9 @@ def _fits(which: Filter, info: JobInfo) -> bool:
             return False
     elif which.state not in (None, info.state):
         return False
-    if which.failing and info.state == "dead":
+    if which.failing and info.state in ("dead", *FINISHED):
+        return False
+    if which.task not in (None, info.task) or which.lane not in (None, info.lane) or info.id not in (which.ids or (info.id,)):
         return False
     if which.error is None:
         return True

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from laneway.core.instant import SECOND, as_datetime
-from laneway.core.job import STATES, State
+from laneway.core.job import FINISHED, STATES, State
 from laneway.core.outcome import ErrorInfo, Notes
 from laneway.errors import GarbageError
 from laneway.store.error_history import read_errors
@@ -21,7 +21,7 @@ from laneway.store.redis.record import NO_END, RAN, Record, read, read_payload
 from laneway.store.runs import Run, read_runs
 from laneway.store.workers import Held
 
-__all__ = ["held_job", "instant", "job_info", "number", "queue_info", "record_of", "runs_of"]
+__all__ = ["NO_LANE", "held_job", "instant", "job_info", "number", "queue_info", "record_of", "runs_of"]
 
 #: The number of payloads in look.lua's answer for jobs that are not lanes of a collector.
 NO_LANE, DEAD_PAYLOAD = -1, -2
@@ -85,7 +85,7 @@ def state_of(raw: bytes) -> State:
     """Return a state; a job that is in no index, or no job, waits to be set aside."""
     text = raw.decode()
     found: State = "ready"
-    for state in STATES:
+    for state in (*STATES, *FINISHED):
         if state == text:
             found = state
     return found

@@ -21,14 +21,15 @@ from laneway.store.redis.reading import instant, number
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.wire import Command, Wire
 
-__all__ = ["Cursor", "Walk", "place_of", "what_runs"]
+__all__ = ["ENDED", "Cursor", "Walk", "place_of", "what_runs"]
 
 #: How many jobs are read at once, after the first read.
 PORTION = 500
-RUNNING, WAITING, PARKED, DEAD = range(4)
+RUNNING, WAITING, PARKED, DEAD, ENDED = range(5)
 GROUPS: dict[str | None, tuple[int, ...]] = {
     None: (RUNNING, WAITING, PARKED, DEAD), "running": (RUNNING,), "ready": (WAITING,), "scheduled": (WAITING,),
-    "retrying": (WAITING,), "waiting": (WAITING, PARKED), "blocked": (PARKED,), "dead": (DEAD,),
+    "retrying": (WAITING,), "waiting": (WAITING, PARKED), "blocked": (PARKED,), "dead": (DEAD,), "done": (ENDED,),
+    "cancelled": (ENDED,),
 }  # fmt: skip
 
 
@@ -79,7 +80,7 @@ class Walk:
             found.sort(reverse=self._newest)
             yield from [place for place in found if after is None or self._is_further(place, after)]
             return
-        indexes = self._waiting() if group == WAITING else self._dead()
+        indexes = self._waiting() if group == WAITING else self._ended(group)
         walks = self._begin(indexes, after, first)
         yield from heapq.merge(*walks, reverse=self._newest)
 
@@ -100,8 +101,9 @@ class Walk:
             for rank in (100, *(ranks or b""))
         ]
 
-    def _dead(self) -> list[_Index]:
-        return [_Index(DEAD, queue, queue_key(queue, name).encode()) for queue in self._queues for name in ("DEAD", "HALTED")]
+    def _ended(self, group: int) -> list[_Index]:
+        names = ("DEAD", "HALTED") if group == DEAD else ("ENDED",)
+        return [_Index(group, queue, queue_key(queue, name).encode()) for queue in self._queues for name in names]
 
     def _parked(self) -> list[Cursor]:
         """Return the parked jobs. Lanes have no common index: all of them are read."""

@@ -9,7 +9,7 @@ from laneway.core.job import lane_id
 from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
 from laneway.store.inspection import Filter, PayloadInfo
 from laneway.store.sql import lanes, transitions
-from laneway.store.sql.filters import condition
+from laneway.store.sql.filters import condition, where
 from laneway.store.sql.port import Database, Turn
 from laneway.store.sql.rows import DEAD, READY, RETRYING, RUNNING, Row
 
@@ -50,10 +50,10 @@ class Actions:
 
     def _act(self, id_: str, action: Action) -> bool:
         with self._store.turn() as turn:
-            row = turn.find("find", id=id_)
+            row = turn.find("find", id=id_) or turn.find("finished_find", id=id_, now=turn.now)
             if row is None:
                 raise UnknownJob(f'no job "{id_}" is in the store: it has finished, or never was', id=id_)
-            return action(turn, row)
+            return _act(turn, row, action)
 
     def drop_oldest(self, queue: str, lane: str) -> PayloadInfo | None:
         """Remove the oldest payload of a collector's lane that does not run."""
@@ -79,15 +79,17 @@ class Actions:
     def _act_all(self, action: Action, which: Filter) -> int:
         with self._store.reading() as reading:
             terms, values = condition(which, reading)
-            matching = [id_ for (id_,) in reading.select("match_jobs", {"terms": terms}, **values)]
+            table = where(which)
+            matching = [id_ for (id_,) in reading.select("match_jobs", {"table": table.name, "terms": terms}, **values)]
         changed = 0
         for start in range(0, len(matching), AT_ONCE):
             with self._store.turn() as turn:
                 terms, values = condition(which, turn)
+                words = {"table": table.name, "columns": table.columns, "terms": terms}
                 for id_ in matching[start : start + AT_ONCE]:
                     # Each is read anew: the action on the one before may have let it out of its lane.
-                    for row in turn.select("match_job", {"terms": terms}, **values, id=id_):
-                        changed += action(turn, Row(*row))
+                    for row in turn.select("match_job", words, **values, id=id_):
+                        changed += _act(turn, Row(*row), action)
         return changed
 
     def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
@@ -123,6 +125,13 @@ class Actions:
 
 
 # -- actions -----------------------------------------------------------------------------------------------------
+
+
+def _act(turn: Turn, row: Row, action: Action) -> bool:
+    """Act on a job; a finished one can only be deleted."""
+    if row.state <= DEAD:
+        return action(turn, row)
+    return action is _delete and turn.change("finished_drop", id=row.id) > 0
 
 
 def _retry(turn: Turn, row: Row) -> bool:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from laneway.core.job import FINISHED
 from laneway.store.inspection import Filter
 from laneway.store.sql.port import Reading
-from laneway.store.sql.rows import BLOCKED, DEAD, RETRYING, RUNNING, WORDS
+from laneway.store.sql.rows import BLOCKED, CANCELLED, DEAD, DONE, RETRYING, RUNNING, WORDS
 
-__all__ = ["condition"]
+__all__ = ["FINISHED_JOBS", "JOBS", "Table", "condition", "where"]
+
+
+class Table(NamedTuple):
+    """A table of jobs."""
+
+    name: str
+    shown: str  #: the name of the statement that shows jobs of it
+    columns: str  #: those of a `Row`
+
+
+JOBS = Table("laneway_job", "jobs_shown", WORDS["columns"])
+FINISHED_JOBS = Table("laneway_finished", "finished_shown", WORDS["finished"])
 
 #: A state of the API as a condition; `:now` is the store's.
 _IN_STATE = {
@@ -20,8 +33,15 @@ _IN_STATE = {
     "blocked": f"state = {BLOCKED}",
     "running": f"state = {RUNNING}",
     "dead": f"state = {DEAD}",
+    "done": f"state = {DONE} and until > :now and task <> ''",
+    "cancelled": f"state = {CANCELLED} and until > :now",
     "waiting": f"state < {RUNNING}",  # internal: all that clear() removes
 }
+
+
+def where(which: Filter) -> Table:
+    """Return the table that has the jobs of a filter."""
+    return FINISHED_JOBS if which.state in FINISHED else JOBS
 
 
 def condition(which: Filter, reading: Reading) -> tuple[str, dict[str, Any]]:

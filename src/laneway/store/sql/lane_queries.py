@@ -16,8 +16,8 @@ from laneway.core.instant import as_datetime
 from laneway.core.job import lane_id
 from laneway.errors import ConfigError, did_you_mean
 from laneway.store.error_history import read_errors
-from laneway.store.inspection import LANE_ORDERS, LaneInfo, LanePage, PayloadInfo, PayloadPage
-from laneway.store.paging import read_place, write_place
+from laneway.store.inspection import LaneInfo, LanePage, PayloadInfo, PayloadPage
+from laneway.store.paging import LANE_ORDERS, read_place, write_place
 from laneway.store.sql.port import Reading
 from laneway.store.sql.rows import RUNNING, state_of
 

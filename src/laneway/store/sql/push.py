@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
-from laneway.core.job import Job
+from laneway.core.job import Alike, Job
 from laneway.errors import WrongQueue
+from laneway.ids import is_made
 from laneway.store.sql.gather import gather
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import READY, SCHEDULED
@@ -61,9 +62,11 @@ def _push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     ]
     if _insert(turn, jobs, rows) == len(rows):
         _count(turn, rows)
+        _replace(turn, jobs, rows)
         return [None] * len(rows)
     inside = {seq for (seq,) in turn.rows("pushed", before=first - 1)}
     _count(turn, [row for row in rows if row[0] in inside])
+    _replace(turn, jobs, [row for row in rows if row[0] in inside])
     return [None if row[0] in inside else _in_stead(turn, job, row[0]) for job, row in zip(jobs, rows, strict=True)]
 
 
@@ -74,6 +77,12 @@ def _insert(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> int:
     ends = [row[6] + job.expires if job.expires else None for job, row in zip(jobs, rows, strict=True)]
     keyed = [(*row, job.unique, end) for job, row, end in zip(jobs, rows, ends, strict=True)]
     return turn.change_many("push_keyed", keyed)
+
+
+def _replace(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> None:
+    """Forget finished jobs whose ids new ones have."""
+    if not isinstance(jobs, Alike) and (chosen := [(row[1],) for row in rows if not is_made(row[1])]):
+        turn.change_many("finished_drop", chosen)
 
 
 def _in_stead(turn: Turn, job: Job, seq: int) -> str:

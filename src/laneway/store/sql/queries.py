@@ -8,7 +8,7 @@ import msgspec
 
 from laneway.core.buckets import Depth
 from laneway.core.instant import SECOND, as_datetime
-from laneway.core.job import STATES
+from laneway.core.job import FINISHED, STATES
 from laneway.core.outcome import Notes
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
@@ -16,7 +16,7 @@ from laneway.store.error_history import read_errors
 from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
 from laneway.store.paging import read_number
 from laneway.store.runs import Run, read_runs
-from laneway.store.sql.filters import condition
+from laneway.store.sql.filters import FINISHED_JOBS, JOBS, Table, condition, where
 from laneway.store.sql.lane_queries import list_lanes, list_payloads
 from laneway.store.sql.port import Database, Queue, Reading, ranks
 from laneway.store.sql.rows import READY, RUNNING, Row, state_of
@@ -64,6 +64,7 @@ class Queries:
         """List jobs by arrival, or the newest first."""
         with self._store.reading() as reading:
             terms, values = condition(which, reading)
+            table = where(which)
             few = _few(reading, which)
             if few:
                 terms += f" and seq in ({few})"
@@ -72,11 +73,11 @@ class Queries:
             position = _position(reading, after)
             if after is not None:
                 terms += f" and seq {beyond} :after"
-            end = None if which.look is None or which.is_indexed or few else _end(reading, which.look, newest, position)
+            end = None if which.look is None or which.is_indexed or few else _end(reading, table, which.look, newest, position)
             if end is not None:
                 terms += f" and seq {'>=' if newest else '<='} {end}"
             by_arrival = "" if which.ids is not None else reading.dialect.by_arrival
-            words = {"by_arrival": by_arrival, "terms": terms, "direction": direction}
+            words = {"shown": reading.text(table.shown), "by_arrival": by_arrival, "terms": terms, "direction": direction}
             rows = reading.select("list_jobs", words, **values, after=position, limit=limit + 1)
         page = Page(_info(row, reading.now) for row in rows[:limit])
         if len(rows) > limit:
@@ -92,20 +93,18 @@ class Queries:
             return sum(sum(counts.values()) if which.state is None else counts[which.state] for counts in found)
         with self._store.reading() as reading:
             terms, values = condition(which, reading)
-            return int(reading.select("count_jobs", {"terms": terms}, **values)[0][0])
+            return int(reading.select("count_jobs", {"table": where(which).name, "terms": terms}, **values)[0][0])
 
     def job(self, id: str) -> JobInfo | None:  # noqa: A002
-        """Return a job that is in the store."""
-        return self._one("id = :id", id=id)
+        """Return a job that is in the store, or the record of a finished one."""
+        with self._store.reading() as reading:
+            found = _one(reading, JOBS, "id = :id", id=id)
+            return found or _one(reading, FINISHED_JOBS, "id = :id and until > :now and task <> ''", id=id, now=reading.now)
 
     def lane_holder(self, queue: str, lane: str) -> JobInfo | None:
         """Return the job that holds a lane."""
-        return self._one("holds = 1 and queue = :queue and lane = :lane", queue=queue, lane=lane)
-
-    def _one(self, terms: str, **values: str) -> JobInfo | None:
         with self._store.reading() as reading:
-            rows = reading.select("show_job", {"terms": terms}, **values)
-        return _info(rows[0], reading.now) if rows else None
+            return _one(reading, JOBS, "holds = 1 and queue = :queue and lane = :lane", queue=queue, lane=lane)
 
     def parked_before(self, id: str) -> int:  # noqa: A002
         """Count the jobs that wait before a parked job in its lane."""
@@ -119,8 +118,8 @@ class Queries:
             if row is not None:
                 errors = read_errors(row.errors)
                 return StoredResult(state_of(row.state, row.due, reading.now), error=errors[-1] if errors else None)
-            for (value,) in reading.rows("result_find", id=id, now=reading.now):
-                return StoredResult("done", value=value)
+            for state, task, value in reading.rows("finished_result", id=id, now=reading.now):
+                return StoredResult(state_of(state, 0, reading.now), value=value, task=task)
             for run in _recent(reading):
                 if run.id == id and run.outcome in ("done", "cancelled"):
                     return StoredResult("done" if run.outcome == "done" else "cancelled")
@@ -166,10 +165,15 @@ class Queries:
 _MIXED = ("running", "dead")
 
 
-def _end(reading: Reading, look: int, newest: bool, after: int) -> int | None:
+def _one(reading: Reading, table: Table, terms: str, **values: Any) -> JobInfo | None:
+    rows = reading.select("show_job", {"shown": reading.text(table.shown), "terms": terms}, **values)
+    return _info(rows[0], reading.now) if rows else None
+
+
+def _end(reading: Reading, table: Table, look: int, newest: bool, after: int) -> int | None:
     """Return the last of `look` jobs by arrival; None: fewer are left."""
     further = f"seq {'<' if newest else '>'} :after" if after else "true"
-    words = {"further": further, "direction": "desc" if newest else "asc"}
+    words = {"table": table.name, "further": further, "direction": "desc" if newest else "asc"}
     found = reading.select("arrival_at", words, after=after, look=max(look - 1, 0))
     return int(found[0][0]) if found else None
 
@@ -226,16 +230,18 @@ def _read_notes(notes: bytes | None) -> Notes:
 
 
 def _info(columns: tuple[Any, ...], now: int) -> JobInfo:
-    row = Row(*columns[:-3])
-    told, body, payloads = columns[-3:]
+    row = Row(*columns[:-4])
+    told, body, started, payloads = columns[-4:]
+    state = state_of(row.state, row.due, now)
     notes = _read_notes(told)
     if row.side is not None or row.score is not None:
         body = b"[[%b],{}]" % body  # a payload as a call with it
     expires = None if row.expires is None or row.state >= RUNNING else as_datetime(row.expires)
     return JobInfo(
-        id=row.id, task=row.task, queue=row.queue, lane=row.lane, priority=-row.rank, state=state_of(row.state, row.due, now),
+        id=row.id, task=row.task, queue=row.queue, lane=row.lane, priority=-row.rank, state=state,
         attempt=row.attempt, enqueued_at=as_datetime(row.enqueued), place_at=as_datetime(row.place), due_at=as_datetime(row.due),
         expires_at=expires, unique=row.unique_key is not None, holds=bool(row.holds), worker=row.worker, token=row.token,
         mark=row.mark, errors=read_errors(row.errors), body=body, payloads=payloads,
-        score=row.score, progress=notes.progress, log=notes.log,
+        score=row.score, progress=notes.progress, log=notes.log, started_at=as_datetime(started) if started else None,
+        finished_at=as_datetime(row.due) if state in FINISHED else None,
     )  # fmt: skip

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from laneway.core.job import STATES, State
+from laneway.core.job import FINISHED, STATES, State
 
-__all__ = ["BLOCKED", "COLUMNS", "DEAD", "READY", "RETRYING", "RUNNING", "SCHEDULED", "WORDS", "Row", "state_of"]
+__all__ = [
+    "BLOCKED", "CANCELLED", "COLUMNS", "DEAD", "DONE", "READY", "RETRYING", "RUNNING", "SCHEDULED", "WORDS", "Row", "state_of",
+]  # fmt: skip
 
 #: The states, in tables and counts. A waiting job has one of the first three, as of its last write: it becomes ready by time
 #: alone, without a write.
 SCHEDULED, READY, RETRYING, BLOCKED, RUNNING, DEAD = range(len(STATES))
+#: The states of finished jobs, which are in a table of their own and not counted.
+DONE, CANCELLED = DEAD + 1, DEAD + 2
+_NAMES = (*STATES, *FINISHED)
 
 
 class Row(Struct, frozen=True):
@@ -56,14 +61,17 @@ def state_of(state: int, due: int, now: int) -> State:
     """Return the current state of a job. A job in an unknown state is never claimed."""
     if state <= RETRYING:
         return "ready" if due <= now else "retrying" if state == RETRYING else "scheduled"
-    return STATES[state] if state < len(STATES) else "blocked"
+    return _NAMES[state] if state < len(_NAMES) else "blocked"
 
 
 COLUMNS = ", ".join(Row.__struct_fields__)
+#: The columns that a finished job has as well; it has its result, when it started and until when it is kept besides.
+_FINISHED = ("seq", "id", "queue", "task", "lane", "rank", "place", "due", "state", "attempt", "enqueued", "worker", "errors")
 
 #: What `$words` in statements stand for.
 WORDS: dict[str, str] = {
     "columns": COLUMNS,
+    "finished": ", ".join(name if name in _FINISHED else "null" for name in Row.__struct_fields__),
     "waits": f"state < {BLOCKED}",
-    **{str(name): str(number) for number, name in enumerate(STATES)},
+    **{str(name): str(number) for number, name in enumerate(_NAMES)},
 }

@@ -16,7 +16,7 @@ from laneway.core.outcome import Cancelled, Dead, Done, Outcome, Retrying, Settl
 from laneway.store.runs import Run
 from laneway.store.sql import lanes, transitions
 from laneway.store.sql.port import Turn
-from laneway.store.sql.rows import RUNNING, Row
+from laneway.store.sql.rows import CANCELLED, DONE, RUNNING, Row
 
 __all__ = ["settle"]
 
@@ -36,6 +36,8 @@ def settle(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
     """Write outcomes; return the ids of units that `worker` does not hold."""
     ended = [_Ended(item, *pair) for item in settled for pair in zip(item.claim.units, item.outcomes, strict=True)]
     done = [end for end in ended if type(end.outcome) is Done]
+    if kept := [end for end in done if end.item.keep]:
+        _keep(turn, worker, kept, DONE)
     if len(done) >= FEW and _all_done(turn, worker, done):
         ended = [end for end in ended if type(end.outcome) is not Done] if len(done) < len(ended) else []
     refused = [end.unit.id for end in ended if not _settle(turn, worker, end)]
@@ -60,21 +62,33 @@ def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
         return True
     row = turn.find("held", id=id_, token=token, worker=worker)
     if row is not None:
+        if end.item.keep and (row.mark or type(end.outcome).name) in ("cancel", Cancelled.name):
+            _keep(turn, worker, [end], CANCELLED)
         _write(turn, row, end)
     return row is not None
 
 
+def _keep(turn: Turn, worker: str, ended: Sequence[_Ended], state: int) -> None:
+    """Keep records of jobs that end. Those that the worker does not hold are left out."""
+    turn.change("finished_trim", now=turn.now)
+    turn.change_many("finish", [_record(turn, worker, end, state) for end in ended])
+
+
+def _record(turn: Turn, worker: str, end: _Ended, state: int) -> tuple[object, ...]:
+    """Return the values of `finish`."""
+    item, value = end.item, end.outcome.result if isinstance(end.outcome, Done) else None
+    finished, until = item.finished or turn.now, turn.now + item.keep
+    return (finished, state, state == DONE, item.started, until, value, end.unit.id, item.claim.token, worker)
+
+
 def _done(turn: Turn, end: _Ended) -> int:
     """Delete the row of a success: the claim has all that is needed. Returns the number processed by it."""
-    claim, unit, outcome = end.item.claim, end.unit, end.outcome
+    claim, unit = end.item.claim, end.unit
     if unit.payloads:
         gone = turn.change("payloads_drop_all", lane=unit.number)
         turn.ended(claim.queue, None, RUNNING, run=_run(turn, end))
         return gone
     turn.ended(claim.queue, unit.lane, RUNNING, run=_run(turn, end))
-    if isinstance(outcome, Done) and outcome.result is not None and outcome.keep > 0:
-        turn.change("result_trim", now=turn.now)
-        turn.change("result_add", id=unit.id, until=turn.now + outcome.keep, value=outcome.result)
     return 1
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from laneway.core.error_groups import fault_of
 from laneway.core.instant import as_datetime
+from laneway.core.job import FINISHED
 from laneway.core.outcome import ErrorInfo
 from laneway.desk.app import App
 from laneway.errors import UnknownJob
@@ -44,8 +45,9 @@ def job(ask: WebRequest) -> dict[str, Any]:
     if found is None:
         return {"gone": True, **_gone(ask, id_)}
     reasons = [one for one in ask.app.inspect.explain(id_).reasons if one not in BUTTONS]
-    document = ask.site.documents.job(found, reasons)
-    started = _started(ask.app, found)
+    ended = found.state in FINISHED
+    document = ask.site.documents.job(found, reasons, ask.app.store_inspect.result(id_).value if ended else None)
+    started = found.started_at if ended else _started(ask.app, found)
     done, total = found.progress or (0.0, 0.0)
     return {
         "gone": False,
@@ -61,6 +63,8 @@ def job(ask: WebRequest) -> dict[str, Any]:
         "progress": {"done": done, "total": total, "share": share_of(done, total)} if total > 0 else None,
         "log": found.log,
         "verbs": applicable(found.state),
+        "has_result": "result" in document,
+        "result": document.get("result"),
     }
 
 
@@ -121,6 +125,8 @@ def timeline(job: JobInfo, started: datetime | None) -> list[dict[str, Any]]:
         else:
             name = f"attempt {error.attempt} failed" if error.attempt else "failed"
             events.append(_event(name, at, cut(summary(error), 200), "bad"))
+    if job.state in FINISHED and started is not None:
+        events.append(_event(f"attempt {max(job.attempt, 1)} began" if job.attempt > 1 else "started", started))
     return [*events, _now(job, started)]
 
 
@@ -133,10 +139,12 @@ def _now(job: JobInfo, started: datetime | None) -> dict[str, Any]:
         "ready": "due, waits for a slot",
         "blocked": "waits for its lane",
         "dead": "gave up",
+        "done": "done",
+        "cancelled": "cancelled",
     }
     at = {"running": started, "blocked": job.place_at}.get(job.state, job.due_at)
     asked = f"asked to {job.mark}" if job.state == "running" and job.mark else ""
-    return _event(words[job.state], at, asked, "dead" if job.state == "dead" else "now")
+    return _event(words[job.state], at, asked, {"dead": "dead", "done": "good", "cancelled": ""}.get(job.state, "now"))
 
 
 def _ran(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from laneway.core.job import FINISHED as ENDED
 from laneway.core.job import STATES
 from laneway.present.actions import applicable
 from laneway.present.snapshot import sum_counts
@@ -61,11 +62,16 @@ def jobs(ask: WebRequest) -> dict[str, Any]:
 
 def _tabs(query: Query, counts: Counts) -> list[dict[str, Any]]:
     """Return a tab for each state; the numbers are of all jobs, or of the queue that is asked for."""
-    listed: list[tuple[str | None, int | None]] = [(None, sum(counts.values())), *counts.items(), (FINISHED, None)]
+    listed: list[tuple[str | None, int | None]] = [(None, sum(counts.values())), *counts.items()]
+    listed += [(state, None) for state in (*ENDED, FINISHED)]
+    labels = {None: "all", FINISHED: "last runs"}
     return [
-        {"state": state, "label": state or "all", "count": number, "q": str(query.but(state=state)), "here": query.state == state}
+        {
+            "state": state, "label": labels.get(state, state), "count": number, "q": str(query.but(state=state)),
+            "here": query.state == state,
+        }
         for state, number in listed
-    ]
+    ]  # fmt: skip
 
 
 def _all(query: Query, counts: Counts, *, more: bool) -> dict[str, Any] | None:
@@ -76,8 +82,8 @@ def _all(query: Query, counts: Counts, *, more: bool) -> dict[str, Any] | None:
     if not more or query.searches or query.notes or query.state == FINISHED:
         return None
     which = query.which
-    counted = {*which} <= INDEXED
-    number = sum(counts.values()) if query.state is None else counts[query.state]
+    counted = {*which} <= INDEXED and query.state not in ENDED
+    number = sum(counts.values()) if query.state is None else counts.get(query.state)
     return {"which": which or {"all": True}, "number": number if counted else None}
 
 

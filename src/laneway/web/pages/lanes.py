@@ -8,7 +8,8 @@ from laneway.core.job import check_lane
 from laneway.errors import ConfigError, UnknownLane
 from laneway.present.actions import can_run
 from laneway.present.words import lane_state, score_words, summary
-from laneway.store.inspection import LANE_ORDERS, JobInfo, LaneInfo
+from laneway.store.inspection import JobInfo, LaneInfo
+from laneway.store.paging import LANE_ORDERS
 from laneway.web.pages.find import call_text, row_of
 from laneway.web.pages.job import BUTTONS, error_of
 from laneway.web.pages.query import Query

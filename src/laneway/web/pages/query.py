@@ -5,9 +5,10 @@
 
 `state`, `queue`, `task` and `lane` are exact, `error` is a part of the last error's kind or message, `is:failing` means what has
 failed and is not dead. `args:` is a part of the arguments as they are shown, a plain word a part of anything: id, task, queue,
-lane, error or arguments; `group:` is the id of a kind of failure, which the page of errors knows. `state:finished` means the last
-runs that the store remembers. All of it must fit. What has spaces stands in double quotes, a quote or a backslash in them behind
-a backslash. Nothing is an error: what cannot be meant is said in a note, and left out.
+lane, error or arguments; `group:` is the id of a kind of failure, which the page of errors knows. `state:done` and
+`state:cancelled` mean finished jobs that are kept, `state:finished` the last runs that the store remembers. All of it must fit.
+What has spaces stands in double quotes, a quote or a backslash in them behind a backslash. Nothing is an error: what cannot be
+meant is said in a note, and left out.
 
 Enters: a text.  Leaves: a `Query`.
 """
@@ -21,6 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from laneway.core.job import FINISHED as ENDED
 from laneway.core.job import STATES
 from laneway.errors import did_you_mean
 from laneway.present.actions import FILTERS
@@ -129,12 +131,12 @@ _EXAMPLES = {"state": "dead", "queue": "mail", "task": "send_mail", "lane": "cus
 def _read_state(key: str, value: str, exact: dict[str, Any]) -> list[str]:
     """Read `state:dead` or `is:failing`; `is:dead` is meant well."""
     said = value.lower()
-    if said in (*STATES, FINISHED):
+    if said in (*STATES, *ENDED, FINISHED):
         exact["state"] = said
     elif said == "failing":
         exact["failing"] = True
     else:
-        known = (*STATES, FINISHED, "failing")
+        known = (*STATES, *ENDED, FINISHED, "failing")
         return [f"{key}:{value[:60]}: no job in the store is so.{did_you_mean(said, known)} There are {', '.join(known)}"]
     return []
 

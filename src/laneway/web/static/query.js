@@ -5,7 +5,7 @@
 
 const holder = document.querySelector("[data-query]");
 const KEYS = ["state:", "queue:", "task:", "lane:", "error:", "args:", "is:failing"];
-const STATES = ["scheduled", "ready", "retrying", "blocked", "running", "dead", "finished"];
+const STATES = ["scheduled", "ready", "retrying", "blocked", "running", "dead", "done", "cancelled", "finished"];
 const MOST = 8;
 
 const quoted = (value) => (/^[^\s"\\:]+$/.test(value) ? value : `"${value.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`);

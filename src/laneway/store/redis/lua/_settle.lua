@@ -1,4 +1,5 @@
--- _settle.lua: outcomes other than success, and the special cases of successes. Stands behind _claims.lua and _jobs.lua.
+-- _settle.lua: outcomes other than success, and the special cases of successes. Stands behind
+-- _claims.lua, _jobs.lua and _finished.lua.
 
 -- Settle a run whose record cannot be read: the job dies, and the record is kept as its body. No other outcome applies to it.
 local function settle_unread(record, item)
@@ -29,8 +30,14 @@ local function settle(unit, item, ways)
     if outcome == 'done' then
         ways.done(unit, run)
     elseif mark then
+        if mark == 'cancel' and item[8][1] then
+            keep_finished(item[8], ARGV[2])
+        end
         ways.asked(unit, mark, run)
     elseif outcome == 'cancelled' then
+        if item[8][1] then
+            keep_finished(item[8], ARGV[2])
+        end
         ways.cancelled(unit, run)
     elseif outcome == 'dead' then
         ways.dead(unit, error, item[7])
@@ -101,9 +108,9 @@ local function each_run(joined)
 end
 
 -- Settle successes some of which the worker no longer holds, or that come twice; or that are too many at once. `tokens`: the
--- claims of the worker, if known. Return how many were settled, their runs, the numbers of the refused (nil: none), and which
--- are kept, by id.
-local function settle_some(number, tokens)
+-- claims of the worker, if known; `records`: those of them that are kept. Return how many were settled, their runs, and the
+-- numbers of the refused (nil: none).
+local function settle_some(number, tokens, records)
     local texts, ids, lanes, kept, refused, seen = each_run(ARGV[7]), {}, {}, {}, nil, {}
     for n = 1, number do
         local id = ARGV[7 + n]
@@ -116,19 +123,13 @@ local function settle_some(number, tokens)
             refused[#refused + 1] = n - 1
         end
     end
+    if records[1] then
+        keep_finished(records, ARGV[2], seen)
+    end
     for first = 1, #ids, 1000 do
         local last = math.min(first + 999, #ids)
         call('HDEL', RUNNING .. ARGV[2], unpack(ids, first, last))
         leave(ids, first, last, lanes, first)
     end
-    return #ids, ids[1] and table.concat(kept, ',\n'), refused, seen
-end
-
--- Keep results; `kept`: for which successes, if not for all.
-local function keep_results(results, kept)
-    for n = 1, #results, 4 do
-        if not kept or kept[results[n]] then
-            call('SET', RESULT .. results[n], struct.pack('>I8', q.now + results[n + 2]) .. results[n + 3], 'PX', results[n + 1])
-        end
-    end
+    return #ids, ids[1] and table.concat(kept, ',\n'), refused
 end

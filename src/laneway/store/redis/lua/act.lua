@@ -1,6 +1,6 @@
 -- act.lua: act on jobs of a queue, for a user.
 -- uses   clock queue standing step
--- makes  jobs: record jobs find lanes
+-- makes  jobs: record jobs finished find lanes
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 retry, cancel, delete, kill or reschedule   3 delay   4 at
@@ -253,6 +253,9 @@ for n = 6, #ARGV do
             leave({id}, 1, 1)
             answer = 1
         end
+    elseif (tonumber(call('ZSCORE', KEPT, id) or 0)) > now then
+        -- Nor can anything else be done to a finished job.
+        answer = action == 'delete' and forget_finished({id}, 1, 1) or 0
     end
     answers[#answers + 1] = answer
 end

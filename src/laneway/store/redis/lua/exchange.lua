@@ -1,15 +1,15 @@
 -- exchange.lua: write outcomes, then claim what may run, in one queue. Jobs and lanes of a collector are claimed only here.
 -- uses   clock queue standing step claims
--- makes  jobs: record jobs settle meet
+-- makes  jobs: record jobs finished settle meet
 -- makes  walk: walk
--- makes  collector: record jobs lanes settle collect
+-- makes  collector: record jobs finished lanes settle collect
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 how many to claim   4 tokens must be greater than this
 --       5 rare arguments: '' or a msgpack list of three lists:
 --         how lanes of a collector are claimed: how many runs, lanes each, payloads each, …
 --         outcomes other than success, a list each: id, token, outcome, after, error, run up to the outcome, and the effect of
---         death: whether it halts the lane, or of a collector's lane which payloads die, as digests
---         results: id, milliseconds, microseconds, value, …
+--         death: whether it halts the lane, or of a collector's lane which payloads die, as digests; and how it is kept
+--         successes that are kept: see `keep_finished`
 --       6 how many successes   7 their runs, JSON with a comma and a newline between
 --       then their ids, their tokens, and if one has a lane, for each '' or a colon and its lane
 -- returns how many are ready, whether the queue is paused, microseconds until the next is due (-1: none), the first new token, the
@@ -24,7 +24,7 @@ local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[6]), 
 local rare = ARGV[5] ~= '' and cmsgpack.unpack(ARGV[5])
 local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused, false
 local first_token, claimed, ids, records, batches = token + TOKEN_STEP, 0, nil, nil, nil
-local done, runs, refused, refused_others, kept = 0, nil, nil, nil, nil
+local done, runs, refused, refused_others = 0, nil, nil, nil
 local handed, handed_due, handed_record  -- the next job of a lane
 
 -- -- outcomes ----------------------------------------------------------------------------------------------------
@@ -47,15 +47,17 @@ elseif successes > 0 then
     -- If fewer are removed than the worker holds, one comes twice.
     if holds_all and call('HDEL', running, unpack(ARGV, 8, last)) == successes then
         done, runs = successes, ARGV[7]
+        if rare and rare[3][1] then
+            need('jobs').keep_finished(rare[3], ARGV[2])
+        end
         local lanes = #ARGV > last + successes and ARGV
         handed, handed_due, handed_record = leave(ARGV, 8, last, lanes, last + successes + 1, claims and successes == 1)
     else
-        done, runs, refused, kept = need('jobs').settle_some(successes, tokens)
+        done, runs, refused = need('jobs').settle_some(successes, tokens, rare and rare[3] or {})
     end
     settled = done > 0
 end
 if rare and not collects then
-    need('jobs').keep_results(rare[3], kept)
     refused_others = need('jobs').settle_others(rare[2])
 end
 settled = settled or q.settled

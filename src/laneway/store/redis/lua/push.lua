@@ -1,5 +1,6 @@
 -- push.lua: insert jobs of one queue, in order. It never looks at their lanes.
 -- uses   clock queue commands bell record arrived
+-- makes  finished: finished
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 how many sequence numbers the whole push takes
 --       4 which of them these jobs have, a msgpack list, or '' if one after the other   5 schedule or ''   6 its occurrence
@@ -23,6 +24,9 @@ local flags, rank = (ARGV[9] or ''):byte(1, 2)
 if #ARGV == 9 and ARGV[8] == '' and ARGV[5] == '' and books[B_NUMBER] and flags + F_FRESH == PLAIN and rank == 100 then
     if call('HSETNX', JOB, ARGV[7], new_record(ARGV[9], first, now)) == 0 then
         return {ARGV[7]}
+    end
+    if call('EXISTS', FINISHED) == 1 then
+        need('finished').forget_finished(ARGV, 7, 7)
     end
     local entry = line_entry(first, ARGV[7])
     call('ZADD', DUE .. '0', q.now_text, entry)
@@ -98,6 +102,11 @@ end
 
 local rung = false
 if taken > 0 then
+    if call('EXISTS', FINISHED) == 1 then
+        for n = 1, #jobs, 2 do
+            need('finished').forget_finished(jobs, n, n)
+        end
+    end
     many('HSET', JOB, jobs, 1, #jobs)
     for rank, due in pairs(due_by_rank) do
         many('ZADD', DUE .. (rank - 100), due, 1, #due)

@@ -1,6 +1,7 @@
 -- push_alike.lua: insert new jobs that begin alike into a queue that has had some, in order. Anything unusual is left to
 -- push.lua.
 -- uses   clock queue commands bell record arrived
+-- makes  finished: finished
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 when: '' at once, else delay@at   3 what their records begin with: flags, rank, and what comes after
 --       the numbers; then all ids, then for each what its record goes on with
@@ -51,6 +52,11 @@ if new < number then
         call('HDEL', JOB, unpack(ARGV, from, math.min(from + 999, number + 3)))
     end
     return -4
+end
+if call('EXISTS', FINISHED) == 1 then
+    for from = 4, number + 3, 1000 do
+        need('finished').forget_finished(ARGV, from, math.min(from + 999, number + 3))
+    end
 end
 local due_key = DUE .. (rank - 100)
 many('ZADD', due_key, waits, 1, #waits)

@@ -1,29 +1,38 @@
 -- inspection.sql: queries. Words in braces are put in by queries.py and lane_queries.py.
 
--- list_jobs: some jobs by arrival.
-select $columns, notes, body, case when side is not null then (select count(*) from laneway_payload where lane = seq) end
-from laneway_job {by_arrival} where {terms} order by seq {direction} limit :limit
+-- jobs_shown: jobs with all that is shown of them.
+select $columns, notes, body, null, case when side is not null then (select count(*) from laneway_payload where lane = seq) end
+from laneway_job
 
--- show_job: one job.
-select $columns, notes, body, case when side is not null then (select count(*) from laneway_payload where lane = seq) end
-from laneway_job where {terms}
+-- finished_shown: finished jobs, as above.
+select $finished, notes, body, started, null from laneway_finished
 
--- count_jobs: the number of jobs that match.
-select count(*) from laneway_job where {terms}
+-- list_jobs: some jobs by arrival. shown: one of the two above.
+{shown} {by_arrival} where {terms} order by seq {direction} limit :limit
+
+-- show_job: one job, as above.
+{shown} where {terms}
+
+-- count_jobs: the number of jobs that match. table: of jobs, or of finished ones.
+select count(*) from {table} where {terms}
 
 -- match_jobs: the jobs that match, by arrival.
 -- returns id
-select id from laneway_job where {terms} order by seq
+select id from {table} where {terms} order by seq
 
 -- match_job: one of them, if it still matches.
-select $columns from laneway_job where id = :id and {terms}
+select {columns} from {table} where id = :id and {terms}
 
 -- arrival_of: the sequence number of a job.
+-- returns seq
 select seq from laneway_job where id = :id
+union all
+select seq from laneway_finished where id = :id
+limit 1
 
 -- arrival_at: the last of `look` jobs by arrival.
 -- returns seq
-select seq from laneway_job where {further} order by seq {direction} limit 1 offset :look
+select seq from {table} where {further} order by seq {direction} limit 1 offset :look
 
 -- where_ready: the ready jobs, by the index of their state. pairs: queues and their priorities in use; in_queue: a condition.
 -- returns seq

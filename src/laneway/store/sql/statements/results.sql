@@ -1,15 +1,29 @@
--- results.sql: results, recent runs and counters.
+-- results.sql: finished jobs with their results, recent runs and counters.
 
--- result_add: keep a result.
-insert into laneway_result (id, until, value) values (:id, :until, :value)
-on conflict (id) do update set until = excluded.until, value = excluded.value
+-- finish: keep a running job that ends, with its result. It leaves the jobs afterwards.
+insert into laneway_finished
+    (seq, id, queue, task, lane, rank, place, due, state, attempt, enqueued, worker, errors, notes, started, until, value, body)
+select seq, id, queue, task, lane, rank, place, :finished, :state, attempt + :counts, enqueued, worker, errors, notes, :started,
+       :until, :value, body
+from laneway_job where id = :id and token = :token and worker = :worker and state = $running
+on conflict (id) do update
+set seq = excluded.seq, queue = excluded.queue, task = excluded.task, lane = excluded.lane, rank = excluded.rank,
+    place = excluded.place, due = excluded.due, state = excluded.state, attempt = excluded.attempt, enqueued = excluded.enqueued,
+    worker = excluded.worker, errors = excluded.errors, notes = excluded.notes, started = excluded.started,
+    until = excluded.until, value = excluded.value, body = excluded.body
 
--- result_find: a kept result.
--- returns value
-select value from laneway_result where id = :id and until > :now
+-- finished_result: the state and the result of a finished job.
+-- returns state, task, value
+select state, task, value from laneway_finished where id = :id and until > :now
 
--- result_trim: forget results that have been kept long enough.
-delete from laneway_result where until <= :now
+-- finished_find: a finished job. Of a result that was kept by an older version nothing else is known.
+select $finished from laneway_finished where id = :id and until > :now and task <> ''
+
+-- finished_drop: forget a finished job.
+delete from laneway_finished where id = :id
+
+-- finished_trim: forget those that have been kept long enough.
+delete from laneway_finished where until <= :now
 
 -- recent_add: some runs that were settled, and the number of the last.
 insert into laneway_recent (last, runs) values (:last, :runs)

@@ -18,3 +18,29 @@ create table laneway_queue (
     name    text primary key,
     counted blob not null
 ) strict, without rowid;
+
+-- to_version_4: finished jobs are kept with their results.
+create table laneway_finished (
+    seq        integer primary key,
+    id         text not null unique,
+    queue      text not null,
+    task       text not null,
+    lane       text,
+    rank       integer not null,
+    place      integer not null,
+    due        integer not null,
+    state      integer not null,
+    attempt    integer not null,
+    enqueued   integer not null,
+    worker     text,
+    errors     blob,
+    notes      blob,
+    started    integer not null,
+    until      integer not null,
+    value      blob,
+    body       blob not null
+) strict;
+insert into laneway_finished (seq, id, queue, task, rank, place, due, state, attempt, enqueued, started, until, value, body)
+select -row_number() over (order by until), id, '', '', 0, 0, 0, $done, 0, 0, 0, until, value, x'' from laneway_result;
+drop table laneway_result;
+create index laneway_finished_until on laneway_finished (until);

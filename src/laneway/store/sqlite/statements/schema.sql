@@ -71,12 +71,28 @@ create table laneway_recent (
     runs blob not null                     -- some runs, as in the tail
 ) strict;
 
-create table laneway_result (
-    id    text primary key,
-    until integer not null,                -- kept until then, microseconds
-    value blob not null                    -- JSON
-) strict, without rowid;
-create index laneway_result_until on laneway_result (until);
+-- Finished jobs of tasks that keep their results. The columns are those of a job, as it was when its run ended.
+create table laneway_finished (
+    seq        integer primary key,
+    id         text not null unique,
+    queue      text not null,
+    task       text not null,              -- empty: an older version kept its result, and nothing else is known
+    lane       text,
+    rank       integer not null,
+    place      integer not null,
+    due        integer not null,           -- when its run ended
+    state      integer not null,           -- done or cancelled
+    attempt    integer not null,
+    enqueued   integer not null,
+    worker     text,                       -- the worker that ran it
+    errors     blob,
+    notes      blob,
+    started    integer not null,           -- when its last run began, microseconds
+    until      integer not null,           -- kept until then, microseconds
+    value      blob,                       -- its result as JSON; null if it was cancelled
+    body       blob not null
+) strict;
+create index laneway_finished_until on laneway_finished (until);
 
 create table laneway_worker (
     id      text primary key,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, Generator
+from typing import Any
 
 import pytest
 
-from laneway import App, Retry, Worker, current_job
+from laneway import App, Cancel, LaneFailures, Retry, Snooze, Worker, current_job
+from laneway.core.outcome import Dead
 from laneway.desk.context import JobContext
 from laneway.errors import DeclarationError
 from workbench import ALL_DONE, burst, faulty, info
@@ -129,6 +133,124 @@ def test_a_middleware_that_raises_fails_the_run(app: App, before: bool, kind: st
     assert handle.state() == "dead"
     assert info(app, handle).errors[-1].kind == "LookupError"
     assert told == (["heard before"] if before else ["run", "heard after"])
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("more", [{}, {"timeout": 30}], ids=["", "timeout"])
+def test_middlewares_see_what_a_run_meant(app: App, is_async: bool, more: dict[str, Any]) -> None:
+    seen: dict[str, list[str | None]] = {}
+
+    @app.middleware
+    def outcomes(job: JobContext) -> Generator[None, None, None]:
+        assert job.outcome is None
+        try:
+            yield
+        finally:
+            name = None if job.outcome is None else type(job.outcome).__name__
+            seen.setdefault(str(job.args[0]), []).append(name)
+
+    def run(how: str) -> str:
+        match how:
+            case "snooze" if len(seen.get(how, ())) == 0:
+                raise Snooze(0)
+            case "cancel":
+                raise Cancel("no")
+            case "dies":
+                raise ValueError(how)
+            case "exits":
+                raise SystemExit(3)
+            case _:
+                return how
+
+    async def arun(how: str) -> str:
+        return run(how)
+
+    function = arun if is_async else run
+    task = app.task(name="run", retry=Retry(times=1, backoff=0), keep_result=60, **more)(function)
+    handles = {how: task.enqueue(how) for how in ("done", "snooze", "cancel", "dies", "exits")}
+    burst(app)
+    assert seen == {
+        "done": ["Done"], "snooze": ["Snoozed", "Done"], "cancel": ["Cancelled"], "dies": ["Retrying", "Dead"],
+        "exits": ["Dead"],
+    }  # fmt: skip
+    assert {how: job.state() for how, job in handles.items()} == {
+        "done": "done", "snooze": "done", "cancel": "cancelled", "dies": "dead", "exits": "dead",
+    }  # fmt: skip
+    assert handles["done"].result(timeout=5) == "done"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_middlewares_see_that_a_run_took_too_long(app: App, is_async: bool) -> None:
+    seen: list[object] = []
+
+    @app.middleware
+    def outcomes(job: JobContext) -> Generator[None, None, None]:
+        try:
+            yield
+        finally:
+            seen.append(job.outcome)
+
+    async def aslow() -> None:
+        await asyncio.sleep(60)
+
+    def slow() -> None:
+        for _ in range(6000):
+            time.sleep(0.01)
+
+    function = aslow if is_async else slow
+    app.task(name="slow", retry=Retry(times=0), timeout=0.2)(function).enqueue()
+    burst(app)
+    [outcome] = seen
+    assert isinstance(outcome, Dead)
+    assert outcome.error.kind == "laneway.errors.JobTimeout"
+
+
+def test_an_error_of_a_middleware_decides_and_is_told_once(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    died: list[str] = []
+
+    @app.middleware
+    def strict(job: JobContext) -> Generator[None, None, None]:
+        try:
+            yield
+        finally:
+            raise RuntimeError("the middleware's own")
+
+    @app.on_death
+    def dead(job: JobContext, error: BaseException) -> None:
+        died.append(str(error))
+
+    @app.task(name="fails", retry=Retry(times=0))
+    def fails() -> None:
+        raise ValueError("the job's own")
+
+    job = fails.enqueue()
+    burst(app)
+    assert died == ["the middleware's own"]
+    assert info(app, job).errors[-1].message == "the middleware's own"
+    assert "the job's own" not in [record.getMessage() for record in caplog.records if "is dead" in record.getMessage()]
+
+
+def test_of_several_lanes_the_gravest_outcome_counts(app: App) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    @app.middleware
+    def outcomes(job: JobContext) -> Generator[None, None, None]:
+        assert (job.outcome, job.outcomes) == (None, ())
+        try:
+            yield
+        finally:
+            named = {lane: outcome.name for lane, outcome in zip(job.lanes, job.outcomes, strict=True)}
+            seen.append((named, job.outcome and job.outcome.name))
+
+    @app.collector(name="sync", max_lanes=10, retry=Retry(times=0))
+    def sync(lanes: dict[str, list[int]]) -> None:
+        if len(lanes) > 1:
+            raise LaneFailures({"b": Snooze(3600), "c": ValueError("no")})
+
+    for lane in "abc":
+        sync.enqueue(lane, 1)
+    burst(app, slots=1)
+    assert seen == [({"a": "done", "b": "snoozed", "c": "dead"}, "dead")]
 
 
 def test_hooks_get_as_much_as_they_take(app: App) -> None:

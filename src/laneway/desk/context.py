@@ -14,7 +14,7 @@ from typing import Any
 
 from laneway.core.instant import FAR
 from laneway.core.job import Claim, check_lane
-from laneway.core.outcome import Dead, Notes
+from laneway.core.outcome import Cancelled, Dead, Done, Notes, Outcome, Retrying, Snoozed
 from laneway.errors import NoCurrentJob
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
 LOG_LINES = 100
 LINE_LENGTH = 1000
 _NOTHING: Mapping[str, Dead] = {}
+_GRAVITY = (Done, Cancelled, Snoozed, Retrying, Dead)
 
 
 class Snooze(Exception):
@@ -94,7 +95,20 @@ def check_seconds(name: str, seconds: float) -> float:
 class JobContext:
     """The job that runs here."""
 
-    __slots__ = ("_notes", "args", "cancelled", "claim", "headers", "kwargs", "lost", "notes_changed", "row", "spoilt", "started")
+    __slots__ = (
+        "_notes",
+        "args",
+        "cancelled",
+        "claim",
+        "headers",
+        "kwargs",
+        "lost",
+        "notes_changed",
+        "outcomes",
+        "row",
+        "spoilt",
+        "started",
+    )
 
     def __init__(
         self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0
@@ -110,6 +124,7 @@ class JobContext:
         #: True once a user or a worker asked to cancel the job: a long task checks it now and then, and raises Cancel.
         self.cancelled = False
         self.spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part in the run, and their outcomes, by id
+        self.outcomes: tuple[Outcome, ...] = ()  #: what its run meant, for each of `ids`; empty while it runs
         self.lost = False  #: its claim may have been given to another worker: this run counts only if it succeeds
 
     @property
@@ -152,6 +167,14 @@ class JobContext:
     def ids(self) -> tuple[str, ...]:
         """The ids that the store knows this run by: a collector's run has one for each lane."""
         return tuple(self.claim.ids)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the run meant: Done, Retrying, Snoozed, Dead or Cancelled; None while it runs.
+
+        Middlewares see it behind their `yield`. Of a collector's run with several lanes it is the gravest of `outcomes`.
+        """
+        return max(self.outcomes, key=lambda outcome: _GRAVITY.index(type(outcome)), default=None)
 
     @property
     def attempt(self) -> int:

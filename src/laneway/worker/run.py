@@ -35,10 +35,23 @@ from laneway.shield import Limit, TimeIsUp, mend_log
 from laneway.worker import collector_run
 from laneway.worker.board import ASYNC, IN_THREAD, ISOLATED, Board
 from laneway.worker.duties.watchdog import Watchdog
+from laneway.worker.forks import forks
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.isolate import IsolatedEnd, Isolation
 from laneway.worker.shares.kinds import Kinds
-from laneway.worker.verdicts import CANCELLED, GO_BACK, NEVER_AGAIN, NO_HEADERS, ONE_DONE, Meant, Verdicts, for_each
+from laneway.worker.verdicts import (
+    CANCELLED,
+    GO_BACK,
+    NEVER_AGAIN,
+    NO_HEADERS,
+    ONE_DONE,
+    Meant,
+    Verdict,
+    Verdicts,
+    for_each,
+    timed_out,
+    too_long,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,20 +64,6 @@ SAMPLE = 64
 CRASHES = 3
 
 
-class _Forks:
-    """The number of forks between the program and this process: a fork in a job's code is found without a system call."""
-
-    depth = 0
-
-    def one_more(self) -> None:
-        self.depth += 1
-
-
-_forks = _Forks()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forks.one_more)
-
-
 class Execution(msgspec.Struct):
     """One run of a claim, as the steps of the pipe know it."""
 
@@ -75,6 +74,8 @@ class Execution(msgspec.Struct):
     task: TaskBase = cast("TaskBase", None)
     policy: Retry = cast("Retry", None)
     meant: Meant = ()  #: an outcome for each unit of the claim, once known
+    failure: BaseException | None = None  #: what the task's code raised inside the middlewares,
+    expected: Verdict | None = None  #: and what it means if they raise nothing else
 
 
 class Runner:
@@ -88,7 +89,7 @@ class Runner:
         self._tasks = tasks
         self._hooks = hooks
         self._events = events or hooks.events
-        self._verdicts = Verdicts(tasks, hooks, self._events)
+        self._verdicts = Verdicts(tasks, hooks)
         self._flush_notes = flush_notes
         self._board = board or Board(1)
         self._isolation = isolation
@@ -98,7 +99,7 @@ class Runner:
         self.kinds: Kinds | None = None  # gets the CPU time of runs
         self.all_measured = True  # or some of them, where jobs are short
         self._until_measured = 0
-        self._home = _forks.depth
+        self._home = forks.depth
 
     def run(self, claim: Claim) -> Settled:
         """Run a claim in this thread."""
@@ -146,7 +147,7 @@ class Runner:
             return
         task = self._tasks.get(claim.task)
         if claim.garbage or task is None:
-            run.meant = self._verdicts.strange(claim)
+            run.meant = self._let_stand(self._verdicts.strange(claim))
         elif claim.collects or not is_task(task):
             self._prepare_collector(run, task)
         else:
@@ -154,7 +155,7 @@ class Runner:
                 args, kwargs, options = task.signature.open(claim.unit.body)
                 policy, headers = _read_options(options, task.retry) if options else (task.retry, NO_HEADERS)
             except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
-                run.meant = self._verdicts.unreadable(claim, error)
+                run.meant = self._let_stand(self._verdicts.unreadable(claim, error))
                 return
             self._begin(run, JobContext(claim, args, kwargs, headers, run.started), task, policy)
 
@@ -162,12 +163,13 @@ class Runner:
         """Prepare a run of a collector's lanes."""
         claim = run.claim
         if not is_collector(task) or not claim.collects:
-            run.meant = self._verdicts.wrong_kind(claim, task)
+            run.meant = self._let_stand(self._verdicts.wrong_kind(claim, task))
             return
         read = collector_run.open_run(task, claim)
         for unit in claim.units:
             if (dead := read.spoilt.get(unit.id)) is not None:
-                self._verdicts.lane_died(claim, unit, dead, BadArguments(dead.error.message), ran=False)
+                died = self._verdicts.lane_died(claim, unit, dead, BadArguments(dead.error.message), ran=False)
+                self._let_stand(Verdict((), tuple(died)))
         if not read.lanes:
             run.meant = collector_run.for_all(claim, (), read.spoilt)
             return
@@ -194,15 +196,38 @@ class Runner:
         running_job.set(job)
         try:
             if task.timeout is not None:
-                result = self._call_limited(job, task, task.timeout)
+                verdict = self._call_limited(run, task.timeout)
             elif not self._hooks.middlewares:
-                result = task.function(*job.args, **job.kwargs)
+                verdict = self._verdicts.done(job, task, task.function(*job.args, **job.kwargs))
             else:
-                with around(self._hooks.middlewares, (job,)):
-                    result = task.function(*job.args, **job.kwargs)
+                verdict = self._call_inside(run)
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a job's code end that job alone
             return self._failed(run, error)
-        return self._verdicts.done(job, task, result)
+        return self._let_stand(verdict) if verdict.events else verdict.meant
+
+    def _call_inside(self, run: Execution) -> Verdict:
+        """Call a task inside the middlewares, which see the outcome behind their `yield`."""
+        job, task = run.job, run.task
+        with around(self._hooks.middlewares, (job,)):
+            try:
+                return self._expect(run, self._verdicts.done(job, task, task.function(*job.args, **job.kwargs)))
+            except BaseException as error:
+                self._expect_failure(run, timed_out(task, error) if isinstance(error, TimeIsUp) else error)
+                raise
+
+    def _expect(self, run: Execution, verdict: Verdict) -> Verdict:
+        """Show a verdict to the middlewares; it stands if they raise no other error."""
+        run.job.outcomes = verdict.meant
+        return verdict
+
+    def _expect_failure(self, run: Execution, error: BaseException) -> None:
+        run.failure, run.expected = error, self._expect(run, self._verdicts.failed(run.job, run.policy, error))
+
+    def _let_stand(self, verdict: Verdict) -> Meant:
+        """Send the events of a verdict."""
+        for event in verdict.events:
+            self._events.tell(event)
+        return verdict.meant
 
     def _call_measured(self, kinds: Kinds, run: Execution) -> Meant:
         """Call, and measure the CPU time."""
@@ -214,28 +239,27 @@ class Runner:
 
     def _call_specially(self, run: Execution) -> Meant:
         if run.job.claim.lost == "timeout":
-            return self._failed(run, JobTimeout(f"{_too_long(run.task)}; its worker had to be ended"))
+            return self._failed(run, JobTimeout(f"{too_long(run.task)}; its worker had to be ended"))
         if run.place == ISOLATED:
             return self._call_isolated(run)
         return contextvars.Context().run(self._call, run)
 
-    def _call_limited(self, job: JobContext, task: TaskBase, seconds: float) -> object:
+    def _call_limited(self, run: Execution, seconds: float) -> Verdict:
         """Call a task with a timeout."""
         limit: Limit | None = None
         try:
             try:
                 limit = self.watchdog.begin(seconds)
-                with around(self._hooks.middlewares, (job,)):
-                    return task.function(*job.args, **job.kwargs)
+                return self._call_inside(run)
             finally:
                 self._lift(limit)
         except TimeIsUp as error:
             self._lift(limit)  # again: the limit may have struck while it was lifted
             mend_log()
-            raise _timed_out(task, error) from None
+            raise timed_out(run.task, error) from None
 
     def _lift(self, limit: Limit | None) -> None:
-        if limit is not None and _forks.depth == self._home:
+        if limit is not None and forks.depth == self._home:
             self.watchdog.end(limit)
 
     async def _acall(self, run: Execution) -> Meant:
@@ -244,26 +268,35 @@ class Runner:
         limit: asyncio.Timeout | None = None
         try:
             if task.timeout is None:
-                result = await self._await(job, task)
+                verdict = await self._await(run)
             else:
                 import asyncio  # noqa: PLC0415 - loaded already: it runs this
 
                 async with asyncio.timeout(task.timeout) as limit:
-                    result = await self._await(job, task)
+                    verdict = await self._await(run, limit)
         except BaseException as error:  # noqa: BLE001 - as in _call; CancelledError too
             is_over = limit is not None and limit.expired() and isinstance(error, TimeoutError)
-            return self._failed(run, _timed_out(task, error) if is_over else error)
-        return self._verdicts.done(job, task, result)
+            return self._failed(run, timed_out(task, error) if is_over else error)
+        return self._let_stand(verdict)
 
-    async def _await(self, job: JobContext, task: TaskBase) -> Any:
+    async def _await(self, run: Execution, limit: asyncio.Timeout | None = None) -> Verdict:
+        """Await a task inside the middlewares, as `_call_inside`."""
+        job, task = run.job, run.task
         if not self._hooks.middlewares and not self._hooks.async_middlewares:
-            return await task.function(*job.args, **job.kwargs)
+            return self._verdicts.done(job, task, await task.function(*job.args, **job.kwargs))
         async with aaround(self._hooks.middlewares, self._hooks.async_middlewares, job):
-            return await task.function(*job.args, **job.kwargs)
+            try:
+                return self._expect(run, self._verdicts.done(job, task, await task.function(*job.args, **job.kwargs)))
+            except BaseException as error:
+                is_over = limit is not None and limit.expired()
+                self._expect_failure(run, timed_out(task, error) if is_over else error)
+                raise
 
     def _failed(self, run: Execution, error: BaseException) -> Meant:
         self._leave_child(error)
-        return self._verdicts.failed(run.job, run.policy, error)
+        verdict = run.expected if run.failure is error else None
+        run.failure = None  # its traceback refers to the run
+        return self._let_stand(verdict or self._verdicts.failed(run.job, run.policy, error))
 
     # -- in a process of its own -----------------------------------------------------------------------------
 
@@ -290,7 +323,7 @@ class Runner:
                 return meant
             said = _ended_with(end)
             self._events.tell(RunCrashed(job, f"{said} ({crashes} of {CRASHES})"))
-        return self._verdicts.failed(job, NEVER_AGAIN, JobCrashed(f"{said}, {CRASHES} times"))
+        return self._let_stand(self._verdicts.failed(job, NEVER_AGAIN, JobCrashed(f"{said}, {CRASHES} times")))
 
     def _lane_isolated(self, claim: Claim, run: Execution) -> Outcome:
         """Run one lane of a collector's run in a process of its own."""
@@ -306,7 +339,7 @@ class Runner:
         if run.job.cancelled:
             return for_each(run.job.claim, CANCELLED)
         if end.killed:
-            return self._failed(run, JobTimeout(_too_long(run.task)))
+            return self._failed(run, JobTimeout(too_long(run.task)))
         if end.code is None:
             return for_each(run.job.claim, GO_BACK)  # it never began: the forker is gone
         return None
@@ -315,12 +348,12 @@ class Runner:
 
     def _leave_child(self, error: BaseException | None = None) -> None:
         """End the child of a fork in a job's code: the job and the worker belong to the parent."""
-        if _forks.depth != self._home:
+        if forks.depth != self._home:
             code = error.code if isinstance(error, SystemExit) else error and 1
             os._exit(code if isinstance(code, int) else code is not None)
 
     def _finish(self, run: Execution) -> Settled:
-        if _forks.depth != self._home:
+        if forks.depth != self._home:
             self._leave_child()
         claim, meant, finished, keep = run.claim, run.meant, time.time_ns() // 1000, 0
         job = self.running.pop(claim.token, None)
@@ -349,15 +382,6 @@ class Runner:
 
 def _ended_with(end: IsolatedEnd) -> str:
     return f"the process that ran it alone ended with {cause_of_death(end.code or 0)}"
-
-
-def _too_long(task: TaskBase) -> str:
-    return f"it ran longer than its timeout of {task.timeout or 0:g} s"
-
-
-def _timed_out(task: TaskBase, error: BaseException) -> JobTimeout:
-    """Return the timeout as the error of the run, with the line that it interrupted."""
-    return JobTimeout(_too_long(task)).with_traceback(error.__traceback__)
 
 
 def _read_options(options: dict[str, Any], policy: Retry) -> tuple[Retry, dict[str, str]]:

@@ -1,12 +1,13 @@
 """Verdicts: the outcomes of runs that were done, failed, or could not begin.
 
-Each unit of a claim has an outcome. Failed runs and deaths are also sent as events.
+Each unit of a claim has an outcome. Failed runs and deaths are events too: a verdict has them, and they are sent when it stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import CoroutineType
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,13 +19,14 @@ from laneway.desk.collector import is_collector
 from laneway.desk.context import Cancel, JobContext, RetryIn, Snooze, check_seconds
 from laneway.desk.hooks import Hooks
 from laneway.desk.task_base import TaskBase
-from laneway.errors import BadArguments, GarbageError, UnknownTask
-from laneway.events import Death, Events, RunFailed
+from laneway.errors import BadArguments, GarbageError, JobTimeout, UnknownTask
+from laneway.events import Death, Event, RunFailed
 from laneway.logs import log
 from laneway.worker import collector_run
 
 __all__ = [
-    "CANCELLED", "GO_BACK", "NEVER_AGAIN", "NO_HEADERS", "ONE_DONE", "Meant", "Verdicts", "for_each", "judge", "unknown",
+    "CANCELLED", "GO_BACK", "NEVER_AGAIN", "NO_HEADERS", "ONE_DONE", "Meant", "Verdict", "Verdicts", "for_each", "judge",
+    "timed_out", "too_long", "unknown",
 ]  # fmt: skip
 
 #: The outcomes of a run, for each unit of its claim.
@@ -33,8 +35,17 @@ Meant = tuple[Outcome, ...]
 #: How long a job of an unknown task is put back: another worker may know the task, or a deployment may bring it.
 UNKNOWN_FOR = 3600 * SECOND
 
+
+class Verdict(NamedTuple):
+    """The outcomes of a run, and the events to send for it."""
+
+    meant: Meant
+    events: tuple[Event, ...] = ()
+
+
 DONE = Done()
 ONE_DONE: Meant = (DONE,)
+_JUST_DONE = Verdict(ONE_DONE)
 GO_BACK = Snoozed(0)
 CANCELLED = Cancelled("cancelled while it ran")
 NEVER_AGAIN = Retry(times=0)
@@ -71,6 +82,16 @@ def unknown(claim: Claim) -> Outcome:
     return Snoozed(min(max(age, SECOND), 300 * SECOND))
 
 
+def too_long(task: TaskBase) -> str:
+    """Return what is said of a run that did not end in time."""
+    return f"it ran longer than its timeout of {task.timeout or 0:g} s"
+
+
+def timed_out(task: TaskBase, error: BaseException) -> JobTimeout:
+    """Return a timeout as the error of the run, with the line that it interrupted."""
+    return JobTimeout(too_long(task)).with_traceback(error.__traceback__)
+
+
 def for_each(claim: Claim, outcome: Outcome) -> Meant:
     """Return one outcome for all units of a claim."""
     return (outcome,) * len(claim.units)
@@ -79,44 +100,42 @@ def for_each(claim: Claim, outcome: Outcome) -> Meant:
 class Verdicts:
     """Judges the runs of an app's tasks."""
 
-    def __init__(self, tasks: Mapping[str, TaskBase], hooks: Hooks, events: Events) -> None:
+    def __init__(self, tasks: Mapping[str, TaskBase], hooks: Hooks) -> None:
         self._tasks = tasks
         self._hooks = hooks
-        self._events = events
 
-    def done(self, job: JobContext, task: TaskBase, result: object) -> Meant:
+    def done(self, job: JobContext, task: TaskBase, result: object) -> Verdict:
         """Return the outcomes of a run that returned a result."""
         if isinstance(result, CoroutineType):
             result.close()
             error = TypeError(f"{job.task} returned a coroutine that nobody runs: declare the task itself with async def")
             return self.failed(job, NEVER_AGAIN, error)
         if task.keep_result is None:
-            return ONE_DONE if len(job.claim.units) == 1 else for_each(job.claim, DONE)
+            return _JUST_DONE if len(job.claim.units) == 1 else Verdict(for_each(job.claim, DONE))
         try:
-            return for_each(job.claim, Done(task.app.codecs.encode(result)))
+            return Verdict(for_each(job.claim, Done(task.app.codecs.encode(result))))
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             # Another run would do the work again: only the result is at fault.
             described = self._hooks.describe(error)
             message = f"it was done, but its result cannot be kept: {described.message}"
             outcome = self._halting(job, Dead(msgspec.structs.replace(described, message=message)))
-            self._events.tell(Death(job, outcome, error, ran=True))
-            return (outcome,)
+            return Verdict((outcome,), (Death(job, outcome, error, ran=True),))
 
-    def failed(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
+    def failed(self, job: JobContext, policy: Retry, error: BaseException) -> Verdict:
         """Return the outcomes of a run that raised an error."""
         if job.cancelled and not isinstance(error, Snooze | RetryIn):
-            return for_each(job.claim, CANCELLED)
+            return Verdict(for_each(job.claim, CANCELLED))
         if job.claim.collects:
             return self._failed_lanes(job, policy, error)
         outcome = judge(policy, job.attempt, error, self._hooks.describe)
         if isinstance(outcome, Retrying):
-            self._events.tell(RunFailed(job, (outcome,)))
-        elif isinstance(outcome, Dead):
+            return Verdict((outcome,), (RunFailed(job, (outcome,)),))
+        if isinstance(outcome, Dead):
             outcome = self._halting(job, outcome)
-            self._events.tell(Death(job, outcome, error, ran=True))
-        return (outcome,)
+            return Verdict((outcome,), (Death(job, outcome, error, ran=True),))
+        return Verdict((outcome,))
 
-    def _failed_lanes(self, job: JobContext, policy: Retry, error: BaseException) -> Meant:
+    def _failed_lanes(self, job: JobContext, policy: Retry, error: BaseException) -> Verdict:
         """Judge each lane of a collector's run by itself: they have their own attempts, and perhaps their own errors."""
         described: dict[int, ErrorInfo] = {}
 
@@ -125,65 +144,64 @@ class Verdicts:
             return found
 
         outcomes: list[Outcome] = []
+        events: list[Event] = []
         for unit, cause in zip(job.claim.units, collector_run.causes(job.claim, error), strict=True):
             outcome = DONE if cause is None else judge(policy, unit.attempt, cause, describe)
             if isinstance(outcome, Dead) and self._tried_last_only(job):
                 outcome = msgspec.structs.replace(outcome, payloads=tuple([payload.body for payload in unit.payloads]))
             outcomes.append(outcome)
             if isinstance(outcome, Dead) and cause is not None:
-                self.lane_died(job.claim, unit, outcome, cause)
+                events += self.lane_died(job.claim, unit, outcome, cause)
         if any(isinstance(outcome, Retrying) for outcome in outcomes):
-            self._events.tell(RunFailed(job, tuple(outcomes)))
-        return tuple(outcomes)
+            events.append(RunFailed(job, tuple(outcomes)))
+        return Verdict(tuple(outcomes), tuple(events))
 
     def _tried_last_only(self, job: JobContext) -> bool:
         """Return whether the newest payload stood for its whole lane: then all die together, since no older one was tried."""
         task = self._tasks.get(job.task)
         return is_collector(task) and task.last_only
 
-    def strange(self, claim: Claim) -> Meant:
+    def strange(self, claim: Claim) -> Verdict:
         """Return the outcome of a job of an unknown task: garbage dies, other jobs may be known elsewhere."""
         if claim.garbage:
             return self.stillborn(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
         log.warning('no task named "%s" is known here: job %s is put back', claim.task, claim.unit.id)
         return self.stillborn(claim, unknown(claim))
 
-    def unreadable(self, claim: Claim, error: BaseException) -> Meant:
+    def unreadable(self, claim: Claim, error: BaseException) -> Verdict:
         """Return the outcome of a job whose arguments cannot be read, or do not fit."""
         if isinstance(error, BadArguments | GarbageError):
             info = ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}")
             return self.stillborn(claim, Dead(info), error)
         return self.stillborn(claim, Dead(self._hooks.describe(error)), error)
 
-    def wrong_kind(self, claim: Claim, task: TaskBase) -> Meant:
+    def wrong_kind(self, claim: Claim, task: TaskBase) -> Verdict:
         """Return the outcome of a job whose name is a collector's here, or of lanes whose name is a task's."""
         kinds = ("a task's", "a collector") if is_collector(task) else ("a collector's", "a task")
         message = f"it is {kinds[0]}, and {claim.task} is {kinds[1]} here: was it changed while it waited?"
         return self.stillborn(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
 
-    def stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Meant:
-        """Send the event of a job that died before it could run; for a collector's lanes, of all payloads."""
+    def stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Verdict:
+        """Return the verdict of a job that could not run; if it died, of a collector's lanes with all payloads."""
         if not isinstance(outcome, Dead):
-            return for_each(claim, outcome)
+            return Verdict(for_each(claim, outcome))
         error = error or UnknownTask(outcome.error.message)
         if not claim.collects:
             job = JobContext(claim, [], {}, NO_HEADERS)
             outcome = self._halting(job, outcome)
-            self._events.tell(Death(job, outcome, error, ran=False))
-            return (outcome,)
+            return Verdict((outcome,), (Death(job, outcome, error, ran=False),))
         dead = [msgspec.structs.replace(outcome, payloads=tuple([p.body for p in unit.payloads])) for unit in claim.units]
-        for unit, one in zip(claim.units, dead, strict=True):
-            self.lane_died(claim, unit, one, error, ran=False)
-        return tuple(dead)
+        pairs = zip(claim.units, dead, strict=True)
+        events = [death for unit, one in pairs for death in self.lane_died(claim, unit, one, error, ran=False)]
+        return Verdict(tuple(dead), tuple(events))
 
     def _halting(self, job: JobContext, outcome: Dead) -> Dead:
         """Let a dead job keep its lane, if its task says so."""
         task = self._tasks.get(job.task)
         return msgspec.structs.replace(outcome, halt=True) if task is not None and task.halt_on_death else outcome
 
-    def lane_died(self, claim: Claim, unit: Unit, outcome: Dead, error: BaseException, *, ran: bool = True) -> None:
-        """Send the events of payloads of a collector's lane that die."""
+    def lane_died(self, claim: Claim, unit: Unit, outcome: Dead, error: BaseException, *, ran: bool = True) -> list[Death]:
+        """Return the events of payloads of a collector's lane that die."""
         task = self._tasks.get(claim.task)
         read = task.payload.unpack if is_collector(task) else msgspec.json.decode
-        for job in collector_run.dead_ones(claim, unit, outcome, read, NO_HEADERS):
-            self._events.tell(Death(job, outcome, error, ran))
+        return [Death(job, outcome, error, ran) for job in collector_run.dead_ones(claim, unit, outcome, read, NO_HEADERS)]

@@ -20,6 +20,8 @@ from laneway.core.buckets import Bucket, Figures, Gauge, Gauges, Key, decode_rep
 from laneway.core.instant import SECOND
 
 __all__ = [
+    "DAY", "EVER", "KEEP", "LEVELS", "MINUTE", "TEN", "Kept", "Level", "Open", "begin_of", "complete_until", "outdated", "roll",
+]  # fmt: skip
     "DAY",
     "EVER",
     "KEEP",

@@ -22,20 +22,6 @@ from laneway.core.instant import SECOND
 __all__ = [
     "DAY", "EVER", "KEEP", "LEVELS", "MINUTE", "TEN", "Kept", "Level", "Open", "begin_of", "complete_until", "outdated", "roll",
 ]  # fmt: skip
-    "DAY",
-    "EVER",
-    "KEEP",
-    "LEVELS",
-    "MINUTE",
-    "TEN",
-    "Kept",
-    "Level",
-    "Open",
-    "begin_of",
-    "complete_until",
-    "outdated",
-    "roll",
-]
 
 #: The length of a level's buckets, microseconds.
 Level = int

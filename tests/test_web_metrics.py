@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,63 @@ def test_every_name_comes_through(name: str) -> None:
     assert found.of("laneway_jobs", queue=name, state="ready") == 2
     assert found.of("laneway_task_processed_total", queue=name, task=name) == 3
     assert found.of("laneway_run_seconds_count", task=name) == 3
+
+
+# -- the Grafana dashboard ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def board() -> Any:
+    return json.loads((ROOT / "examples" / "grafana" / "laneway.json").read_text())
+
+
+def queries(board: Any) -> Iterator[str]:
+    """Everything that the dashboard asks Prometheus."""
+    for panel in board["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    yield from (variable["definition"] for variable in board["templating"]["list"] if variable["type"] == "query")
+
+
+def test_the_grafana_dashboard_asks_for_what_is_exported(board: Any, file_app: App) -> None:
+    Shop(file_app).fill()
+    found = scrape(file_app)
+    exported: dict[str, set[str]] = {}
+    for name, labels in found.samples:
+        exported.setdefault(name, {"job"}).update(label for label, _ in labels)
+
+    asked = list(queries(board))
+    for query in asked:
+        selected = re.findall(r"(laneway_\w+)(?:\{([^}]*)\})?", query)
+        assert selected, query
+        for name, labels in selected:
+            assert name in exported, query
+            wanted = {*re.findall(r"(\w+)=", labels), *re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", query)))}
+            assert wanted <= exported[name], query
+    for kind in ("run", "wait"):
+        for share in ("0.5", "0.95"):
+            quantile = f"histogram_quantile({share}, sum by (le, task) (rate(laneway_{kind}_seconds_bucket{{"
+            assert any(query.startswith(quantile) for query in asked)
+
+
+def test_the_grafana_dashboard_is_well_formed(board: Any) -> None:
+    panels = board["panels"]
+    assert isinstance(board["schemaVersion"], int)
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert {panel["type"] for panel in panels} == {"row", "stat", "timeseries"}
+    variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
+
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        grid = panel["gridPos"]
+        cells = {(x, y) for x in range(grid["x"], grid["x"] + grid["w"]) for y in range(grid["y"], grid["y"] + grid["h"])}
+        assert not cells & taken, panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+        targets = panel.get("targets", [])
+        assert bool(targets) == (panel["type"] != "row")
+        assert len({target["refId"] for target in targets}) == len(targets)
+        for asks in (panel, *targets) if targets else ():
+            assert asks["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(board))) - {"__rate_interval", "__all"}
+    assert used == set(variables)

@@ -447,7 +447,7 @@ def test_the_overview_shows_the_most_active_tasks_and_how_many_queues_there_are(
     def quick() -> None: ...
 
     for n in range(25):
-        task = app.task(quick, name=f"task-{n:02}", queue=f"q-{n % 3}")
+        task = app.task(name=f"task-{n:02}", queue=f"q-{n % 3}")(quick)
         task.enqueue_many([()] * (n + 1))
     Worker(app, 2).run(burst=True)
     with visiting(app) as client:

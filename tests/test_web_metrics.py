@@ -78,7 +78,7 @@ def seen(*queues: str, jobs: list[RunningJob] | None = None) -> Snapshot:
         id="w", host="h", pid=1, fleet="", version="", queues=(), tasks=(), slots=9, phase="working", started_at=None,
         uptime=None, last_beat=None, beat_age=None, rss=0, pss=0, jobs=jobs or [],
     )  # fmt: skip
-    waiting = {**dict.fromkeys(STATES, 0), "ready": 2}
+    waiting: dict[str, int] = {**dict.fromkeys(STATES, 0), "ready": 2}
     return Snapshot("sqlite://", {}, [QueueInfo(name, paused=False, counts=waiting) for name in queues], {}, [busy])
 
 

@@ -65,6 +65,23 @@ def test_counters_and_rows_follow_what_is_enqueued_and_run(desk: Desk, tab: Tab)
     assert is_same_page(tab.page)
 
 
+def test_the_tasks_of_the_overview_follow_what_waits_and_runs(desk: Desk, tab: Tab) -> None:
+    tab.open()
+    mark_page(tab.page)
+    task = tab.page.locator("#tasks tbody tr")
+    gate = desk.gate()
+    desk.tasks.hold.enqueue(str(gate))
+    expect(task.filter(has_text="hold").locator("td[data-label=Running]")).to_have_text("1")
+    for number in (1, 2):
+        desk.tasks.mail.enqueue("ada")
+        expect(task.filter(has_text="mail").locator("td[data-label=Waiting]")).to_have_text(str(number))
+    gate.touch()
+    expect(task.filter(has_text="hold").locator("td[data-label=Running]")).to_have_text("0")
+    assert is_same_page(tab.page)
+    task.filter(has_text="mail").get_by_role("link", name="mail").click()
+    expect(tab.page.locator("main tbody tr")).to_have_count(2)
+
+
 def test_a_row_stays_the_same_one_when_others_come(desk: Desk, tab: Tab) -> None:
     old = desk.tasks.mail.enqueue("ada").id
     tab.open("/jobs")

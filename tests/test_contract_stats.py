@@ -18,7 +18,7 @@ from laneway.errors import StoreError
 from laneway.ids import new_id
 from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
-from laneway.store.statistics import DAY, KEEP, LEVELS, MINUTE, TEN, Level, begin_of
+from laneway.store.statistics import DAY, EVER, KEEP, LEVELS, MINUTE, TEN, Level, begin_of
 
 SECOND = 1_000_000
 KEY = ("default", "app.task")
@@ -209,7 +209,7 @@ class TestRollingUp:
                     bench.store.record(told)
             for level in LEVELS:
                 seen[level][begin_of(bench.clock.now, level)][task, what] += times
-        promised = {TEN: 100, MINUTE: 24 * 60, DAY: 365}
+        promised = {TEN: 100, MINUTE: 24 * 60, DAY: 365, EVER: 1}
         for level in LEVELS:
             first = begin_of(bench.clock.now, level) - (promised[level] - 1) * level
             expected = {at: counts for at, counts in seen[level].items() if at >= first}
@@ -234,6 +234,26 @@ class TestRollingUp:
         assert min(counted(inspect, DAY, 2000)) >= begin_of(clock() - KEEP[DAY], DAY)  # what is older is gone
         assert len(counted(inspect, MINUTE, 10_000)) <= 2
         assert len(counted(inspect, TEN, 10_000)) <= 2
+
+    def test_the_totals_of_queues_and_tasks_never_shrink(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        clock.now = 1000 * DAY
+        before: dict[tuple[str, str], Counts] = {}
+        for number in range(1, 61):
+            store.push([job("app.task" if number % 2 else "app.other")])
+            store.record(report(number, f"w{number % 3}", done=number))
+            clock.advance(random.Random(number).choice((0.1, 1.0, 9.0, 25.0, 3600.0, 86_400.0 * 50)))  # noqa: S311
+            [bucket] = inspect.figures(EVER, 1).buckets.values()
+            after = dict(bucket.series)
+            for key, old in before.items():
+                assert after[key].enqueued >= old.enqueued
+                assert after[key].processed >= old.processed
+            before = after
+
+        assert {key: one.enqueued for key, one in before.items()} == {KEY: 30, ("default", "app.other"): 30}
+        done = before[KEY]
+        assert isinstance(done, Figures)
+        assert (done.processed, done.run_time, done.runs) == (1830, 1830_000, {step_of(1000): 1830})
+        assert sum(counted(inspect, DAY, 366).values()) < 1830, "days were dropped meanwhile"
 
     def test_another_process_and_a_restart_find_all_of_it(self, bench: Bench) -> None:
         bench.store.push([job()])

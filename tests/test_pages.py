@@ -21,16 +21,18 @@ from laneway import App, LaneFailures, Retry, Worker, current_job
 from laneway.core.job import STATES
 from laneway.errors import StoreUnavailable
 from laneway.present.snapshot import Snapshot
-from laneway.store.contract import WorkerInfo
+from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.store.inspection import QueueInfo
 from laneway.store.redis.inspection import read_info
 from laneway.web import dashboard
 from laneway.web.health import Health
+from laneway.web.metrics import totals_by_task
+from laneway.web.pages import overview
 from laneway.web.pages.filters import link_from, number, short, when, words_for
 from laneway.web.pages.frame import health_words
 from laneway.web.pages.history import far_enough, verdict
 from laneway.web.pages.mount import PAGES, POLICY
-from laneway.web.pages.overview import queue_rows
+from laneway.web.pages.overview import Backlog, backlogs, queue_rows, task_rows
 from laneway.web.pages.points import spark
 from webdesk import TOKEN, Client, Shop, asking, visiting
 
@@ -395,6 +397,66 @@ def test_the_overview_says_what_each_queue_does(app: App) -> None:
     assert rows["sync"]["collects"]
     assert rows["default"]["p50"] is not None
     assert rows["mail"]["p50"] is None
+
+
+@pytest.mark.every_store
+def test_the_overview_says_what_each_task_does(app: App) -> None:
+    shop = Shop(app).fill()
+    shop.add.enqueue(1)
+    app.store.exchange("w-1", [], [ClaimRequest("default", 1)], 1)
+    shop.login.using(queue="default").enqueue("ada", "x")
+    seen, lately = Snapshot.of(app), app.stats.tasks(300)
+    found = task_rows(seen, lately, backlogs(app.inspect, seen, totals_by_task(app.store_inspect).series))
+    rows = {row["name"]: row for row in found}
+    assert {name: row["running"] for name, row in rows.items() if row["running"]} == {"add": 1}
+    assert {name: row["waiting"] for name, row in rows.items()} == {
+        "add": (0, False), "charge": (3, False), "flaky": (1, False), "login": (3, False), "sync": (1, False),
+    }  # fmt: skip
+    a_minute = 60 / lately["flaky"].seconds
+    assert (rows["flaky"]["done"], rows["flaky"]["failed"]) == (0.0, pytest.approx(a_minute))
+    assert (rows["add"]["done"], rows["add"]["failed"]) == (pytest.approx(a_minute), 0.0)
+    assert rows["add"]["p95"] >= rows["add"]["p50"] > 0
+    assert (rows["login"]["p50"], rows["login"]["waited"]) == (None, None)
+    assert found[0]["name"] == "add", "it ran, and runs again"
+
+
+@pytest.mark.every_store
+def test_where_many_jobs_of_several_tasks_wait_it_is_said_how_many_there_are_at_most(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(app)
+    for queue, times in (("default", 2), ("mail", 4)):
+        for _ in range(times):
+            shop.add.using(queue=queue).enqueue(1)
+        shop.login.using(queue=queue).enqueue("ada", "x")
+    shop.flaky.enqueue()
+    seen, pairs = Snapshot.of(app), totals_by_task(app.store_inspect).series
+    counted = {"add": (6, False), "login": (2, False), "flaky": (1, False)}
+    assert backlogs(app.inspect, seen, pairs) == counted
+
+    monkeypatch.setattr(overview, "LOOK", 4)
+    assert backlogs(app.inspect, seen, pairs) == {"add": (2 + 5, True), "login": (1 + 5, True), "flaky": (1, False)}
+    monkeypatch.setattr(overview, "LISTS", 0)
+    assert backlogs(app.inspect, seen, pairs)["add"] == Backlog(3 + 5, at_most=True)
+    with visiting(app) as client:
+        page = read(client, "/")
+    assert "≤ 8" in page.text
+
+
+def test_the_overview_shows_the_most_active_tasks_and_how_many_queues_there_are(app: App) -> None:
+    def quick() -> None: ...
+
+    for n in range(25):
+        task = app.task(name=f"task-{n:02}", queue=f"q-{n % 3}")(quick)
+        task.enqueue_many([()] * (n + 1))
+    Worker(app, 2).run(burst=True)
+    with visiting(app) as client:
+        page = read(client, "/")
+    shown = [attributes["data-id"] for attributes in page.all("tr") if "task-" in (attributes.get("data-id") or "")]
+    assert shown == [f"task-{n:02}" for n in range(24, 4, -1)]
+    assert "/jobs?task=task-24" in page.addresses()
+    assert "and 5 more" in page.text
+    assert re.search(r"Queues\s*3\s*Rates", page.text)
 
 
 @pytest.mark.every_store

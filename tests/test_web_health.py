@@ -1,8 +1,7 @@
-"""Health in each state, in words; and metrics that stay few however many names there are."""
+"""Health in each state, in words."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from laneway.present.snapshot import Snapshot
 from laneway.store.contract import WorkerInfo
 from laneway.store.inspection import QueueInfo, RunningJob, WorkerStatus
 from laneway.web.health import Pulse
-from laneway.web.metrics import Metrics
 from webdesk import Shop, visiting
 
 EVERY_STORE = True
@@ -129,50 +127,6 @@ def test_lag_is_that_of_the_oldest_due_job(app: App) -> None:
     assert Snapshot.of(app).lag == 0.0
     shop.login.enqueue("ada", "x")
     assert 0 < Snapshot.of(app).lag < 20
-
-
-SAMPLE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\\n])*"(,[a-z]+="(\\.|[^"\\\n])*")*\})? -?[0-9.e+-]+')
-
-
-def test_metrics_can_be_read(app: App) -> None:
-    Shop(app).fill()
-    with visiting(app) as client:
-        answer = client.ask("GET", "/metrics")
-    lines = answer.text.splitlines()
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert answer.text.endswith("\n")
-    assert [line for line in lines if not line.startswith("# ") and not SAMPLE.fullmatch(line)] == []
-    assert 'laneway_jobs{queue="billing",state="dead"} 1' in lines
-    assert "laneway_processed_total 1" in lines
-    assert "laneway_failed_total 2" in lines
-    assert 'laneway_workers{phase="working"} 1' in lines
-    assert any(line.startswith('laneway_lag_seconds{queue="mail"} 0.') for line in lines)
-    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert len(families) == len(set(families))
-
-
-def test_metrics_stay_few_however_many_queues_and_tasks_there_are() -> None:
-    metrics = Metrics()
-
-    def written(names: range) -> str:
-        jobs = [RunningJob(f"j{n}", f"task-{n}", "q", None, n, None) for n in names]
-        busy = WorkerStatus(
-            id="w", host="h", pid=1, fleet="", version="", queues=(), tasks=(), slots=9, phase="working", started_at=None,
-            uptime=None, last_beat=None, beat_age=None, rss=0, pss=0, jobs=jobs,
-        )  # fmt: skip
-        return metrics.text(seen(*(queue(f"q-{n:04}", ready=2) for n in names), workers=[busy]))
-
-    first, later = written(range(1000)), written(range(500, 2000))
-    assert 'laneway_jobs{queue="other",state="ready"} 1800' in first
-    assert 'laneway_running{task="other"} 900' in first
-    labels = {found for text in (first, later) for found in re.findall(r'(?:queue|task)="([^"]+)"', text)}
-    assert len(labels) == 201
-    assert 'laneway_jobs{queue="other",state="ready"} 3000' in later
-
-
-def test_names_in_metrics_are_escaped() -> None:
-    text = Metrics().text(seen(queue('a"b\\c\nd')))
-    assert r'laneway_paused{queue="a\"b\\c\nd"} 0' in text.splitlines()
 
 
 def test_health_hears_of_a_worker_that_beats(app: App) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from typing import Literal, TypeVar, overload
 
-from laneway.core.buckets import Bucket, Counts, Depth, Figures, Gauges, Seen, quantile
+from laneway.core.buckets import Bucket, Counts, Depth, Figures, Gauges, Key, Seen, quantile
 from laneway.core.instant import SECOND, as_datetime
 from laneway.core.plain import Plain
 from laneway.errors import ConfigError
@@ -165,22 +165,23 @@ class Stats:
 
     def tasks(self, seconds: float = 3600) -> dict[str, Summary]:
         """Return a summary of each task by name: what happened lately, and how long its runs took and waited."""
-        return self._summaries(seconds, 1)
+        return self.summaries(seconds)[1]
 
     def queues(self, seconds: float = 3600) -> dict[str, Summary]:
         """Return a summary of each queue by name."""
-        return self._summaries(seconds, 0)
+        return self.summaries(seconds)[0]
 
-    def _summaries(self, seconds: float, part: int) -> dict[str, Summary]:
+    def summaries(self, seconds: float = 3600) -> tuple[dict[str, Summary], dict[str, Summary]]:
+        """Return `queues` and `tasks` of the same moment, at the cost of one of them."""
         _number("seconds", seconds)
         level = next((level for level in (TEN, MINUTE) if seconds * SECOND <= MOST[level] * level), DAY)
         kept, begins = self._kept(level, math.ceil(seconds * SECOND / level), "times")
-        found: dict[str, Figures] = {}
+        pairs: dict[Key, Figures] = {}
         for at in begins:
             for key, figures in kept.buckets.get(at, Bucket()).series.items():
-                found.setdefault(key[part], Figures()).add(figures)
+                pairs.setdefault(key, Figures()).add(figures)
         passed = (kept.now - begins[0]) / SECOND
-        return {name: _summary(name, passed, figures) for name, figures in sorted(found.items())}
+        return _summed(pairs, 0, passed), _summed(pairs, 1, passed)
 
     def _kept(self, level: Level, number: int, depth: Depth) -> tuple[Kept, list[int]]:
         """Return the last `number` buckets of a level, and when each of them began, oldest first."""
@@ -262,6 +263,13 @@ def _day(at: int, counts: Counts, _: Gauges) -> Day:
         date=as_datetime(at).date(), enqueued=counts.enqueued, processed=counts.processed, failed=counts.failed,
         retried=counts.retried, dead=counts.dead, cancelled=counts.cancelled, snoozed=counts.snoozed,
     )  # fmt: skip
+
+
+def _summed(pairs: Mapping[Key, Figures], part: int, passed: float) -> dict[str, Summary]:
+    found: dict[str, Figures] = {}
+    for key, figures in pairs.items():
+        found.setdefault(key[part], Figures()).add(figures)
+    return {name: _summary(name, passed, figures) for name, figures in sorted(found.items())}
 
 
 def _summary(name: str, passed: float, figures: Figures) -> Summary:

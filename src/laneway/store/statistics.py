@@ -1,9 +1,11 @@
-"""Rolling up: ten seconds become a minute and a day.
+"""Rolling up: ten seconds become a minute and a day, and are added to the totals.
 
 Reports and arrivals wait in the open interval of ten seconds that contains the store's now. An interval is complete a little
 after its end, and the next client that records something closes it: it is summed, kept for a while as it is, and added to its
 minute and its day in the same step. A marker says up to where that was done. So each interval is added once, whether a client
 comes at once or in a week, and a reader adds what is still open by itself.
+
+The longest level has a single bucket, which is never dropped: the totals of each queue and task. They only grow.
 
 Enters: open intervals.  Leaves: buckets to be added.
 """
@@ -17,16 +19,20 @@ from msgspec import Struct, field
 from laneway.core.buckets import Bucket, Figures, Gauge, Gauges, Key, decode_report
 from laneway.core.instant import SECOND
 
-__all__ = ["DAY", "KEEP", "LEVELS", "MINUTE", "TEN", "Kept", "Level", "Open", "begin_of", "complete_until", "outdated", "roll"]
+__all__ = [
+    "DAY", "EVER", "KEEP", "LEVELS", "MINUTE", "TEN", "Kept", "Level", "Open", "begin_of", "complete_until", "outdated", "roll",
+]  # fmt: skip
 
 #: The length of a level's buckets, microseconds.
 Level = int
 TEN: Level = 10_000_000
 MINUTE: Level = 60_000_000
 DAY: Level = 86_400_000_000
-LEVELS: tuple[Level, ...] = (TEN, MINUTE, DAY)
+#: Longer than any store lives, so that all of it is one bucket, which begins in 1970.
+EVER: Level = 100_000 * DAY
+LEVELS: tuple[Level, ...] = (TEN, MINUTE, DAY, EVER)
 #: How long buckets are kept, microseconds: somewhat longer than promised (1,000 s, a day, 365 days), so that none is cut.
-KEEP: dict[Level, int] = {TEN: 1_200 * SECOND, MINUTE: 25 * 60 * MINUTE, DAY: 367 * DAY}
+KEEP: dict[Level, int] = {TEN: 1_200 * SECOND, MINUTE: 25 * 60 * MINUTE, DAY: 367 * DAY, EVER: EVER}
 #: An interval is complete this long after its end: nodes of a cluster, and a clock that was set, may differ by this.
 GRACE = 10 * SECOND
 

@@ -23,7 +23,7 @@ from laneway.web import documents
 from laneway.web.documents import figures
 from laneway.web.endpoint import Endpoint
 from laneway.web.health import Health
-from laneway.web.metrics import CONTENT_TYPE
+from laneway.web.metrics import CONTENT_TYPE, totals_by_task
 from laneway.web.request import Answer, WebRequest, bad
 from laneway.worker.shares.learn import Learner
 
@@ -191,7 +191,7 @@ def health(ask: WebRequest) -> object:
 def metrics(ask: WebRequest) -> object:
     """Return the figures for Prometheus."""
     try:
-        text = ask.site.metrics.text(Snapshot.of(ask.app))
+        text = ask.site.metrics.text(Snapshot.of(ask.app), totals_by_task(ask.app.store_inspect))
     except StoreError:
         text = ask.site.metrics.text(None)
     return Answer(None, text=text, content_type=CONTENT_TYPE)

@@ -1,26 +1,39 @@
 """Metrics: the store's figures in Prometheus' text format.
 
-The number of series is bounded, however many queues and tasks there are: the first so many that are seen keep their names as long
-as this process lives, all others are added up as "other".
+Counters are the store's: those of the whole store are exact, those of queues and tasks are what workers reported, added up since
+the store began (`EVER`). So they never shrink, whichever process is asked, and a restart of the dashboard resets none of them.
 
-Enters: `Snapshot`.  Leaves: text.
+The number of series is bounded, however many queues and tasks there are: the first so many keep their names, in the order in
+which the store saw them, all others are added up as "other".
+
+Enters: `Snapshot`, the bucket of totals.  Leaves: text.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from laneway.core.buckets import BOUNDS, OTHERS, Bucket, Figures, Key
+from laneway.core.instant import SECOND
 from laneway.present.snapshot import Snapshot, sum_counts
-from laneway.store.inspection import QueueInfo
+from laneway.store.inspection import Inspect, QueueInfo
+from laneway.store.statistics import EVER
 
-__all__ = ["CONTENT_TYPE", "MOST", "Metrics", "Names"]
+__all__ = ["CONTENT_TYPE", "LIMITS", "MOST", "Metrics", "Names", "totals_by_task"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: So many queues, and so many tasks, have series of their own.
-MOST = 100
+MOST = 200
 OTHER = "other"
+
+#: The limits of a histogram's buckets, microseconds: a millisecond to 19 hours. Each is a bound of the store's own histograms, so
+#: no number is guessed. (A time equal to a limit is counted above it: a microsecond is not told apart.)
+LIMITS = tuple(2**n for n in (*range(10, 27), 28, 30, 32, 34, 36))
+_STEPS = tuple(BOUNDS.index(limit) for limit in LIMITS)
+_LES = (*(repr(limit / SECOND) for limit in LIMITS), "+Inf")
 
 COUNTERS = {
     "enqueued": "Jobs and payloads that the store took.",
@@ -33,11 +46,32 @@ COUNTERS = {
     "recovered": "Claims that were given back because their worker died.",
     "refused": "Outcomes that were refused because their claim was lost.",
 }
+#: Of each queue and task.
+TASK_COUNTERS = {
+    "enqueued": "Jobs and payloads that the store took, by queue and task.",
+    "processed": "Jobs and payloads that were done, by queue and task.",
+    "failed": "Attempts that failed, by queue and task.",
+    "retried": "Attempts that failed and are made again, by queue and task.",
+    "dead": "Jobs and payloads that gave up after an attempt, by queue and task.",
+    "cancelled": "Jobs and payloads whose run ended cancelled, by queue and task.",
+    "snoozed": "Runs that ended with a snooze, by queue and task.",
+}
+
+#: Of each task.
+HISTOGRAMS = {
+    "run": "How long runs took, by task; a collector's run counts once.",
+    "wait": "How long jobs waited from when they were due to their start, by task.",
+}
 
 #: Labels and a value.
 Sample = tuple[Mapping[str, str], float]
 #: A name, its type, its meaning, and its samples.
 Family = tuple[str, str, str, Sequence[Sample]]
+
+
+def totals_by_task(store: Inspect) -> Bucket:
+    """Return what happened to each queue and task since the store began."""
+    return next(iter(store.figures(EVER, 1).buckets.values()), Bucket())
 
 
 class Names:
@@ -56,7 +90,7 @@ class Names:
     def of(self, name: str) -> str:
         """Return under which name it is shown."""
         with self._lock:
-            if name not in self._kept and len(self._kept) < self._most:
+            if name not in self._kept and len(self._kept) < self._most and name != OTHERS:
                 self._kept.add(name)
             return name if name in self._kept else OTHER
 
@@ -68,13 +102,22 @@ class Metrics:
         self._queues = Names()
         self._tasks = Names()
 
-    def text(self, seen: Snapshot | None) -> str:
-        """Return a snapshot of a store as text; None: it cannot be reached."""
+    def text(self, seen: Snapshot | None, totals: Bucket | None = None) -> str:
+        """Return a snapshot of a store and its totals by queue and task as text; None: it cannot be reached."""
         lines = _family("laneway_up", "gauge", "Whether the store can be reached.", [({}, 0 if seen is None else 1)])
         if seen is not None:
-            for family in (*self._of_queues(seen), *_of_store(seen), *self._of_workers(seen)):
-                lines += _family(*family)
+            named = self._named(totals or Bucket())  # first, so that names are kept in the order of the totals
+            families = (*self._of_queues(seen), *_of_store(seen), *_of_tasks(named), *self._of_workers(seen))
+            lines += itertools.chain.from_iterable(itertools.starmap(_family, families))
+            lines += _histograms(named)
         return "\n".join([*lines, ""])
+
+    def _named(self, totals: Bucket) -> dict[Key, Figures]:
+        """Return the totals by the names under which they are shown."""
+        found: dict[Key, Figures] = {}
+        for (queue, task), figures in totals.series.items():
+            found.setdefault((self._queues.of(queue), self._tasks.of(task)), Figures()).add(figures)
+        return found
 
     def _of_queues(self, seen: Snapshot) -> Iterable[Family]:
         named: dict[str, list[QueueInfo]] = {}
@@ -99,6 +142,8 @@ class Metrics:
         yield "laneway_workers", "gauge", "Workers.", [({"phase": phase}, number) for phase, number in phases.items()]
         yield "laneway_slots", "gauge", "Slots of all workers.", [({}, sum(worker.slots for worker in seen.workers))]
         yield "laneway_slots_busy", "gauge", "Slots in use.", [({}, sum(worker.busy for worker in seen.workers))]
+        free = sum(max(worker.slots - worker.busy, 0) for worker in seen.workers)
+        yield "laneway_slots_free", "gauge", "Slots that wait for a job.", [({}, free)]
         yield "laneway_memory_bytes", "gauge", "Memory of all workers.", [({}, sum(worker.rss for worker in seen.workers))]
         yield "laneway_running", "gauge", "Jobs that run.", [({"task": task}, number) for task, number in running.items()]
 
@@ -107,12 +152,42 @@ def _of_store(seen: Snapshot) -> Iterable[Family]:
     return ((f"laneway_{name}_total", "counter", meaning, [({}, seen.totals.get(name, 0))]) for name, meaning in COUNTERS.items())
 
 
+def _of_tasks(named: Mapping[Key, Figures]) -> Iterable[Family]:
+    for name, meaning in TASK_COUNTERS.items():
+        samples = [({"queue": queue, "task": task}, getattr(figures, name)) for (queue, task), figures in named.items()]
+        yield f"laneway_task_{name}_total", "counter", meaning, samples
+
+
+def _histograms(named: Mapping[Key, Figures]) -> Iterator[str]:
+    """Write times by task."""
+    tasks: dict[str, Figures] = {}
+    for (_, task), figures in named.items():
+        tasks.setdefault(task, Figures()).add(figures)
+    for kind, meaning in HISTOGRAMS.items():
+        name = f"laneway_{kind}_seconds"
+        yield from _family(name, "histogram", meaning, ())
+        for task, figures in tasks.items():
+            yield from _histogram(
+                name, f'task="{_escaped(task)}"', getattr(figures, f"{kind}s"), getattr(figures, f"{kind}_time")
+            )
+
+
+def _histogram(name: str, label: str, steps: Mapping[int, int], total: int) -> Iterator[str]:
+    per_step = [0] * (len(BOUNDS) + 1)
+    for step, number in steps.items():
+        per_step[min(step, len(BOUNDS))] += number
+    up_to = list(itertools.accumulate(per_step))
+    for le, number in zip(_LES, (*(up_to[step] for step in _STEPS), up_to[-1]), strict=True):
+        yield f'{name}_bucket{{{label},le="{le}"}} {number}'
+    yield f"{name}_sum{{{label}}} {total / SECOND!r}"
+    yield f"{name}_count{{{label}}} {up_to[-1]}"
+
+
 def _family(name: str, kind: str, meaning: str, samples: Sequence[Sample]) -> list[str]:
     lines = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
     for labels, value in samples:
         shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-        number = value if isinstance(value, int) else f"{value:.9g}"
-        lines.append(f"{name}{{{shown}}} {number}" if shown else f"{name} {number}")
+        lines.append(f"{name}{{{shown}}} {value!r}" if shown else f"{name} {value!r}")
     return lines
 
 

@@ -1,7 +1,8 @@
-"""The overview: how much goes through, in which queues, with how much memory; what fails, and where it is stored.
+"""The overview: how much goes through, in which queues, by which tasks, with how much memory; what fails, and where it is stored.
 
-All figures were counted when things happened; nothing here looks at jobs. What a queue does is told over the last minutes, long
-enough to be calm and short enough to be now.
+All figures were counted when things happened. What a queue or a task does is told over the last minutes, long enough to be calm
+and short enough to be now. The store counts what waits by queue: where several tasks share one, the jobs themselves are looked
+at if they are few, and else it is said how many there are at most.
 
 Enters: a `WebRequest`, and a snapshot of the store.  Leaves: plain values.
 """
@@ -10,19 +11,23 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from laneway.core.buckets import OTHERS, Key
+from laneway.desk.inspection import Inspection
 from laneway.desk.stats import Point, Stats, Summary
-from laneway.present.actions import waiting
+from laneway.present.actions import WAITING, waiting
 from laneway.present.snapshot import Snapshot, working_of
 from laneway.store.inspection import QueueInfo
 from laneway.web.health import serving_of
+from laneway.web.metrics import totals_by_task
 from laneway.web.pages.frame import slots_of
 from laneway.web.pages.points import row_at, spark
 from laneway.web.request import WebRequest, bad
 
-__all__ = ["drain", "overview", "queue_rows"]
+__all__ = ["Backlog", "backlogs", "drain", "overview", "queue_rows", "task_rows"]
 
 #: Rates, times and errors of queues are of the last so many seconds.
 LATELY = 300
@@ -30,6 +35,10 @@ LATELY = 300
 RANGES = {"15m": "15 minutes", "3h": "3 hours", "24h": "24 hours"}
 #: So many queues are shown.
 QUEUES = 200
+#: So many tasks are shown.
+TASKS = 20
+#: To see which tasks wait in queues that several share, so many jobs are looked at, in so many lists, and no more.
+LOOK, LISTS = 500, 10
 #: So many kinds of failures are shown.
 ERRORS = 5
 
@@ -42,13 +51,18 @@ def overview(ask: WebRequest, seen: Snapshot) -> dict[str, Any]:
         raise bad(f"range: there are {', '.join(RANGES)}")
     points = _points(stats, span)
     busy, slots = slots_of(seen.workers)
+    by_queue, by_task = stats.summaries(LATELY)
+    tasks = task_rows(seen, by_task, backlogs(ask.app.inspect, seen, totals_by_task(ask.app.store_inspect).series))
     return {
         "range": span,
         "ranges": RANGES,
         "throughput": [row_at(at, [done, failed], with_day=span != "15m") for at, done, failed, _ in points],
         "memory": [row_at(at, [memory], with_day=span != "15m") for at, _, _, memory in points],
-        "queues": queue_rows(seen, stats.queues(LATELY), stats.series(900, by_queue=True)),
+        "queues": queue_rows(seen, by_queue, stats.series(900, by_queue=True)),
+        "number_of_queues": len(seen.queues),
         "other_queues": max(len(seen.queues) - QUEUES, 0),
+        "tasks": tasks[:TASKS],
+        "other_tasks": max(len(tasks) - TASKS, 0),
         "lately": LATELY // 60,
         "errors": stats.errors(ERRORS),
         "store": ask.app.store_inspect.about(),
@@ -132,3 +146,56 @@ def drain(waiting: int, in_rate: float, out_rate: float, *, collects: bool = Fal
         return 0.0
     spare = out_rate if collects else out_rate - in_rate
     return waiting / spare if spare > 0 else None
+
+
+# -- the tasks ---------------------------------------------------------------------------------------------------
+
+
+class Backlog(NamedTuple):
+    """How much of a task waits."""
+
+    number: int
+    at_most: bool  #: its queues have so many, and other tasks use them, too
+
+
+def backlogs(inspect: Inspection, seen: Snapshot, pairs: Iterable[Key]) -> dict[str, Backlog]:
+    """Return what waits by task, as far as it is known. `pairs` are the queues and tasks that were ever used together."""
+    used: dict[str, set[str]] = {}
+    for name, task in pairs:
+        used.setdefault(name, set()).add(task)
+    full = [queue for queue in seen.queues if waiting(queue.counts)]
+    found, unsure = Counter({task: 0 for tasks in used.values() for task in tasks}), set[str]()
+    look, lists = LOOK, LISTS
+    for queue in sorted(full, key=lambda queue: waiting(queue.counts)):  # the shortest first: so most of them are counted
+        tasks, number = used.get(queue.name, set()), waiting(queue.counts)
+        if len(tasks) == 1 and OTHERS not in tasks:
+            found.update(dict.fromkeys(tasks, number))
+            continue
+        states = [state for state in WAITING if queue.counts[state]]
+        look, lists = look - number, lists - len(states)
+        if look >= 0 and lists >= 0:
+            found.update(job.task for state in states for job in inspect.jobs(state, queue=queue.name, limit=LOOK))
+        else:
+            found.update(dict.fromkeys(tasks, number))
+            unsure |= tasks
+    return {task: Backlog(number, task in unsure) for task, number in found.items()}
+
+
+def task_rows(seen: Snapshot, lately: Mapping[str, Summary], waits: Mapping[str, Backlog]) -> list[dict[str, Any]]:
+    """Return the table of tasks: of those that did something lately, run or wait, the most active first."""
+    running = Counter(job.task for worker in seen.workers for job in worker.jobs)
+    known = {*lately, *running, *(task for task, backlog in waits.items() if backlog.number and not backlog.at_most)} - {OTHERS}
+    rows = [_task_row(name, running[name], lately.get(name), waits.get(name)) for name in known]
+    return sorted(rows, key=lambda row: (-row["active"], row["name"]))
+
+
+def _task_row(name: str, running: int, sums: Summary | None, waits: Backlog | None) -> dict[str, Any]:
+    """Return a task's figures, with what is done and what fails in a minute, and how many runs there were."""
+    row: dict[str, Any] = {"name": name, "running": running, "waiting": waits, "active": running}
+    if sums is None:
+        return {**row, "done": 0.0, "failed": 0.0, "p50": None, "p95": None, "waited": None}
+    return {
+        **row, "active": running + sums.wait.count, "done": 60 * sums.processed / sums.seconds,
+        "failed": 60 * sums.failed / sums.seconds, "p50": sums.run.p50 if sums.run.count else None,
+        "p95": sums.run.p95 if sums.run.count else None, "waited": sums.wait.p95 if sums.wait.count else None,
+    }  # fmt: skip

@@ -1,6 +1,6 @@
 -- schema_statistics.sql: the tables of statistics, which came with version 2.
 
--- Buckets: intervals of ten seconds, minutes and days, each as one value with all queues and tasks, see buckets.py.
+-- Buckets: intervals of ten seconds, minutes and days, and the totals, each as one value with all queues and tasks, see buckets.py.
 create table laneway_figures (
     level   integer not null,              -- its length, microseconds
     at      integer not null,              -- when it began, microseconds

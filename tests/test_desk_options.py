@@ -318,6 +318,8 @@ class TestDiscovery:
         ("max_retries", "Retry(times=…)"), ("bind", "current_job()"), ("job_timeout", "timeout=SECONDS"),
         ("time_limit", "timeout=SECONDS"),
         ("result_ttl", "keep_result="), ("task_id", "id=…"), ("autoretry_for", "Retry(on=…)"),
+        ("store_results", "keep_result=SECONDS"), ("depends_on", "at the end of the first"), ("meta", "draft.headers"),
+        ("on_retry_exhausted", "@app.on_death"), ("args", "enqueue(…)"),
     ],
 )  # fmt: skip
 def test_an_option_of_another_library_is_named_as_it_is_here(app: App, option: str, here: str) -> None:

@@ -11,8 +11,6 @@ import pytest
 
 from laneway import kernel
 
-psutil = pytest.importorskip("psutil")
-
 
 @pytest.fixture
 def child() -> subprocess.Popen[bytes]:
@@ -24,6 +22,7 @@ def child() -> subprocess.Popen[bytes]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_the_memory_of_a_process_is_what_psutil_says(child: subprocess.Popen[bytes]) -> None:
+    psutil = pytest.importorskip("psutil")
     rss, pss = kernel.memory(os.getpid())
     expected = psutil.Process().memory_full_info()
     assert rss == pytest.approx(expected.rss, rel=0.1)
@@ -41,6 +40,7 @@ def test_an_old_kernel_knows_the_resident_memory_alone(tmp_path: Path, monkeypat
 def test_without_proc_memory_is_what_psutil_says_or_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: subprocess.Popen[bytes]
 ) -> None:
+    psutil = pytest.importorskip("psutil")
     monkeypatch.setattr(kernel, "_PROC", str(tmp_path / "none"))
     assert kernel.memory(os.getpid())[0] == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
     assert kernel.memory(child.pid) == (0, 0)

@@ -239,6 +239,15 @@ def test_a_module_inside_a_package_and_the_package_itself_are_found(here: Path, 
     assert 'Did you mean "shop.jobs:app"?' in complaint("shop.jobs.app")
 
 
+def test_the_only_app_is_found_beside_one_of_a_web_framework(here: Path) -> None:
+    text = "from laneway import App\n\nclass Flask: ...\n\napp = Flask()\njobs = App('sqlite://')\n"
+    (here / "app.py").write_text(text)
+    load().close()
+    (here / "app.py").write_text(f"{text}mails = App('sqlite://')\n")
+    sys.modules.pop("app", None)
+    assert complaint() == '"app" in app.py is a Flask, not an App. Apps there: jobs, mails'
+
+
 # -- mistakes ----------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +113,34 @@ def test_the_last_runs_of_a_status_are_told_apart(long_names: Desk) -> None:
     for end in ("north", "south"):
         assert re.search(rf"\bware\S*…\S*{end} .*\bcust\S*…\S*{end}\b", runs), shown
     assert max(map(len, runs.splitlines())) <= 80
+
+
+@pytest.fixture
+def without_rich(long_names: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A desk where rich is not installed, neither for this process nor for those it starts."""
+    folder = tmp_path / "without"
+    folder.mkdir()
+    (folder / "rich.py").write_text("raise ModuleNotFoundError('no rich here', name='rich')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.delitem(sys.modules, "laneway.cli.live")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    return long_names
+
+
+def test_only_the_live_view_needs_rich(without_rich: Desk) -> None:
+    without_rich.work()
+    assert "last runs" in unstyle(without_rich.paint("status", until="last runs"))
+    assert without_rich.json("top")["counts"]["ready"] == 0
+    assert without_rich.mistake("top") == (
+        'laneway top needs the package rich: pip install "laneway[top]". Or use laneway status'
+    )
+
+
+def test_the_demo_goes_on_without_the_live_view(without_rich: Desk) -> None:
+    shown = unstyle(without_rich.paint("demo", "--seconds", "1", until="The shop was open"))
+    assert 'live view: not installed. To see more than these lines: pip install "laneway[top]"' in shown
+    assert re.search(r"^ +\d+ s  enqueued +\d+  done", shown, re.MULTILINE), shown
 
 
 def test_the_lists_of_a_live_view_are_told_apart(long_names: Desk) -> None:

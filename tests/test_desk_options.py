@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import inspect
 import re
@@ -17,7 +18,7 @@ import pytest
 
 from laneway import App, Retry
 from laneway.desk import options, synonyms
-from laneway.errors import BadOption, ConfigError, DeclarationError, UnknownJob
+from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownJob
 from workbench import burst, info, until, wait, working
 
 
@@ -318,6 +319,8 @@ class TestDiscovery:
         ("max_retries", "Retry(times=…)"), ("bind", "current_job()"), ("job_timeout", "timeout=SECONDS"),
         ("time_limit", "timeout=SECONDS"),
         ("result_ttl", "keep_result="), ("task_id", "id=…"), ("autoretry_for", "Retry(on=…)"),
+        ("store_results", "keep_result=SECONDS"), ("depends_on", "at the end of the first"), ("meta", "draft.headers"),
+        ("on_retry_exhausted", "@app.on_death"), ("args", "enqueue(…)"),
     ],
 )  # fmt: skip
 def test_an_option_of_another_library_is_named_as_it_is_here(app: App, option: str, here: str) -> None:
@@ -328,6 +331,24 @@ def test_an_option_of_another_library_is_named_as_it_is_here(app: App, option: s
         assert f' has no option "{option}". Here it is ' in str(caught.value)
         assert here in str(caught.value)
         assert "Did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "here"),
+    [
+        ("queue", r"got an unexpected keyword argument 'queue'. Options are given before: TASK.using\(queue=…\).enqueue\(…\)$"),
+        ("countdown", r"argument 'countdown'. Here it is run_after=SECONDS in TASK.using\(…\)\.$"),
+        ("nonsense", r"argument 'nonsense'$"),
+    ],
+)
+def test_an_option_among_the_arguments_of_a_call_is_told_where_it_belongs(app: App, argument: str, here: str) -> None:
+    @app.task
+    def work(a: int) -> None: ...
+
+    given: dict[str, Any] = {argument: 5}
+    for enqueue in (work.enqueue, functools.partial(app.enqueue, work.name)):
+        with pytest.raises(BadArguments, match=here):
+            enqueue(1, **given)
 
 
 def test_every_option_that_is_named_is_one() -> None:

@@ -7,10 +7,11 @@ import signal
 import sys
 from contextlib import suppress
 
-__all__ = ["cause_of_death", "die_with", "kill_group", "memory", "open_pidfd", "set_title", "was_forked"]
+__all__ = ["cause_of_death", "die_with", "kill_group", "memory", "open_pidfd", "set_title", "show_command", "was_forked"]
 
 _PR_SET_PDEATHSIG = 1
 _PF_FORKNOEXEC = 0x40
+_PROC = "/proc"
 
 
 def die_with(parent: int) -> None:
@@ -35,9 +36,34 @@ def open_pidfd(pid: int) -> list[int]:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """Return the memory of a process in bytes: resident, and proportional (memory shared with others counts in part)."""
-    import psutil  # noqa: PLC0415 - it takes longer to load than most modules
+    """Return the memory of a process in bytes: resident, and proportional (memory shared with others counts in part).
 
+    Where there is no /proc it is unknown, 0, unless psutil is installed.
+    """
+    if not os.path.exists(_PROC):
+        return _memory_by_psutil(pid)
+    try:
+        with open(f"{_PROC}/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
+            sizes = {words[0]: int(words[1]) * 1024 for words in map(str.split, file) if words[0] in ("Rss:", "Pss:")}
+        return sizes["Rss:"], sizes["Pss:"]
+    except (OSError, KeyError):  # the process has ended, belongs to somebody else, or the kernel is older than 4.14
+        return _resident(pid)
+
+
+def _resident(pid: int) -> tuple[int, int]:
+    try:
+        with open(f"{_PROC}/{pid}/statm", encoding="ascii") as file:
+            rss = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0, 0
+    return rss, rss
+
+
+def _memory_by_psutil(pid: int) -> tuple[int, int]:
+    try:
+        import psutil  # noqa: PLC0415 - where it is installed
+    except ModuleNotFoundError:
+        return 0, 0
     try:
         used = psutil.Process(pid).memory_full_info()
     except psutil.Error:
@@ -64,9 +90,15 @@ def kill_group(pid: int) -> None:
 
 def set_title(text: str) -> None:
     """Set the name of this process in `ps`."""
-    from setproctitle import setproctitle  # noqa: PLC0415 - only processes of a fleet have a title
+    show_command(f"laneway: {text}")
 
-    setproctitle(f"laneway: {text}")
+
+def show_command(text: str) -> None:
+    """Let `ps` show this as the command of this process; where setproctitle is missing, what it was started with stays."""
+    with suppress(ModuleNotFoundError):
+        from setproctitle import setproctitle  # noqa: PLC0415 - few processes need it
+
+        setproctitle(text)
 
 
 def cause_of_death(code: int) -> str:

@@ -105,9 +105,9 @@ def _hide_passwords(words: list[str]) -> None:
         elif flag == "--store":
             shown[place] = f"{flag}{equals}{safe_url(value)}"
     if shown != words:
-        from setproctitle import setproctitle  # noqa: PLC0415 - few commands have something to hide
+        from laneway.kernel import show_command  # noqa: PLC0415 - few commands have something to hide
 
-        setproctitle(" ".join(["laneway", *shown[1:]]))
+        show_command(" ".join(["laneway", *shown[1:]]))
 
 
 def main() -> None:

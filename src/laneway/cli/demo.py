@@ -64,14 +64,9 @@ def demo(ctx: click.Context, seconds: float | None, in_browser: bool) -> None:
         try:
             with shown.at_work(), _dashboard(app) as url:
                 _say_where(url, in_browser)
-                if on_terminal:
-                    from laneway.cli.live import watch  # noqa: PLC0415 - rich, for terminals only
-
-                    if url is not None:
-                        shown.name = f"shop at {url}"
-                    watch(shown)
-                else:
-                    _print_every_second(shown)
+                if url is not None:
+                    shown.name = f"shop at {url}"
+                (_live() if on_terminal else _print_every_second)(shown)
             seen = shown.snapshot()
             dead = app.inspect.jobs("dead", limit=10_000)
         finally:
@@ -260,6 +255,16 @@ def _interrupts(call: Callable[[], None]) -> Generator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _live() -> Callable[[Demo], None]:
+    """Return what shows the demo on a terminal: the live view, or lines where it is not installed."""
+    try:
+        from laneway.cli.live import watch  # noqa: PLC0415 - rich, an extra
+    except ModuleNotFoundError:
+        click.echo('live view: not installed. To see more than these lines: pip install "laneway[top]"')
+        return _print_every_second
+    return watch
 
 
 def _print_every_second(shown: Demo) -> None:

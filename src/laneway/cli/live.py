@@ -1,7 +1,8 @@
-"""What commands show with rich: the live view of `top` and the demo, and the status tables.
+"""What commands show with rich: the live view of `top` and the demo.
 
 The live view is made for 80 columns and 24 rows and uses more if there are. Every row keeps its place: tasks, queues and lanes
-stay where they first appeared, and lists have as many lines as there is room for, filled or not. Only this module loads rich.
+stay where they first appeared, and lists have as many lines as there is room for, filled or not. Only this module loads rich,
+which is an extra: `top`.
 
 Enters: snapshots.  Leaves: a picture of them.
 """
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     Shown: TypeAlias = Top | Demo  # what is watched: a store, or the demo's shop
 
-__all__ = ["View", "divide", "print_once", "print_status", "watch"]
+__all__ = ["View", "divide", "print_once", "watch"]
 
 HEAD = "bold"
 DIM = "bright_black"
@@ -297,42 +298,3 @@ def _run_cells(run: Run, task: int, lane: int) -> list[Text | str]:
         Text(run.outcome, OUTCOME_COLOURS[run.outcome]),
         "-" if took is None else duration(took),
     ]
-
-
-# -- status ------------------------------------------------------------------------------------------------------
-
-
-def print_status(seen: Snapshot) -> None:
-    """Print a store's figures as tables."""
-    console = Console(highlight=False)
-    console.print(Text(seen.store, HEAD), soft_wrap=True)
-    console.print()
-    queues = Table(box=None, pad_edge=False, header_style=HEAD)
-    queues.add_column("queue", overflow="ellipsis", no_wrap=True)
-    for state in STATES:
-        queues.add_column(state, justify="right", no_wrap=True)
-    names = max(console.width - sum(len(state) + 2 for state in STATES), 16)
-    for queue in seen.queues:
-        queues.add_row(_queue(queue, names), *(_number(queue.counts[state], STATE_COLOURS[state]) for state in STATES))
-    queues.add_section()
-    queues.add_row(Text("all", HEAD), *(_number(seen.counts[state], STATE_COLOURS[state]) for state in STATES))
-    console.print(queues)
-    console.print()
-    console.print("totals  " + "  ".join(f"{name} {number}" for name, number in seen.main_totals.items()))
-    console.print(f"workers  {seen.crew}")
-    if seen.learned:
-        console.print(f"learned  {seen.learned}")
-    if not seen.recent:
-        console.print("\nno runs yet")
-        return
-    console.print()
-    runs = Table(box=None, pad_edge=False, header_style=HEAD)
-    for column in ("last runs", "task", "id", "lane", "outcome"):
-        runs.add_column(column, no_wrap=True, overflow="ellipsis")
-    runs.add_column("took", justify="right", no_wrap=True)
-    room = max(console.width - 44, 20)  # beside the other columns and what is between them
-    task = max(room - max(len(run.lane or "-") for run in seen.recent), room // 2)
-    task = min(task, max(len(run.task) for run in seen.recent))
-    for run in seen.recent:
-        runs.add_row(*_run_cells(run, task, room - task))
-    console.print(runs)

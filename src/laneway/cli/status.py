@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
-from laneway.cli.show import clock
-from laneway.cli.table import aligned
+from laneway.cli.show import OUTCOME_COLOURS, clock, wants_colour
+from laneway.cli.table import STATE_COLOURS, Cell, Column, aligned, print_table
 from laneway.core.instant import SECOND
+from laneway.logs import visible
 from laneway.present.documents import run_document, worker_document
-from laneway.present.words import duration, seconds_of
+from laneway.present.words import duration, seconds_of, short_id
 
 if TYPE_CHECKING:
     from laneway.present.snapshot import Snapshot
+    from laneway.store.inspection import Counts, QueueInfo
+    from laneway.store.runs import Run
 
 __all__ = ["document", "status"]
 
@@ -35,9 +38,7 @@ def status(app_name: str | None, app_option: str | None, store: str | None, as_j
     if as_json:
         echo_json(document(seen))
     elif sys.stdout.isatty():
-        from laneway.cli.live import print_status  # noqa: PLC0415 - rich, for terminals only
-
-        print_status(seen)
+        _paint(seen)
     else:
         click.echo("\n".join(_lines(seen)))
 
@@ -89,3 +90,42 @@ def _lines(seen: Snapshot) -> list[str]:
         "",
         *(aligned(heads, runs, [name == "took" for name in heads]) if runs else ["no runs yet"]),
     ]
+
+
+def _paint(seen: Snapshot) -> None:
+    """Print a look at a store on a terminal."""
+    states = list(seen.counts)
+    columns = [Column("queue", names=True), *(Column(state, right=True, whole=True) for state in states)]
+    queues = [[_name(queue), *_numbers(queue.counts)] for queue in seen.queues]
+    click.echo(click.style(visible(seen.store), bold=True) + "\n", color=wants_colour(sys.stdout))
+    print_table(columns, [*queues, ["all", *_numbers(seen.counts)]], empty="")
+    click.echo("\ntotals  " + "  ".join(f"{name} {number}" for name, number in seen.main_totals.items()))
+    click.echo(f"workers  {seen.crew}")
+    if seen.learned:
+        click.echo(f"learned  {visible(seen.learned)}")
+    click.echo()
+    print_table(
+        [
+            Column("last runs", whole=True), Column("task", names=True), Column("id", whole=True), Column("lane", names=True),
+            Column("outcome", whole=True), Column("took", right=True, whole=True),
+        ],
+        [_run(run) for run in seen.recent],
+        empty="no runs yet",
+    )  # fmt: skip
+
+
+def _name(queue: QueueInfo) -> Cell:
+    """A queue's name, and what must be known of it: the name is cut, if it is too long."""
+    return Cell(queue.name + " lanes" * queue.collects + " paused" * queue.paused, "yellow" if queue.paused else "")
+
+
+def _numbers(counts: Counts) -> list[Cell]:
+    return [Cell(str(number), STATE_COLOURS[state]) if number else Cell("·", "bright_black") for state, number in counts.items()]
+
+
+def _run(run: Run) -> list[str | Cell]:
+    took = seconds_of(run)
+    return [
+        Cell(clock(run.finished / SECOND), "bright_black"), run.task, Cell(short_id(run.id), "bright_black"), run.lane or "-",
+        Cell(run.outcome, OUTCOME_COLOURS[run.outcome]), "-" if took is None else duration(took),
+    ]  # fmt: skip

@@ -15,7 +15,7 @@ from laneway.cli.command import Command, app_argument, app_options, echo_json, e
 from laneway.cli.status import document
 from laneway.cli.values import DURATION
 from laneway.config import safe_url
-from laneway.errors import StoreUnavailable
+from laneway.errors import ConfigError, StoreUnavailable
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -46,7 +46,10 @@ def top(app_name: str | None, every: float, app_option: str | None, store: str |
 
             echo_json(document(Snapshot.of(app, RUNS)))
             return
-        from laneway.cli.live import print_once, watch  # noqa: PLC0415 - rich, for terminals only
+        try:
+            from laneway.cli.live import print_once, watch  # noqa: PLC0415 - rich, an extra
+        except ModuleNotFoundError:
+            raise ConfigError('laneway top needs the package rich: pip install "laneway[top]". Or use laneway status') from None
 
         shown = Top(app, max(every, 0.1))
         if not sys.stdout.isatty():

@@ -70,12 +70,11 @@ def _load(text: str, origin: str) -> App:
     place, colon, attribute = text.rpartition(":")
     if not colon or "/" in attribute or "\\" in attribute:
         place, attribute = text, ""
-    attribute = attribute or "app"
     if place.endswith(".py") or "/" in place or "\\" in place:
         module = _import_file(place, origin)
     else:
         module = _import(place, lambda error: _no_module(place, origin, error))
-    return _pick(module, attribute, origin)
+    return _pick(module, attribute or _usual(module), origin)
 
 
 def _import_file(place: str, origin: str) -> ModuleType:
@@ -159,9 +158,19 @@ def _short(file: str) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
+def _usual(module: ModuleType) -> str:
+    """Return the attribute to take where none is named: `app`, which may be a web framework's, or the only App there is."""
+    names = _apps(module)
+    return names[0] if len(names) == 1 else "app"
+
+
+def _apps(module: ModuleType) -> list[str]:
+    return [name for name, thing in vars(module).items() if isinstance(thing, App)]
+
+
 def _pick(module: ModuleType, attribute: str, origin: str) -> App:
     value: object = module
-    names = [name for name, thing in vars(module).items() if isinstance(thing, App)]
+    names = _apps(module)
     file = _short(getattr(module, "__file__", None) or module.__name__)
     there = f"Apps there: {', '.join(names)}" if names else "There is no App in it: write app = App(...)"
     for part in attribute.split("."):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
@@ -23,6 +23,7 @@ __all__ = [
     "check_job_options",
     "check_lane_options",
     "check_task_options",
+    "hint_for_arguments",
 ]
 
 
@@ -208,6 +209,16 @@ _COLLECTOR: dict[str, Callable[[object], object]] = {
     "merge": _merge, "debounce": _duration, "max_wait": _duration, "retry": _retry, "timeout": _seconds, "isolate": _yes_or_no,
     "kind": _kind,
 }  # fmt: skip
+
+
+def hint_for_arguments(names: Iterable[str]) -> str:
+    """Return what to write instead, if one of these names, given as an argument of a task, is an option here or elsewhere."""
+    for name in names:
+        if name in _JOB:
+            return f". Options are given before: TASK.using({name}=…).enqueue(…)"
+        if here := synonym(name):
+            return f".{here}"
+    return ""
 
 
 def check_lane_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:

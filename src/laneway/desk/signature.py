@@ -22,6 +22,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
 from laneway.core.codec import Codec, check_size, check_sizes, is_pydantic
+from laneway.desk.options import hint_for_arguments
 from laneway.errors import BadArguments, DeclarationError, LanewayError, PayloadTooLarge
 
 __all__ = ["Call", "Signature", "annotation", "change", "check_type", "hints_of", "is_loose"]
@@ -132,7 +133,8 @@ class Signature:
             try:
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
-                raise BadArguments(str(error)) from None
+                stray = [name for name in kwargs if name not in self._signature.parameters]
+                raise BadArguments(f"{error}{hint_for_arguments(stray)}") from None
 
     def _read(self, body: bytes) -> tuple[list[Any], dict[str, Any], dict[str, Any] | None]:
         call = self._decode(body)

@@ -22,7 +22,7 @@ from laneway.core.job import Claim
 from laneway.core.outcome import Done, Outcome, Settled
 from laneway.core.retry import Retry, with_stored
 from laneway.desk.collector import is_collector
-from laneway.desk.context import JobContext, running_job
+from laneway.desk.context import NO_RESOURCES, JobContext, running_job
 from laneway.desk.hooks import Hooks
 from laneway.desk.middleware import aaround, around
 from laneway.desk.task import is_task
@@ -42,6 +42,8 @@ from laneway.worker.verdicts import CANCELLED, GO_BACK, NEVER_AGAIN, NO_HEADERS,
 
 if TYPE_CHECKING:
     import asyncio
+
+    from laneway.worker.event_loop import LoopThread, OwnLoop
 
 __all__ = ["Execution", "Runner"]
 
@@ -83,7 +85,7 @@ class Runner:
     def __init__(
         self, tasks: Mapping[str, TaskBase], hooks: Hooks, flush_notes: Callable[[JobContext], None],
         board: Board | None = None, isolation: Isolation | None = None, freshness: Freshness | None = None,
-        events: Events | None = None,
+        events: Events | None = None, resources: Mapping[str, Any] = NO_RESOURCES,
     ) -> None:  # fmt: skip
         self._tasks = tasks
         self._hooks = hooks
@@ -92,6 +94,7 @@ class Runner:
         self._flush_notes = flush_notes
         self._board = board or Board(1)
         self._isolation = isolation
+        self._resources = resources
         self.watchdog = Watchdog()
         self.running: dict[int, JobContext] = {}  # by token
         self._freshness = freshness or Freshness()
@@ -115,14 +118,18 @@ class Runner:
                 run.meant = contextvars.Context().run(self._call, run)
         return self._finish(run)
 
-    def run_alone(self, claim: Claim) -> Settled:
-        """Run the only claim of this process, whether its task is async or not."""
+    def run_alone(self, claim: Claim, loop: OwnLoop | LoopThread) -> Settled:
+        """Run a claim and wait for its end, whether its task is async or not."""
         task = self._tasks.get(claim.task)
-        if task is None or not task.is_async:
-            return self.run(claim)
-        import asyncio  # noqa: PLC0415 - only where there are async tasks
+        return self.run(claim) if task is None or not task.is_async else loop.wait(self.arun(claim))
 
-        return asyncio.run(self.arun(claim))
+    def fail(self, claim: Claim, error: BaseException) -> Settled:
+        """Settle a claim whose code could not be called, as if it had raised this error."""
+        run = Execution(claim, time.time_ns() // 1000)
+        self._prepare(run)
+        if not run.meant:
+            run.meant = self._failed(run, error)
+        return self._finish(run)
 
     async def arun(self, claim: Claim) -> Settled:
         """Run a claim of an async task on this event loop."""
@@ -156,7 +163,7 @@ class Runner:
             except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
                 run.meant = self._verdicts.unreadable(claim, error)
                 return
-            self._begin(run, JobContext(claim, args, kwargs, headers, run.started), task, policy)
+            self._begin(run, JobContext(claim, args, kwargs, headers, run.started, self._resources), task, policy)
 
     def _prepare_collector(self, run: Execution, task: TaskBase) -> None:
         """Prepare a run of a collector's lanes."""
@@ -171,7 +178,7 @@ class Runner:
         if not read.lanes:
             run.meant = collector_run.for_all(claim, (), read.spoilt)
             return
-        job = JobContext(read.claim, [read.lanes], {}, NO_HEADERS, run.started)
+        job = JobContext(read.claim, [read.lanes], {}, NO_HEADERS, run.started, self._resources)
         job.spoilt = read.spoilt
         self._begin(run, job, task, task.retry)
 

@@ -142,10 +142,10 @@ class Lifespans:
         if not isinstance(value, Mapping):
             kind = type(value).__name__
             raise LifespanError(f'lifespan {life.name} yielded a {kind}: use a mapping, such as {{"db": pool}}, or nothing')
-        for key in value:
+        for key, found in cast("Mapping[str, Any]", value).items():
             if key in self._found:
                 raise LifespanError(f"lifespans {self._owners[key]} and {life.name} both yield {key!r}: rename one of them")
-            self._found[key], self._owners[key] = value[key], life.name
+            self._found[key], self._owners[key] = found, life.name
 
     def _failed(self, name: str, error: BaseException) -> None:
         log.error("lifespan %s raised %s when it was left: %s", name, type(error).__name__, error, exc_info=error)

@@ -44,7 +44,7 @@ def load_loop(name: str) -> Loops:
         try:
             return cast("Loops", importlib.import_module("uvloop").new_event_loop)
         except ImportError:
-            raise ConfigError('loop uvloop needs the package uvloop: pip install "laneway[uvloop]"') from None
+            raise ConfigError('uvloop is not installed: pip install "laneway[uvloop]"') from None
     import asyncio  # noqa: PLC0415 - it takes longer to load than all of Laneway
 
     return asyncio.new_event_loop

@@ -211,6 +211,8 @@ class _AsyncLife:
             await self._generator.aclose()
             return
         entered.set_result(value)
+        if value is _ENDED:
+            return
         try:
             await self._leaving.wait()
         except BaseException as error:  # noqa: BLE001 - its own task group has failed, and cancels this task

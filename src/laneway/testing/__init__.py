@@ -303,8 +303,9 @@ class _RunningBlock:
 
 
 def _lifespans(app: App, *, none: bool = False) -> Lifespans:
-    from laneway.worker import Worker  # noqa: PLC0415 - only where there are lifespans to enter
+    from laneway.worker import Worker  # noqa: PLC0415 - it loads much, and only some tests run jobs
 
+    _ = app.declared  # loads the app's imports, which may have lifespans
     return Lifespans(() if none else app.hooks.lifespans, Worker(app, slots=1))
 
 

@@ -298,7 +298,7 @@ def _run_one(app: App, line: socket.socket, kind: str) -> None:
         return  # its worker died before it sent a claim
     claim = msgspec.msgpack.decode(body, type=Claim)
     _set_title(claim)
-    worker = Worker(app, slots=1)
+    worker = Worker(app, slots=1, loop=kind)
     events = app.hooks.events
     events.silence(RunStarted)  # the worker sends that event
     events.silence(RunEnded)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from concurrent.futures import CancelledError
 
 from laneway.desk.lifespan import Lifespans
 from laneway.logs import log
@@ -55,6 +54,8 @@ class LifespanKeeper(Service):
 
     def run(self) -> None:
         """Enter all, wait for the end, and leave those that were entered."""
+        from concurrent.futures import CancelledError  # noqa: PLC0415 - only workers with lifespans load it
+
         try:
             for step in self._lifespans.entering():
                 self._loop.wait(step)

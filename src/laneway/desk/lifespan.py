@@ -62,6 +62,7 @@ class Lifespans:
         self._owners: dict[str, str] = {}  # the lifespan of each resource
         self.resources: Mapping[str, Any] = MappingProxyType(self._found)
         self._at: _Life | _AsyncLife | None = None  # the one that is being entered or left
+        self._enough = False  # no more are entered
         self.errors: list[BaseException] = []  #: raised when lifespans were left
 
     @property
@@ -75,13 +76,16 @@ class Lifespans:
         return "" if self._at is None else self._at.name
 
     def cancel(self) -> None:
-        """Cancel the async lifespan that is being entered or left on another thread's event loop; a plain one goes on."""
+        """Cancel the async lifespan that is being entered or left, from any thread, and enter no more. A plain one goes on."""
+        self._enough = True
         if isinstance(self._at, _AsyncLife):
             self._at.cancel()
 
     def entering(self) -> Iterator[Step]:
         """Enter all, one after the other; raises LifespanError. The caller awaits each step before it asks for the next."""
         for function in self._functions:
+            if self._enough:
+                return
             life = self._at = _begin(function, self._worker)
             if isinstance(life, _AsyncLife):
                 yield self._aenter(life)

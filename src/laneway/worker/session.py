@@ -146,8 +146,10 @@ class Session:
         with contextlib.suppress(StoreError):  # else it is learned anew
             self._inventory.kinds.begin_with(self._app.store.learned())
         self._beat.start()
+        started = False
         try:
             if self._enter_lifespans():
+                started = True
                 self._events.tell(WorkerStarted(self._worker))
                 self._work(burst)
         except BaseException as error:
@@ -157,7 +159,7 @@ class Session:
                 self._events.tell(WorkerCrashed(error))
             raise
         finally:
-            self._end()
+            self._end(started)
         if self._stop.failure is not None:
             self._events.tell(WorkerCrashed(self._stop.failure))
             raise self._stop.failure
@@ -331,7 +333,7 @@ class Session:
         if self._link is None:
             log.info("%s: stopping, running jobs have %g s", self._stop.why, self._stop.timeout)
 
-    def _end(self) -> None:
+    def _end(self, started: bool) -> None:
         """Give back all claims that do not run."""
         for duty in (*reversed(self._duties), self._beat):
             duty.stop()
@@ -347,7 +349,7 @@ class Session:
                 self._app.store.recover(self._info.id, "the worker stopped")
         except StoreUnavailable as error:
             log.warning("the store did not hear that this worker stopped: %s", error)
-        if self._lifespans.entered:
+        if started:
             self._events.tell(WorkerStopped(self._worker))
         self._lifespans.leave(self._stop.last_words)
         for slots in (self._threads, self._event_loop):

@@ -30,7 +30,6 @@ class LifespanKeeper(Service):
 
     def __init__(self, lifespans: Lifespans, loop: LoopThread) -> None:
         super().__init__()
-        self.entered = False  #: all of them
         self._lifespans = lifespans
         self._loop = loop
         self._tried = threading.Event()
@@ -39,7 +38,6 @@ class LifespanKeeper(Service):
     def start(self) -> None:
         """Begin to enter. Where there are no lifespans, there is nothing to wait for and no thread."""
         if self._lifespans.is_empty:
-            self.entered = True
             self._tried.set()
         else:
             super().start()
@@ -59,21 +57,17 @@ class LifespanKeeper(Service):
         try:
             for step in self._lifespans.entering():
                 self._loop.wait(step)
-                if self._stopping.is_set():
-                    break
-            else:
-                self.entered = True
         except BaseException as error:  # noqa: BLE001 - raised again in the worker's thread
             self._error = error
         self._tried.set()
-        if self.entered:
+        if self._error is None:
             self._stopping.wait()
         for step in self._lifespans.leaving():
             with contextlib.suppress(CancelledError):
                 self._loop.wait(step)
 
     def leave(self, within: float) -> None:
-        """Leave all within some seconds. An async one that is still being entered is cancelled."""
+        """Leave all within some seconds. No more are entered; an async one that is being entered is cancelled."""
         self._stopping.set()
         if not self._tried.is_set():
             self._lifespans.cancel()

@@ -172,10 +172,10 @@ def pytest_runtest_teardown() -> None:
 SLOW = (
     "hostile", "cli", "browser_pages", "worker_balance", "timeouts", "fleet_life", "browser_live", "browser_acts", "model",
     "fleet_kill", "redis_trouble", "redis_hosts", "balance", "browser_hostile", "redis_interrupts", "worker_trouble", "redis",
-    "redis_exchange", "web_server", "model_collect", "contract", "stats_fleet", "cli_demo", "worker_bad_input", "fleet_frozen",
-    "isolate", "fleet_harm", "web_access", "codec", "contract_collect", "web_live", "urls", "pages", "desk", "sqlite_interrupts",
-    "pages_lists", "look_lists", "docs", "cli_lanes", "sqlite", "collector", "worker_runs", "stats_stores", "contract_stats",
-    "fleet_collect",
+    "redis_exchange", "web_server", "model_collect", "contract", "stats_fleet", "cli_demo", "worker_bad_input",
+    "fleet_frozen", "isolate", "lifespan", "fleet_harm", "web_access", "codec", "contract_collect", "web_live", "urls",
+    "pages", "desk", "sqlite_interrupts", "pages_lists", "look_lists", "docs", "cli_lanes", "sqlite", "collector",
+    "worker_runs", "stats_stores", "contract_stats", "fleet_collect",
 )  # fmt: skip
 
 

@@ -71,6 +71,7 @@ def test_flag_before_code_before_environment_before_pyproject_before_default(tmp
         ("timeout_grace", "1", 1.0, "0"),
         ("max_jobs", "10", 10, "ten"),
         ("max_memory", "1M", 1 << 20, "0"),
+        ("loop", "uvloop", "uvloop", "trio"),
         ("health_port", "8081", 8081, "0"),
         ("health_host", "::1", "::1", " "),
         ("log_level", "debug", "debug", "loud"),
@@ -106,7 +107,7 @@ def test_every_setting_is_read_and_a_bad_one_says_where_it_is_written(
 def test_every_setting_is_among_those_that_are_tested() -> None:
     assert list(SETTINGS) == [
         "url", "app", "queues", "balance", "slots", "processes", "shutdown_timeout", "beat", "timeout_grace", "max_jobs",
-        "max_memory", "health_port", "health_host", "log_level", "log_format",
+        "max_memory", "loop", "health_port", "health_host", "log_level", "log_format",
         "enqueue_timeout", "connections", "dead_days", "dead_max", "dead_after",
         "dashboard_user", "dashboard_password", "dashboard_token", "dashboard_redact", "health_lag", "health_stall",
     ]  # fmt: skip

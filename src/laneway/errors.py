@@ -15,6 +15,7 @@
     │   ├── UnknownTask
     │   ├── UnknownTopic          of laneway.pool
     │   └── WrongQueue            a collector's queue, or one with jobs that a collector needs for itself
+    ├── LifespanError             a lifespan of the app could not be entered: the worker does not start
     ├── NoCurrentJob              current_job() where no worker runs the code
     ├── NotFound
     │   ├── UnknownJob
@@ -59,6 +60,7 @@ __all__ = [
     "JobFailed",
     "JobTimeout",
     "LanewayError",
+    "LifespanError",
     "NoCurrentJob",
     "NoResult",
     "NotFound",
@@ -160,6 +162,10 @@ class WrongQueue(EnqueueError, ValueError):
         else:
             what = "is a collector's, which has it for itself: use another queue for the task"
         return cls(f'queue "{queue}" {what}', queue=queue)
+
+
+class LifespanError(LanewayError):
+    """A lifespan could not be entered. What it raised is the `__cause__`."""
 
 
 class NoCurrentJob(LanewayError, RuntimeError):

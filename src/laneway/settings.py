@@ -20,11 +20,25 @@ from typing import Any, Final, cast
 from laneway.errors import ConfigError, did_you_mean
 from laneway.logs import FORMS, LEVELS
 
-__all__ = ["BALANCES", "PREFIX", "SETTINGS", "UNSET", "Found", "Secret", "Setting", "Settings", "read_duration", "read_size"]
+__all__ = [
+    "BALANCES",
+    "LOOPS",
+    "PREFIX",
+    "SETTINGS",
+    "UNSET",
+    "Found",
+    "Secret",
+    "Setting",
+    "Settings",
+    "read_duration",
+    "read_size",
+]
 
 PREFIX = "LANEWAY_"
 #: The policies with a name: see `worker.balance`.
 BALANCES = ("even", "adaptive", "strict")
+#: The kinds of event loops: see `worker.event_loop`.
+LOOPS = ("asyncio", "uvloop")
 FILE = "pyproject.toml"
 
 
@@ -220,6 +234,7 @@ SETTINGS = {
         ),
         Setting("max_jobs", _whole(1), None, "N", "Replace a process after so many jobs.", "never"),
         Setting("max_memory", read_size, None, "SIZE", "Replace a process that has more memory, such as 400M.", "never"),
+        Setting("loop", _one_of(LOOPS), "asyncio", "NAME", "The event loop of async tasks: asyncio or uvloop.", "asyncio"),
         Setting("health_port", _whole(1, 65_535), None, "PORT", "Answer /livez and /readyz on this port.", "none"),
         Setting("health_host", _words("::1"), "127.0.0.1", "HOST", "The address of health_port.", "127.0.0.1"),
         Setting("log_level", _one_of(LEVELS), None, "LEVEL", "What is logged: debug, info, warning or error.", "info"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from laneway import App, Draft, JobContext, JobHandle, LaneFailures, LaneHandle, Retry
+from laneway import App, Draft, JobContext, JobHandle, LaneFailures, LaneHandle, Retry, Worker, current_job
 from laneway.core.job import State
 from laneway.desk.collector import Collector
 from laneway.desk.task import Bound
@@ -133,3 +133,30 @@ def around_runs(job: JobContext) -> Iterator[None]:
 @app.client_middleware
 def around_enqueues(draft: Draft) -> Iterator[None]:
     yield
+
+
+# lifespans: any generator of mappings or of nothing
+@app.lifespan
+def plain(worker: Worker) -> Iterator[Mapping[str, Any] | None]:
+    yield {"slots": worker.slots}
+
+
+@app.lifespan
+def narrower() -> Generator[dict[str, int]]:
+    yield {"db": 1}
+
+
+@app.lifespan
+async def on_the_loop() -> AsyncIterator[Mapping[str, Any]]:
+    yield {}
+
+
+@app.lifespan
+async def nothing() -> AsyncGenerator[None]:
+    yield
+
+
+assert_type(narrower(), Generator[dict[str, int]])
+assert_type(current_job().resources, Mapping[str, Any])
+with app.testing("fake") as jobs, jobs.running(add) as running:
+    assert_type(running, JobContext)

@@ -92,3 +92,7 @@ add.enqueue_many([1, 2])  # flagged
 add.enqueue_many([(1,)], chunk="all")  # flagged
 app.enqueue_many([add])  # flagged
 app.enqueue(add, 1)  # flagged
+
+# lifespans
+app.lifespan(lambda: 7)  # flagged
+app.lifespan(lambda: iter([["db"]]))  # flagged

@@ -40,6 +40,7 @@ __all__ = ["worker"]
 @setting_option("shutdown_timeout")
 @setting_option("timeout_grace")
 @setting_option("beat")
+@setting_option("loop")
 @setting_option("health_port")
 @setting_option("health_host")
 @setting_option("log_level")

@@ -19,6 +19,7 @@ from laneway.desk.enqueue import Desk
 from laneway.desk.handle import JobHandle
 from laneway.desk.hooks import Hooks
 from laneway.desk.inspection import Inspection
+from laneway.desk.lifespan import AsyncLifespan, Lifespan
 from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.desk.stats import Stats
@@ -44,6 +45,7 @@ C = TypeVar("C")
 D = TypeVar("D", bound=TaskBase)
 F = TypeVar("F", bound=Callable[..., object])
 M = TypeVar("M", bound=Middleware | AsyncMiddleware)
+L = TypeVar("L", bound=Lifespan | AsyncLifespan)
 
 #: Held by a thread that opens a store, since that imports the store's modules.
 _opening = lock_held_over_forks()
@@ -274,6 +276,15 @@ class App:
     def middleware(self, function: M) -> M:
         """Run a generator around every run; it gets the job and yields once. An async one is for async tasks."""
         self.hooks.add_middleware(function)
+        return function
+
+    def lifespan(self, function: L) -> L:
+        """Run a generator around the life of every worker, and of every isolated run. It may take the worker.
+
+        It yields once, a mapping or nothing: all mappings together are `current_job().resources`. An async one runs on the
+        worker's event loop.
+        """
+        self.hooks.add_lifespan(function)
         return function
 
     def on_start(self, function: F) -> F:

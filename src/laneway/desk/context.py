@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 from laneway.core.instant import FAR
@@ -21,6 +22,7 @@ __all__ = [
     "Cancel",
     "JobContext",
     "LaneFailures",
+    "NO_RESOURCES",
     "RetryIn",
     "Snooze",
     "check_seconds",
@@ -33,6 +35,8 @@ LOG_LINES = 100
 LINE_LENGTH = 1000
 _NOTHING: Mapping[str, Dead] = {}
 _GRAVITY = (Done, Cancelled, Snoozed, Retrying, Dead)
+#: Where no lifespan yields any.
+NO_RESOURCES: Mapping[str, Any] = MappingProxyType({})
 
 
 class Snooze(Exception):
@@ -96,23 +100,14 @@ class JobContext:
     """The job that runs here."""
 
     __slots__ = (
-        "_notes",
-        "args",
-        "cancelled",
-        "claim",
-        "headers",
-        "kwargs",
-        "lost",
-        "notes_changed",
-        "outcomes",
-        "row",
-        "spoilt",
-        "started",
-    )
+        "_notes", "args", "cancelled", "claim", "headers", "kwargs", "lost", "notes_changed", "outcomes", "resources", "row",
+        "spoilt", "started",
+    )  # fmt: skip
 
     def __init__(
-        self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0
-    ) -> None:
+        self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0,
+        resources: Mapping[str, Any] = NO_RESOURCES,
+    ) -> None:  # fmt: skip
         self.claim = claim
         self._notes: Notes | None = None
         self.notes_changed = False
@@ -121,6 +116,7 @@ class JobContext:
         self.args = args
         self.kwargs = kwargs
         self.headers = headers
+        self.resources = resources  #: what the lifespans of this process have yielded, by name
         #: True once a user or a worker asked to cancel the job: a long task checks it now and then, and raises Cancel.
         self.cancelled = False
         self.spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part in the run, and their outcomes, by id

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from laneway.core.outcome import ErrorInfo
-from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
+from laneway.desk.lifespan import AsyncLifespan, Lifespan, check_lifespan
+from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware, takes
 from laneway.desk.run_log import log_failures
 from laneway.errors import DeclarationError
 from laneway.events import Death, Event, Events, WorkerCrashed, WorkerStarted, WorkerStopped
@@ -28,11 +29,12 @@ MOMENTS: dict[str, tuple[type[Event], Callable[[Any], tuple[object, ...]]]] = {
 
 
 class Hooks:
-    """The middlewares around runs, and the functions to call at certain moments."""
+    """The middlewares around runs, the lifespans around workers, and the functions to call at certain moments."""
 
     def __init__(self) -> None:
         self.middlewares: list[Middleware] = []
         self.async_middlewares: list[AsyncMiddleware] = []
+        self.lifespans: list[Lifespan | AsyncLifespan] = []
         self.format_error: Callable[[BaseException], str] | None = None  #: how errors are stored
         self.events = Events()
         log_failures(self.events)
@@ -45,15 +47,20 @@ class Hooks:
             check_middleware(function)  # type: ignore[arg-type]
             self.middlewares.append(function)  # type: ignore[arg-type]
 
+    def add_lifespan(self, function: Lifespan | AsyncLifespan) -> None:
+        """Add a lifespan, inside of those before it."""
+        check_lifespan(function)
+        self.lifespans.append(function)
+
     def add(self, moment: str, function: Callable[..., object]) -> None:
         """Add a function for a moment."""
         if inspect.iscoroutinefunction(function) or not callable(function):
             raise DeclarationError(f"{moment} takes a plain function, not {function!r}")
         kind, values = MOMENTS[moment]
-        takes = _takes(function)
+        wanted = takes(function)
 
         def call(event: Event) -> None:
-            function(*values(event)[:takes])
+            function(*values(event)[:wanted])
 
         call.__qualname__ = f"{moment} of {getattr(function, '__qualname__', function)}"
         self.events.listen(kind, call)
@@ -61,11 +68,3 @@ class Hooks:
     def describe(self, error: BaseException) -> ErrorInfo:
         """Return an error as it is stored."""
         return ErrorInfo.of(error, self.format_error)
-
-
-def _takes(function: Callable[..., object]) -> int:
-    """Return the number of positional values that a function takes."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return 99
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)

@@ -14,7 +14,7 @@ from typing import cast
 
 from laneway.errors import DeclarationError
 
-__all__ = ["AsyncMiddleware", "Middleware", "aaround", "around", "check_middleware"]
+__all__ = ["AsyncMiddleware", "Middleware", "aaround", "around", "check_middleware", "takes"]
 
 #: A generator function; `Iterator` and `AsyncIterator` are how their authors mostly write the type.
 Middleware = Callable[..., Iterator[None]]
@@ -26,6 +26,14 @@ def check_middleware(function: Middleware) -> None:
     if not inspect.isgeneratorfunction(function):
         name = getattr(function, "__qualname__", repr(function))
         raise DeclarationError(f"{name} is no middleware: it must yield once, where the work is to happen")
+
+
+def takes(function: Callable[..., object]) -> int:
+    """Return the number of positional values that a function of the user's program takes."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return 99
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ class FleetSettings(Struct, frozen=True, kw_only=True, tag=True):
     max_memory: int | None = None  #: and so is one that uses more memory, bytes
     beat: float = 3.0  #: how often the supervisor beats for its workers, seconds
     timeout_grace: float = 2.0  #: a run that goes on this long after its timeout does not yield: its worker is replaced, seconds
+    loop: str = "asyncio"  #: the event loop of async tasks; or uvloop
     health_port: int | None = None  #: the supervisor answers /livez and /readyz there
     health_host: str = "127.0.0.1"
     log_level: str | None = None  #: debug, info, warning, error; None: as the app has set up logging, else info

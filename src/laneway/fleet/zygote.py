@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import faulthandler
 import gc
+import inspect
 import logging
 import os
 import signal
@@ -26,7 +27,7 @@ from pathlib import Path
 from laneway.config import safe_url
 from laneway.desk.app import App
 from laneway.desk.locate import find_app, load_tasks
-from laneway.errors import ConfigError, LanewayError, did_you_mean
+from laneway.errors import ConfigError, LanewayError, LifespanError, did_you_mean
 from laneway.fleet.forker import Forker
 from laneway.fleet.messages import AppReport, Failed, Fork, MessageSocket
 from laneway.fleet.settings import FleetSettings
@@ -35,6 +36,7 @@ from laneway.logs import log, log_context, start_logging
 from laneway.store import StoreSettings, backend_of, check_url, open_store
 from laneway.worker.board import Board
 from laneway.worker.duties.link import FleetLink
+from laneway.worker.event_loop import load_loop
 from laneway.worker.isolate import run_isolated
 from laneway.worker.worker import Worker
 
@@ -59,7 +61,7 @@ def main(fd: int) -> None:
         if plan.connections is not None:
             app.set_connections(plan.connections)
         queues = {queue: plan.weights.get(queue, 1.0) for queue in plan.queues} if plan.weights else plan.queues or None
-        worker = Worker(app, plan.slots, queues, balance=plan.balance, shutdown_timeout=plan.shutdown_timeout)
+        worker = Worker(app, plan.slots, queues, balance=plan.balance, shutdown_timeout=plan.shutdown_timeout, loop=plan.loop)
         if not check_url(app.url).path:
             raise ConfigError(
                 f'{app.url} lives in the memory of one process: for a fleet use a file, such as "sqlite:///jobs.db"'
@@ -71,11 +73,11 @@ def main(fd: int) -> None:
     set_title(f"zygote of {safe_url(app.url)}")
     _doubt(plan.queues, {declared.queue for declared in app.declared.values()})
     boss.send(AppReport(app.url, app.settings, sorted(app.declared), _files()))
-    _settle_down(app)
+    _settle_down(app, plan.loop)
     forker = Forker(
         boss,
         lambda message, fds, wire: _be_worker(plan, worker, message, fds, wire),
-        lambda child_fd: run_isolated(app, child_fd),
+        lambda child_fd: run_isolated(app, child_fd, plan.loop),
     )
     forker.serve()
     forker.kill_all()
@@ -90,21 +92,21 @@ def _doubt(queues: Sequence[str], declared: Collection[str]) -> None:
             log.log(logging.WARNING if near else logging.INFO, 'no task here is declared for the queue "%s".%s', queue, near)
 
 
-def _settle_down(app: App) -> None:
+def _settle_down(app: App, loop: str) -> None:
     """Prepare for forking: drop what a child must not inherit, load what all children need, and freeze the memory."""
     app.close()
     open_store(app.url, StoreSettings(**app.settings))  # loads the store's code, and opens nothing
     backend_of(check_url(app.url).scheme).suppress_startup_warnings()  # the supervisor logs them
     for declared in app.declared.values():
         declared.prepare()
-    if any(task.is_async for task in app.declared.values()):
-        import asyncio  # noqa: PLC0415, F401 # pyright: ignore[reportUnusedImport] - for the children
+    if any(task.is_async for task in app.declared.values()) or any(map(inspect.isasyncgenfunction, app.hooks.lifespans)):
+        load_loop(loop)  # for the children
     if "laneway.pool.scheduler" in sys.modules:
         sys.modules["laneway.pool.scheduler"].rest()  # the threads of an idle pool start again in each worker
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
             log.warning(
-                'the app\'s modules have started the thread "%s": workers do not have it. Start it in @app.on_start',
+                'the app\'s modules have started the thread "%s": workers do not have it. Start it in an @app.lifespan',
                 thread.name,
             )
     gc.collect()
@@ -137,7 +139,11 @@ def _be_worker(plan: FleetSettings, worker: Worker, message: Fork, fds: list[int
     signal.signal(signal.SIGTTIN, write_stacks)
     faulthandler.register(signal.SIGTTOU, stacks_fd, all_threads=True)
     link = FleetLink(message.id, plan.fleet, board, MessageSocket(socket.socket(fileno=wire_fd)), zygote, plan.max_jobs)
-    worker.run_in(link, burst=plan.burst)
+    try:
+        worker.run_in(link, burst=plan.burst)
+    except LifespanError as error:
+        log.error("worker %d does not start: %s", message.number, error, exc_info=error.__cause__)
+        sys.exit(1)
     if not board.entries():
         with contextlib.suppress(Exception):
             worker.app.close()

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +35,7 @@ from laneway.core.job import Claim, Unit
 from laneway.core.outcome import Outcome, Settled
 from laneway.desk.collector import AnyCollector, is_collector
 from laneway.desk.context import JobContext, running_job
+from laneway.desk.lifespan import Lifespans, Step
 from laneway.desk.offload import is_on_a_loop
 from laneway.desk.task import Task, is_task
 from laneway.desk.task_base import TaskBase
@@ -43,6 +44,7 @@ from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest
 from laneway.store.inspection import JobInfo
 from laneway.worker.collector_run import run_sizes
+from laneway.worker.event_loop import OwnLoop
 from laneway.worker.run import Execution, Runner
 
 if TYPE_CHECKING:
@@ -161,38 +163,37 @@ class Testing:
         self._ahead += round(seconds * 1_000_000)
 
     def drain(self, *, errors: str = "raise") -> int:
-        """Run due jobs in this thread, and those that they enqueue; return the number of runs.
+        """Run due jobs in this thread, inside of the app's lifespans, and those that they enqueue; return the number of runs.
 
         An exception of a job is raised here; with `errors="keep"` the job is retried or dead, as its policy says.
         """
-        with self._draining(errors) as drain:
+        with self._draining(errors) as drain, _lived(drain.lifespans, "await jobs.adrain()") as loop:
             while (claim := drain.next_claim()) is not None:
-                drain.settled = [self._run(drain.runner, claim)]
+                drain.settled = [self._run(drain.runner, claim, loop)]
         return drain.end()
 
     async def adrain(self, *, errors: str = "raise") -> int:
         """Run due jobs on this event loop, and those that they enqueue: async tasks are awaited here, plain ones called."""
         with self._draining(errors) as drain:
-            while (claim := drain.next_claim()) is not None:
-                run = drain.runner
-                drain.settled = [await run.arun(claim) if self._is_async(claim) else run.run(claim)]
+            async with drain.lifespans.aaround():
+                while (claim := drain.next_claim()) is not None:
+                    run = drain.runner
+                    drain.settled = [await run.arun(claim) if self._is_async(claim) else run.run(claim)]
         return drain.end()
 
-    @contextmanager
     def running(
         self, task: TaskBase | str, *, attempt: int = 1, lane: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> Generator[JobContext]:
-        """Let `current_job()` answer inside the block, as in a run of this task: for code that is called directly."""
+    ) -> _RunningBlock:
+        """Let `current_job()` answer inside the block, as in a run of this task: for code that is called directly.
+
+        `with`, or `async with` on an event loop. The app's lifespans are entered around the block.
+        """
         name = task.name if isinstance(task, TaskBase) else task
         queue = task.queue if isinstance(task, TaskBase) else "default"
         now = now_micros() + self._ahead
         claim = Claim(1, queue, name, (Unit(new_id(), lane, attempt, now, now, now),))
-        job = JobContext(claim, [], {}, dict(headers or {}), now)
-        before = running_job.set(job)
-        try:
-            yield job
-        finally:
-            running_job.reset(before)
+        lifespans = _lifespans(self._app)
+        return _RunningBlock(JobContext(claim, [], {}, dict(headers or {}), now, lifespans.resources), lifespans)
 
     @contextmanager
     def _draining(self, errors: str) -> Generator[_Drain]:
@@ -213,13 +214,13 @@ class Testing:
         task = self._app.declared.get(claim.task)
         return task is not None and task.is_async
 
-    def _run(self, runner: _Runner, claim: Claim) -> Settled:
+    def _run(self, runner: _Runner, claim: Claim, loop: OwnLoop) -> Settled:
         if self._is_async(claim) and is_on_a_loop():
             self._app.store.give_back(self._worker)
             raise ConfigError(
                 f"{claim.task} is async, and drain() cannot wait for it on an event loop: write `await jobs.adrain()`"
             )
-        return runner.run_alone(claim)
+        return runner.run_alone(claim, loop)
 
     def _run_now(self) -> None:
         self.drain()
@@ -229,7 +230,8 @@ class _Drain:
     """One drain: claims that are due, one by one, each after the one before was settled."""
 
     def __init__(self, app: App, worker: str, *, keep: bool, idle: bool) -> None:
-        self.runner = _Runner(app.declared, app.hooks, _forget)
+        self.lifespans = _lifespans(app, none=idle)
+        self.runner = _Runner(app.declared, app.hooks, _forget, resources=self.lifespans.resources)
         self.settled: list[Settled] = []  #: what became of the last claim
         self.runs = 0
         self._app = app
@@ -259,7 +261,74 @@ class _Drain:
         """Return how many runs that were, or raise what a job has raised."""
         if self.runner.error is not None and not self._keep:
             raise self.runner.error
+        _raise_last(self.lifespans)
         return self.runs
+
+
+class _RunningBlock:
+    """A block in which a job seems to run."""
+
+    def __init__(self, job: JobContext, lifespans: Lifespans) -> None:
+        self._job = job
+        self._lifespans = lifespans
+        self._entered = ExitStack()
+        self._aentered = AsyncExitStack()
+
+    def __enter__(self) -> JobContext:
+        with ExitStack() as stack:
+            stack.enter_context(_lived(self._lifespans, "async with jobs.running(…)"))
+            self._begin(stack)
+            self._entered = stack.pop_all()
+        return self._job
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._entered.__exit__(kind, error, trace)
+        if error is None:
+            _raise_last(self._lifespans)
+
+    async def __aenter__(self) -> JobContext:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._lifespans.aaround())
+            self._begin(stack)
+            self._aentered = stack.pop_all()
+        return self._job
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._aentered.__aexit__(kind, error, trace)
+        if error is None:
+            _raise_last(self._lifespans)
+
+    def _begin(self, stack: ExitStack | AsyncExitStack) -> None:
+        stack.callback(running_job.reset, running_job.set(self._job))
+
+
+def _lifespans(app: App, *, none: bool = False) -> Lifespans:
+    from laneway.worker import Worker  # noqa: PLC0415 - it loads much, and only some tests run jobs
+
+    _ = app.declared  # loads the app's imports, which may have lifespans
+    return Lifespans(() if none else app.hooks.lifespans, Worker(app, slots=1))
+
+
+@contextmanager
+def _lived(lifespans: Lifespans, instead: str) -> Generator[OwnLoop]:
+    """Run a block inside of lifespans, with an event loop for those that are async, and for async tasks."""
+
+    def wait(step: Step) -> None:
+        if is_on_a_loop():
+            step.close()
+            raise ConfigError(
+                f"lifespan {lifespans.at} is async, and this cannot wait for it on an event loop: write `{instead}`"
+            )
+        loop.wait(step)
+
+    with closing(OwnLoop()) as loop, lifespans.around(wait):
+        yield loop
+
+
+def _raise_last(lifespans: Lifespans) -> None:
+    """Raise what a lifespan has raised when it was left: in a test that is a mistake to see."""
+    if lifespans.errors:
+        raise lifespans.errors[0]
 
 
 class _Runner(Runner):

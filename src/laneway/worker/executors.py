@@ -1,13 +1,13 @@
 """Where jobs run: slots are threads, seats are places on an event loop.
 
-Both take claims and return `Settled` pairs. Threads start as they are needed; the event loop starts with the first async job.
+Both take claims and return `Settled` pairs. Threads start as they are needed; the event loop starts with the first async job, or
+lifespan.
 There are no futures in between: handing over and ending a job costs a microsecond.
 """
 
 from __future__ import annotations
 
 import contextvars
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from laneway.core.job import Claim
 from laneway.core.outcome import Settled
-from laneway.logs import log
 from laneway.pool.thread_queue import ThreadQueue
 from laneway.worker.board import Board
+from laneway.worker.event_loop import LoopThread
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
@@ -58,20 +58,25 @@ class ThreadSlots(ThreadQueue[Claim]):
             thread.join(timeout)
 
 
-class LoopSlots:
-    """An event loop in a thread of its own that runs claims of async tasks."""
+class LoopSlots(LoopThread):
+    """The event loop of a worker: it runs claims of async tasks."""
 
-    def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash, board: Board) -> None:
+    def __init__(
+        self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash, board: Board, kind: str = "asyncio"
+    ) -> None:
+        super().__init__(kind, crash)
         self._size = size
         self._runner = runner
         self._end = ended
-        self._crash = crash
         self._board = board
         self._ticks = False  # the loop reports to the board that it turns
         self._waiting: deque[Claim] = deque()
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by token
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing of ours runs on the loop."""
+        return super().is_free and not self._tasks
 
     def hand(self, claims: Sequence[Claim]) -> None:
         """Start claims at once."""
@@ -84,39 +89,6 @@ class LoopSlots:
         """Cancel a claim's coroutine."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._cancel, token)
-
-    def close(self, timeout: float) -> None:
-        """End the loop; coroutines that still run are left where they are."""
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(timeout)
-            self._loop = self._thread = None
-
-    def _open(self) -> asyncio.AbstractEventLoop:
-        import asyncio  # noqa: PLC0415 - a worker without async tasks never loads it
-
-        loop = self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run_loop, args=(loop,), name="laneway-seats", daemon=True)
-        self._thread.start()
-        return loop
-
-    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        import asyncio  # noqa: PLC0415
-
-        asyncio.set_event_loop(loop)
-        while True:
-            try:
-                loop.run_forever()
-                break
-            except (SystemExit, KeyboardInterrupt) as error:
-                # Raised by a task that a job made: asyncio lets it through after telling the awaiting coroutine.
-                log.warning("%s in a task that a job started: the event loop goes on", type(error).__name__)
-            except BaseException as error:  # noqa: BLE001 - an internal error: jobs' errors are outcomes
-                self._crash(error)
-                return
-        if not self._tasks:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
 
     def _start(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this

@@ -26,9 +26,13 @@ from msgspec import Struct
 from laneway.core.job import Claim
 from laneway.core.outcome import Notes, Outcome
 from laneway.desk.context import JobContext
+from laneway.desk.lifespan import Lifespans
+from laneway.errors import LifespanError
 from laneway.events import RunEnded, RunStarted, WorkerStarted, WorkerStopped
-from laneway.kernel import kill_group
+from laneway.kernel import cause_of_death, kill_group
+from laneway.logs import log
 from laneway.worker.duties.service import Service
+from laneway.worker.event_loop import LoopThread, OwnLoop
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -38,10 +42,12 @@ __all__ = ["IsolatedEnd", "Isolation", "run_isolated"]
 
 #: A child that has not ended this long after its timeout is killed, seconds: it had time to clean up.
 CLEAN_UP = 0.25
+#: The least time that a child has to end after its outcome, seconds.
+LAST_WORDS = 1.0
 
 
 class Begun(Struct, frozen=True):
-    """The child's hooks have run, and the job begins: its timeout counts from now."""
+    """The child's lifespans and hooks have run, and the job begins: its timeout counts from now."""
 
     name: ClassVar[str] = "begun"
 
@@ -52,6 +58,11 @@ class IsolatedEnd(Struct, frozen=True):
     outcomes: tuple[Outcome, ...] = ()  #: of its claim's units; none if it did not get that far
     code: int | None = None  #: the exit code, if there were no outcomes; None: the process was never made
     killed: bool = False  #: the worker killed it: on timeout, or when it was cancelled
+
+    @property
+    def said(self) -> str:
+        """What is said of a crash."""
+        return f"the process that ran it alone ended with {cause_of_death(self.code or 0)}"
 
 
 #: Made here, before there are threads: msgspec inspects a type when it first meets it, and other threads that meet it meanwhile
@@ -66,8 +77,10 @@ _KINDS: dict[str, msgspec.msgpack.Decoder[Any]] = {
 class Isolation:
     """Creates processes for single runs of a worker."""
 
-    def __init__(self, app: App, wire: MessageSocket | None = None) -> None:
+    def __init__(self, app: App, wire: MessageSocket | None, shutdown_timeout: float, loop: str) -> None:
         self._app = app
+        self._loop = loop
+        self._last_words = max(shutdown_timeout, LAST_WORDS)  # how long a child may take to end after its outcome, seconds
         self._wire = wire
         self._in_fleet = wire is not None
         self._lock = threading.Lock()
@@ -81,7 +94,7 @@ class Isolation:
                 self._wire.close()
                 self._wire = None
             if self._wire is None:
-                self._wire = _fork_forker(self._app)
+                self._wire = _fork_forker(self._app, self._loop)
 
     def run(self, claim: Claim, timeout: float | None, job: JobContext) -> IsolatedEnd:
         """Run a claim in a child, and wait for its end."""
@@ -141,8 +154,10 @@ class Isolation:
                 elif isinstance(said, Begun):
                     over = float("inf") if timeout is None else time.monotonic() + timeout + CLEAN_UP
                 else:
-                    outcomes, over = said, float("inf")  # the timeout does not include its hooks
+                    outcomes, over = said, time.monotonic() + self._last_words  # the timeout does not include what comes then
             if job.cancelled or time.monotonic() >= over:
+                if outcomes and not job.cancelled:
+                    log.warning("job %s: its process did not exit %g s after the run; sending SIGKILL", job.id, self._last_words)
                 self.kill(claim.token)
                 over = float("inf")
         if code is None and not outcomes:
@@ -232,7 +247,7 @@ class _Talk:
             self._line.sendall(len(data).to_bytes(4) + data)
 
 
-def _fork_forker(app: App) -> MessageSocket:
+def _fork_forker(app: App, loop: str) -> MessageSocket:
     """Make a process that forks for this worker alone, as the zygote does for a fleet."""
     from laneway.fleet.forker import Forker  # noqa: PLC0415
     from laneway.fleet.messages import MessageSocket  # noqa: PLC0415
@@ -256,7 +271,7 @@ def _fork_forker(app: App) -> MessageSocket:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         ours.close()
-        forker = Forker(MessageSocket(theirs), _no_worker, lambda fd: run_isolated(app, fd))
+        forker = Forker(MessageSocket(theirs), _no_worker, lambda fd: run_isolated(app, fd, loop))
         forker.serve()
         forker.kill_all()
     finally:
@@ -270,16 +285,16 @@ def _no_worker(*_: object) -> None:
 # -- inside the child --------------------------------------------------------------------------------------------
 
 
-def run_isolated(app: App, fd: int) -> None:
+def run_isolated(app: App, fd: int, loop: str) -> None:
     """Run one claim in this process, which was just forked for it. It leads a process group, and that is ended with it."""
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the worker that asked for this run decides
     with socket.socket(fileno=fd) as line:
-        _run_one(app, line)
+        _run_one(app, line, loop)
 
 
-def _run_one(app: App, line: socket.socket) -> None:
+def _run_one(app: App, line: socket.socket, kind: str) -> None:
     from laneway.worker.run import Runner  # noqa: PLC0415
     from laneway.worker.worker import Worker  # noqa: PLC0415 - it imports us
 
@@ -288,20 +303,29 @@ def _run_one(app: App, line: socket.socket) -> None:
         return  # its worker died before it sent a claim
     claim = msgspec.msgpack.decode(body, type=Claim)
     _set_title(claim)
-    worker = Worker(app, slots=1)
+    worker = Worker(app, slots=1, loop=kind)
     events = app.hooks.events
     events.silence(RunStarted)  # the worker sends that event
     events.silence(RunEnded)
-    events.tell(WorkerStarted(worker))
+    task = app.declared.get(claim.task)
+    # An async task has the loop in the main thread; beside a plain one the loop of async lifespans turns in a thread.
+    loop = (OwnLoop if task is not None and task.is_async else LoopThread)(kind)
+    lifespans = Lifespans(app.hooks.lifespans, worker)
     sender = _Sender(line)
-    runner = Runner(app.declared, app.hooks, sender.flush)
-    notes = _NotesService(runner, sender)
-    notes.start()
-    sender.send(Begun.name, Begun())
-    settled = runner.run_alone(claim)
-    notes.stop()
-    sender.send("outcomes", settled.outcomes)  # first: the job is done, whatever the hooks do
-    events.tell(WorkerStopped(worker))
+    runner = Runner(app.declared, app.hooks, sender.flush, resources=lifespans.resources)
+    try:
+        with lifespans.around(loop.wait):
+            events.tell(WorkerStarted(worker))
+            notes = _NotesService(runner, sender)
+            notes.start()
+            sender.send(Begun.name, Begun())
+            settled = runner.run_alone(claim, loop)
+            notes.stop()
+            sender.send("outcomes", settled.outcomes)  # first: the job is done, whatever comes
+            events.tell(WorkerStopped(worker))
+    except LifespanError as error:
+        sender.send("outcomes", runner.fail(claim, error.__cause__ or error).outcomes)
+    loop.close()
 
 
 class _Sender:

@@ -22,14 +22,13 @@ from laneway.core.job import Claim
 from laneway.core.outcome import Done, Outcome, Settled
 from laneway.core.retry import Retry, with_stored
 from laneway.desk.collector import is_collector
-from laneway.desk.context import JobContext, running_job
+from laneway.desk.context import NO_RESOURCES, JobContext, running_job
 from laneway.desk.hooks import Hooks
 from laneway.desk.middleware import aaround, around
 from laneway.desk.task import is_task
 from laneway.desk.task_base import TaskBase
 from laneway.errors import BadArguments, GarbageError, JobCrashed, JobTimeout
 from laneway.events import Events, RunCrashed, RunEnded, RunStarted
-from laneway.kernel import cause_of_death
 from laneway.logs import log
 from laneway.shield import Limit, TimeIsUp, mend_log
 from laneway.worker import collector_run
@@ -55,6 +54,8 @@ from laneway.worker.verdicts import (
 
 if TYPE_CHECKING:
     import asyncio
+
+    from laneway.worker.event_loop import LoopThread, OwnLoop
 
 __all__ = ["Execution", "Runner"]
 
@@ -84,7 +85,7 @@ class Runner:
     def __init__(
         self, tasks: Mapping[str, TaskBase], hooks: Hooks, flush_notes: Callable[[JobContext], None],
         board: Board | None = None, isolation: Isolation | None = None, freshness: Freshness | None = None,
-        events: Events | None = None,
+        events: Events | None = None, resources: Mapping[str, Any] = NO_RESOURCES,
     ) -> None:  # fmt: skip
         self._tasks = tasks
         self._hooks = hooks
@@ -93,6 +94,7 @@ class Runner:
         self._flush_notes = flush_notes
         self._board = board or Board(1)
         self._isolation = isolation
+        self._resources = resources
         self.watchdog = Watchdog()
         self.running: dict[int, JobContext] = {}  # by token
         self._freshness = freshness or Freshness()
@@ -116,14 +118,18 @@ class Runner:
                 run.meant = contextvars.Context().run(self._call, run)
         return self._finish(run)
 
-    def run_alone(self, claim: Claim) -> Settled:
-        """Run the only claim of this process, whether its task is async or not."""
+    def run_alone(self, claim: Claim, loop: OwnLoop | LoopThread) -> Settled:
+        """Run a claim and wait for its end, whether its task is async or not."""
         task = self._tasks.get(claim.task)
-        if task is None or not task.is_async:
-            return self.run(claim)
-        import asyncio  # noqa: PLC0415 - only where there are async tasks
+        return self.run(claim) if task is None or not task.is_async else loop.wait(self.arun(claim))
 
-        return asyncio.run(self.arun(claim))
+    def fail(self, claim: Claim, error: BaseException) -> Settled:
+        """Settle a claim whose code could not be called, as if it had raised this error."""
+        run = Execution(claim, time.time_ns() // 1000)
+        self._prepare(run)
+        if not run.meant:
+            run.meant = self._failed(run, error)
+        return self._finish(run)
 
     async def arun(self, claim: Claim) -> Settled:
         """Run a claim of an async task on this event loop."""
@@ -157,7 +163,7 @@ class Runner:
             except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
                 run.meant = self._let_stand(self._verdicts.unreadable(claim, error))
                 return
-            self._begin(run, JobContext(claim, args, kwargs, headers, run.started), task, policy)
+            self._begin(run, JobContext(claim, args, kwargs, headers, run.started, self._resources), task, policy)
 
     def _prepare_collector(self, run: Execution, task: TaskBase) -> None:
         """Prepare a run of a collector's lanes."""
@@ -173,7 +179,7 @@ class Runner:
         if not read.lanes:
             run.meant = collector_run.for_all(claim, (), read.spoilt)
             return
-        job = JobContext(read.claim, [read.lanes], {}, NO_HEADERS, run.started)
+        job = JobContext(read.claim, [read.lanes], {}, NO_HEADERS, run.started, self._resources)
         job.spoilt = read.spoilt
         self._begin(run, job, task, task.retry)
 
@@ -215,13 +221,13 @@ class Runner:
                 self._expect_failure(run, timed_out(task, error) if isinstance(error, TimeIsUp) else error)
                 raise
 
-    def _expect(self, run: Execution, verdict: Verdict) -> Verdict:
+    def _expect(self, run: Execution, verdict: Verdict, failure: BaseException | None = None) -> Verdict:
         """Show a verdict to the middlewares; it stands if they raise no other error."""
-        run.job.outcomes = verdict.meant
+        run.failure, run.expected, run.job.outcomes = failure, verdict, verdict.meant
         return verdict
 
     def _expect_failure(self, run: Execution, error: BaseException) -> None:
-        run.failure, run.expected = error, self._expect(run, self._verdicts.failed(run.job, run.policy, error))
+        self._expect(run, self._verdicts.failed(run.job, run.policy, error), error)
 
     def _let_stand(self, verdict: Verdict) -> Meant:
         """Send the events of a verdict."""
@@ -312,7 +318,7 @@ class Runner:
             if end.outcomes or job.cancelled or end.killed or end.code is None:
                 return self._ended_isolated(end, run) or for_each(claim, GO_BACK)
             # One of the lanes crashed the process. Running each alone shows which.
-            self._events.tell(RunCrashed(job, f"{_ended_with(end)}: each lane runs alone"))
+            self._events.tell(RunCrashed(job, f"{end.said}: each lane runs alone"))
             each = [msgspec.structs.replace(claim, units=(unit,)) for unit in claim.units]
             return tuple([self._lane_isolated(one, run) for one in each])
         said = ""
@@ -321,7 +327,7 @@ class Runner:
             meant = self._ended_isolated(end, run)
             if meant is not None:
                 return meant
-            said = _ended_with(end)
+            said = end.said
             self._events.tell(RunCrashed(job, f"{said} ({crashes} of {CRASHES})"))
         return self._let_stand(self._verdicts.failed(job, NEVER_AGAIN, JobCrashed(f"{said}, {CRASHES} times")))
 
@@ -378,10 +384,6 @@ class Runner:
         if job.notes_changed:
             self._flush_notes(job)
         return meant
-
-
-def _ended_with(end: IsolatedEnd) -> str:
-    return f"the process that ran it alone ended with {cause_of_death(end.code or 0)}"
 
 
 def _read_options(options: dict[str, Any], policy: Retry) -> tuple[Retry, dict[str, str]]:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from laneway.clock import now_micros
 from laneway.core.instant import FAR, micros
 from laneway.core.outcome import Settled
+from laneway.desk.lifespan import Lifespans
 from laneway.desk.run_log import log_runs
-from laneway.errors import StoreError, StoreUnavailable
+from laneway.errors import LifespanError, StoreError, StoreUnavailable
 from laneway.events import Events, RunsSettled, WorkerCrashed, WorkerStarted, WorkerStopped
 from laneway.logs import log
 from laneway.store import liveness
@@ -25,6 +26,7 @@ from laneway.store.liveness import FORGOTTEN
 from laneway.worker.balance import Policy, even, name_of
 from laneway.worker.board import Board, with_runs
 from laneway.worker.duties.beat import Beat
+from laneway.worker.duties.lifespan_keeper import LifespanKeeper
 from laneway.worker.duties.link import FleetLink, SupervisorListener
 from laneway.worker.duties.notes import NoteTaker
 from laneway.worker.duties.stats_reporter import StatsReporter
@@ -46,6 +48,10 @@ __all__ = ["Session"]
 STUCK = 0.1
 #: A stop without a deadline: ten years.
 FOREVER = float(FAR)
+#: How often a worker that enters its lifespans looks whether it is to stop, seconds.
+LOOK = 0.05
+#: The least time that lifespans have to end, seconds: a fleet's supervisor allows a second after the shutdown timeout.
+LAST_WORDS = 0.4
 #: How long a claim waits behind one that was expected to be short, before another thread is woken for it, seconds.
 SOON = 0.005
 
@@ -53,7 +59,8 @@ SOON = 0.005
 class Stop:
     """A stop that was requested: its reason, and the time that runs have to end."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, jobs: int | None) -> None:
+        self.jobs = float("inf") if jobs is None else jobs  #: how many may still run before a new process takes over
         self.asked = False
         self.why = "stop"
         self.failure: BaseException | None = None  #: an internal error in a slot: the worker stops and raises it
@@ -70,21 +77,25 @@ class Stop:
         """Set the deadline for what runs."""
         self.deadline = FOREVER if self.patient else time.monotonic() + self.timeout
 
+    @property
+    def last_words(self) -> float:
+        """The seconds that lifespans have to end: what runs have left of the timeout."""
+        return max(min(self.deadline - time.monotonic(), self.timeout), LAST_WORDS)
+
 
 class Session:
     """One `run` of a worker."""
 
     def __init__(
         self, worker: object, app: App, slots: int, queues: tuple[str, ...] | None, shutdown_timeout: float, beat: float,
-        link: FleetLink | None = None, policy: Policy = even,
+        link: FleetLink | None = None, policy: Policy = even, loop: str = "asyncio",
     ) -> None:  # fmt: skip
         self.quiet = False  #: nothing more is claimed
-        self._stop = Stop(shutdown_timeout)
+        self._stop = Stop(shutdown_timeout, None if link is None else link.max_jobs)
         self._app, self._worker = app, worker  # the second is for the hooks
         app.need_connections(slots + 3)  # each slot may enqueue; plus the session, the beat and the note taker
         store = app.store
         self._link = link
-        self._left = float("inf") if link is None or link.max_jobs is None else link.max_jobs  # jobs to run before a new process
         self._board = Board(2 * slots) if link is None else link.board
         self._info = liveness.this_worker(
             id=link.id if link else "", fleet=link.fleet if link else "", queues=queues or (), slots=slots, version=_version(),
@@ -94,14 +105,18 @@ class Session:
             declared.prepare()
         self._outbox = Outbox(store.wake)
         self._freshness = Freshness(app.dead_after / 2)
-        self._isolation = Isolation(app, None if link is None else link.zygote)
+        self._isolation = Isolation(app, None if link is None else link.zygote, shutdown_timeout, loop)
         notes = NoteTaker(store, lambda: list(self._runner.running.values()))
         self._duties: list[Service] = [notes]  # beside the beat and the statistics
         self._events = Events(app.hooks.events)
         log_runs(self._events)
-        self._runner = Runner(app.declared, app.hooks, notes.flush, self._board, self._isolation, self._freshness, self._events)
+        lifespans = Lifespans(app.hooks.lifespans, worker)
+        self._runner = Runner(
+            app.declared, app.hooks, notes.flush, self._board, self._isolation, self._freshness, self._events, lifespans.resources
+        )
         self._threads = ThreadSlots(slots, self._runner, self.ended, self._crash)
-        self._event_loop = LoopSlots(slots, self._runner, self.ended, self._crash, self._board)
+        self._event_loop = LoopSlots(slots, self._runner, self.ended, self._crash, self._board, loop)
+        self._lifespans = LifespanKeeper(lifespans, self._event_loop)
         self._inventory = Inventory(
             slots, app.declared, policy, self._threads, self._event_loop, pipelined=store.capabilities.pipelined
         )
@@ -130,25 +145,42 @@ class Session:
         self._beat.tick()
         with contextlib.suppress(StoreError):  # else it is learned anew
             self._inventory.kinds.begin_with(self._app.store.learned())
-        self._events.tell(WorkerStarted(self._worker))
         self._beat.start()
+        started = False
+        try:
+            if self._enter_lifespans():
+                started = True
+                self._events.tell(WorkerStarted(self._worker))
+                self._work(burst)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                self._stop.deadline = time.monotonic()  # at once
+            elif not isinstance(error, LifespanError):
+                self._events.tell(WorkerCrashed(error))
+            raise
+        finally:
+            self._end(started)
+        if self._stop.failure is not None:
+            self._events.tell(WorkerCrashed(self._stop.failure))
+            raise self._stop.failure
+
+    def _enter_lifespans(self) -> bool:
+        """Enter the app's lifespans, however long they take; return False if the session is told to stop before."""
+        self._lifespans.start()
+        while not self._lifespans.has_entered(LOOK):
+            if self.stopping:
+                self._begin_stop()
+                return False
+        return True
+
+    def _work(self, burst: bool) -> None:
         if not burst:
             self._add_timetable()
         for duty in (self._reporter, *self._duties):
             duty.start()
         self._board.set_phase("working")
-        try:
-            while not self._finished(burst):
-                self._step()
-        except BaseException as error:
-            if not isinstance(error, KeyboardInterrupt):
-                self._events.tell(WorkerCrashed(error))
-            raise
-        finally:
-            self._end()
-        if self._stop.failure is not None:
-            self._events.tell(WorkerCrashed(self._stop.failure))
-            raise self._stop.failure
+        while not self._finished(burst):
+            self._step()
 
     def _add_timetable(self) -> None:
         scheduled = [task for task in self._app.tasks.values() if task.schedule is not None]
@@ -215,7 +247,7 @@ class Session:
         """Return the number of jobs that may still be claimed: 0 while the store does not know this worker, to recover them."""
         if self.stopping or self.quiet or self._stop.failure is not None or not self._beat.known:
             return 0
-        return self._left
+        return self._stop.jobs
 
     def begins_exchange(self) -> None:
         """Note that an exchange is about to begin: there may be something to do."""
@@ -225,8 +257,8 @@ class Session:
         """Report settled runs, and check whether the worker has run enough jobs."""
         self._runner.all_measured = not self._inventory.short
         self._events.tell(RunsSettled(settled, refused))
-        self._left -= len(settled)
-        if self._left <= 0 and not self.stopping:
+        self._stop.jobs -= len(settled)
+        if self._stop.jobs <= 0 and not self.stopping:
             self.stop("as many jobs as one process runs", patient=True)
 
     def make_known(self) -> bool:
@@ -301,7 +333,7 @@ class Session:
         if self._link is None:
             log.info("%s: stopping, running jobs have %g s", self._stop.why, self._stop.timeout)
 
-    def _end(self) -> None:
+    def _end(self, started: bool) -> None:
         """Give back all claims that do not run."""
         for duty in (*reversed(self._duties), self._beat):
             duty.stop()
@@ -317,11 +349,13 @@ class Session:
                 self._app.store.recover(self._info.id, "the worker stopped")
         except StoreUnavailable as error:
             log.warning("the store did not hear that this worker stopped: %s", error)
+        if started:
+            self._events.tell(WorkerStopped(self._worker))
+        self._lifespans.leave(self._stop.last_words)
         for slots in (self._threads, self._event_loop):
             slots.close(0 if left else 1.0)
         self._runner.watchdog.stop(1.0)
         self._isolation.close()
-        self._events.tell(WorkerStopped(self._worker))
 
 
 def _version() -> str:

@@ -14,6 +14,7 @@ from laneway.core.job import check_queue
 from laneway.errors import ConfigError
 from laneway.worker.balance import Policy, choose
 from laneway.worker.duties.link import FleetLink
+from laneway.worker.event_loop import check_loop
 from laneway.worker.session import Session
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Worker:
     slots by them. Otherwise `balance` says how: "even", "adaptive" (by what waits, above all to queues whose jobs wait for I/O),
     "strict" (in the order given), or a function of the slots and of what waits in each queue.
 
+    `loop` is the event loop of async tasks: "asyncio", or "uvloop" with the extra of that name.
+
     `run` returns after `stop`, after SIGTERM or SIGINT (in the main thread), or, with `burst`, when nothing is due and its slots
     are empty. A stop lets running jobs end for `shutdown_timeout` seconds.
 
@@ -51,7 +54,7 @@ class Worker:
 
     def __init__(
         self, app: App, slots: int = 25, queues: Sequence[str] | Mapping[str, float] | None = None, *,
-        balance: str | Policy | None = None, shutdown_timeout: float = 25.0, beat: float = 3.0,
+        balance: str | Policy | None = None, shutdown_timeout: float = 25.0, beat: float = 3.0, loop: str = "asyncio",
     ) -> None:  # fmt: skip
         if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= 10_000:
             raise ConfigError(f"slots={slots!r}: use a whole number from 1")
@@ -68,6 +71,7 @@ class Worker:
             raise ConfigError(str(error)) from None
         self._policy = choose(balance, self.queues, queues if isinstance(queues, Mapping) else {})
         self.app = app
+        self.loop = check_loop(loop)
         self.slots = slots
         self.shutdown_timeout = shutdown_timeout
         self._beat_every = beat
@@ -94,7 +98,15 @@ class Worker:
             sys.setswitchinterval(SWITCH_INTERVAL)
             with self._signals(alone=fleet is None):
                 self._session = Session(
-                    self, self.app, self.slots, self.queues, self.shutdown_timeout, self._beat_every, fleet, self._policy
+                    self,
+                    self.app,
+                    self.slots,
+                    self.queues,
+                    self.shutdown_timeout,
+                    self._beat_every,
+                    fleet,
+                    self._policy,
+                    self.loop,
                 )
                 if self._stopping and not self._session.stopping:
                     self._session.stop("stop")  # it was told to before there was a session

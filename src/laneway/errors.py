@@ -127,6 +127,16 @@ class BulkError(EnqueueError):
     """enqueue_many stopped on the way. `accepted` jobs were enqueued before."""
 
     accepted: int
+    reason: LanewayError
+
+    @classmethod
+    def of(cls, reason: LanewayError, accepted: int) -> BulkError:
+        """Return the error of a bulk enqueue that stopped for a reason."""
+        unsure = isinstance(reason, StoreUnavailable) and reason.written is None
+        more = ". Those on their way may have been accepted too: only with ids they are harmless to repeat" if unsure else ""
+        why = str(reason).replace("Nothing was written", "Nothing of this chunk was written")
+        message = f"{why} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again{more})"
+        return cls(message, accepted=accepted, reason=reason)
 
 
 class PoolClosed(EnqueueError, RuntimeError):

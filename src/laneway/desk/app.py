@@ -6,12 +6,14 @@ import importlib
 import inspect
 import pkgutil
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from laneway.config import check_written_url, choose_url, safe_url
 from laneway.core.codec import Codec
+from laneway.desk.async_inspection import AsyncInspection
 from laneway.desk.by_name import UsingByName, any_signature
 from laneway.desk.collector import AnyCollector, Collector, KeyedCollector, is_collector
 from laneway.desk.declare import Declare, DeclareCollector, DeclareKeyed
@@ -21,6 +23,7 @@ from laneway.desk.hooks import Hooks
 from laneway.desk.inspection import Inspection
 from laneway.desk.lifespan import AsyncLifespan, Lifespan
 from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
+from laneway.desk.offload import offload_many
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.desk.stats import Stats
 from laneway.desk.synonyms import MISSING_OF_APPS
@@ -102,6 +105,7 @@ class App:
         self.hooks.format_error = format_error
         self.codecs = Codec()
         self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared)
+        self.ainspect = AsyncInspection(self.inspect)
         self.stats = Stats(lambda: self.store_inspect, lambda: self.store)
         self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}
         self._declared: dict[str, TaskBase] = {}
@@ -329,7 +333,7 @@ class App:
     def job(self, id: str) -> JobHandle[Any]:  # noqa: A002 - the glossary's word
         """Return a handle of a job, from any process that knows its id. Whether there is such a job is found out when you ask.
 
-        Its result comes as plain JSON values: what type it was, only its task knows.
+        Its result comes as its task declares it, if this program knows the task; else as plain JSON values.
 
         >>> app = App("sqlite://")
         >>> app.job(app.enqueue("send").id).state(), app.job("nobody").state(), app.job("nobody").cancel()
@@ -345,6 +349,10 @@ class App:
         if self.desk.middlewares:
             return self.desk.enqueue_many(self.store, (bound.draft() for bound in bounds), chunk)
         return self.desk.enqueue_calls(self.store, bounds, chunk, Bound.seal_all)
+
+    async def aenqueue_many(self, calls: Iterable[Bound] | AsyncIterable[Bound], *, chunk: int = 1000) -> int:
+        """Enqueue bound calls from an event loop, which goes on meanwhile; return how many were accepted."""
+        return await offload_many(partial(self.enqueue_many, chunk=chunk), calls, chunk)
 
     @staticmethod
     def _bound(call: object) -> Bound:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar, Unpack, cast
 
 import msgspec
@@ -21,6 +22,7 @@ from laneway.core.instant import micros
 from laneway.core.job import Unit, check_queue
 from laneway.desk.enqueue import LaneDraft, computed
 from laneway.desk.handle import LaneHandle
+from laneway.desk.offload import offload_many
 from laneway.desk.options import LaneOptions, check_lane_options
 from laneway.desk.signature import annotation, change, check_type, hints_of, is_loose
 from laneway.desk.task import Bound
@@ -189,6 +191,12 @@ class Gathering(_Sending[T]):
         """Put many payloads into lanes: `(lane, payload, score, run_after)`; items may be left out from the end."""
         return self._send_many(map(self._item, items), chunk)
 
+    async def aenqueue_many(
+        self, items: Iterable[Lane | Sequence[Any]] | AsyncIterable[Lane | Sequence[Any]], *, chunk: int = 1000
+    ) -> int:
+        """Put many payloads into lanes, from an event loop."""
+        return await offload_many(partial(self.enqueue_many, chunk=chunk), items, chunk)
+
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
         """Return the call as a value, for `app.enqueue_many`."""
         return Bound(lambda _args, _kwargs: self._collector.draft(lane, payload, score, self._when), (), {})
@@ -242,6 +250,12 @@ class Collector(AnyCollector[T, C]):
         """Put many payloads into lanes: `(lane, payload, score, run_after)`; items may be left out from the end."""
         return self._gathering.enqueue_many(items, chunk=chunk)
 
+    async def aenqueue_many(
+        self, items: Iterable[Lane | Sequence[Any]] | AsyncIterable[Lane | Sequence[Any]], *, chunk: int = 1000
+    ) -> int:
+        """Put many payloads into lanes, from an event loop."""
+        return await self._gathering.aenqueue_many(items, chunk=chunk)
+
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
         """Return the call as a value, for `app.enqueue_many`."""
         return self._gathering.bind(lane, payload, score=score)
@@ -265,6 +279,10 @@ class KeyedGathering(_Sending[T]):
     def enqueue_many(self, payloads: Iterable[T], *, chunk: int = 1000) -> int:
         """Put many payloads into their lanes; return how many were accepted."""
         return self._send_many((self._draft(payload, None) for payload in payloads), chunk)
+
+    async def aenqueue_many(self, payloads: Iterable[T] | AsyncIterable[T], *, chunk: int = 1000) -> int:
+        """Put many payloads into their lanes, from an event loop."""
+        return await offload_many(partial(self.enqueue_many, chunk=chunk), payloads, chunk)
 
     def bind(self, payload: T, *, score: float | None = None) -> Bound:
         """Return the call as a value, for `app.enqueue_many`."""
@@ -296,6 +314,10 @@ class KeyedCollector(AnyCollector[T, C]):
     def enqueue_many(self, payloads: Iterable[T], *, chunk: int = 1000) -> int:
         """Put many payloads into their lanes; return how many were accepted."""
         return self._gathering.enqueue_many(payloads, chunk=chunk)
+
+    async def aenqueue_many(self, payloads: Iterable[T] | AsyncIterable[T], *, chunk: int = 1000) -> int:
+        """Put many payloads into their lanes, from an event loop."""
+        return await self._gathering.aenqueue_many(payloads, chunk=chunk)
 
     def bind(self, payload: T, *, score: float | None = None) -> Bound:
         """Return the call as a value, for `app.enqueue_many`."""

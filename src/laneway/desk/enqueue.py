@@ -23,7 +23,7 @@ from laneway.desk.gatherer import Gatherer
 from laneway.desk.middleware import Middleware, around
 from laneway.desk.options import check_job_options
 from laneway.desk.signature import Call, Signature
-from laneway.errors import BadOption, BulkError, LanewayError, StoreUnavailable
+from laneway.errors import BadOption, BulkError, LanewayError
 from laneway.ids import new_id
 from laneway.store.contract import Occurrence, Store, begin_push
 
@@ -298,9 +298,5 @@ class Desk:
             finally:
                 hear()
         except LanewayError as error:
-            unsure = isinstance(error, StoreUnavailable) and error.written is None
-            more = ". Those on their way may have been accepted too: only with ids they are harmless to repeat" if unsure else ""
-            why = str(error).replace("Nothing was written", "Nothing of this chunk was written")
-            message = f"{why} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again{more})"
-            raise BulkError(message, accepted=accepted) from error
+            raise BulkError.of(error, accepted) from error
         return accepted

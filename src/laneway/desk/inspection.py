@@ -143,26 +143,26 @@ class Inspection(LaneInspection):
 
     # -- all that match --------------------------------------------------------------------------------------
 
-    def retry_all(self, state: str | None = None, **which: Any) -> int:
+    def retry_all(self, /, state: str | None = None, **which: Any) -> int:
         """Replay all dead jobs that match, and make waiting retries due now; filters as in `jobs`. Returns the number changed.
 
         For a collector this includes all waiting lanes, whatever they wait for: give a state to narrow it.
         """
         return self._store().act_all("retry", _filter(state, **which))
 
-    def cancel_all(self, state: str | None = None, **which: Any) -> int:
+    def cancel_all(self, /, state: str | None = None, **which: Any) -> int:
         """Cancel all jobs that match; filters as in `jobs`. Returns the number of jobs changed."""
         return self._store().act_all("cancel", _filter(state, **which))
 
-    def delete_all(self, state: str | None = None, **which: Any) -> int:
+    def delete_all(self, /, state: str | None = None, **which: Any) -> int:
         """Remove all jobs that match; filters as in `jobs`. Returns the number of jobs changed."""
         return self._store().act_all("delete", _filter(state, **which))
 
-    def kill_all(self, state: str | None = None, **which: Any) -> int:
+    def kill_all(self, /, state: str | None = None, **which: Any) -> int:
         """Let all jobs that match die; filters as in `jobs`. Returns the number of jobs changed."""
         return self._store().act_all("kill", _filter(state, **which))
 
-    def reschedule_all(self, when: When, state: str | None = None, **which: Any) -> int:
+    def reschedule_all(self, /, when: When, state: str | None = None, **which: Any) -> int:
         """Make all waiting jobs that match due at another time; filters as in `jobs`. Returns the number of jobs changed."""
         delay, at = _when(when)
         return self._store().act_all("reschedule", _filter(state, **which), delay, at)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextvars
+import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from laneway.errors import BulkError
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["is_on_a_loop", "offload"]
+__all__ = ["is_on_a_loop", "offload", "offload_many"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,12 +45,41 @@ if hasattr(os, "register_at_fork"):
 
 
 async def offload(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function in a thread, and await what it returns. Whoever stops waiting for it does not stop it."""
+    """Call a function in a thread, in the caller's context, and await its result. If the caller is cancelled, it goes on."""
     import asyncio  # noqa: PLC0415 - loaded already: it runs this
     from functools import partial  # noqa: PLC0415
 
     executor = _threads.executor or _threads.start()
-    return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args, **kwargs))
+    call = partial(contextvars.copy_context().run, function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(executor, call)
+
+
+async def offload_many(push: Callable[[list[T]], int], items: Iterable[T] | AsyncIterable[T], chunk: int) -> int:
+    """Push items in chunks, each in a thread; the items are made on the event loop. Return the number accepted."""
+    accepted = 0
+    async for portion in _portions(items, chunk):
+        try:
+            accepted += await offload(push, portion)
+        except BulkError as error:
+            raise BulkError.of(error.reason, accepted + error.accepted) from error.reason
+    return accepted
+
+
+async def _portions(items: Iterable[T] | AsyncIterable[T], chunk: int) -> AsyncIterator[list[T]]:
+    chunk = max(chunk, 1) if isinstance(chunk, int) else 1  # the push refuses it
+    if not isinstance(items, AsyncIterable):
+        rest = iter(items)
+        while portion := list(itertools.islice(rest, chunk)):
+            yield portion
+        return
+    portion = list[T]()
+    async for item in items:
+        portion.append(item)
+        if len(portion) >= chunk:
+            yield portion
+            portion = list[T]()
+    if portion:
+        yield portion
 
 
 def is_on_a_loop() -> bool:

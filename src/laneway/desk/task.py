@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, Unpack, cast
 
 from laneway.core.job import Job
 from laneway.desk.enqueue import AnyDraft, Draft, LaneDraft
 from laneway.desk.handle import JobHandle
+from laneway.desk.offload import offload_many
 from laneway.desk.options import JobOptions, check_job_options
 from laneway.desk.signature import Signature
 from laneway.desk.task_base import INTROSPECTION_LOCK, TaskBase, single_parameters
@@ -68,6 +70,10 @@ class Using(Generic[P, R]):
         if desk.middlewares:
             return desk.enqueue_many(store, (self._draft(self._args(call), {}) for call in calls), chunk)
         return desk.enqueue_calls(store, calls, chunk, self._seal)
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...]] | AsyncIterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
+        """Enqueue a job for each tuple of arguments, from an event loop; return how many were accepted."""
+        return await offload_many(partial(self.enqueue_many, chunk=chunk), calls, chunk)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Return the call as a value, for `app.enqueue_many`."""
@@ -242,6 +248,10 @@ class Task(TaskBase, Generic[P, C, R]):
     def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
         """Enqueue a job for each tuple of positional arguments; return how many were accepted."""
         return self._using.enqueue_many(calls, chunk=chunk)
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...]] | AsyncIterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
+        """Enqueue many jobs from an event loop; return how many were accepted."""
+        return await self._using.aenqueue_many(calls, chunk=chunk)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Return the call as a value, for `app.enqueue_many`."""

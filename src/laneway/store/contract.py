@@ -57,9 +57,11 @@ from msgspec import Struct
 from laneway.core.buckets import Report, Seen
 from laneway.core.job import Claim, Job
 from laneway.core.outcome import Settled
+from laneway.errors import StoreError
 
 __all__ = [
-    "BeatReply", "Capabilities", "ClaimRequest", "Exchange", "Occurrence", "PipelinedStore", "Schedules", "Store", "WorkerInfo",
+    "BeatReply", "Capabilities", "ClaimRequest", "Exchange", "Occurrence", "PipelinedStore", "Schedules", "SentPush", "Store",
+    "WorkerInfo",
     "begin_exchange", "begin_push", "is_pipelined",
 ]  # fmt: skip
 
@@ -268,6 +270,26 @@ class Store(Protocol):
         ...
 
 
+class SentPush(Protocol):
+    """A push on its way, for an event loop: it waits for its descriptor."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read when the answer is here."""
+        ...
+
+    def comes_at_once(self) -> bool:
+        """Wait for less than a millisecond; return whether the answer is here."""
+        ...
+
+    def hear(self) -> list[str | None] | None:
+        """Return the answer of the push, once; None: nothing was pushed, and `push` must do it."""
+        ...
+
+    def give_up(self) -> StoreError:
+        """Stop waiting for the answer; return the error to raise."""
+        ...
+
+
 class PipelinedStore(Store, Protocol):
     """A store on a server, which works while its caller goes on: two of its verbs have two steps.
 
@@ -276,6 +298,10 @@ class PipelinedStore(Store, Protocol):
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
         """Begin a push. Calling the returned function, once, returns the answer."""
+        ...
+
+    def send_push(self, jobs: Sequence[Job], timeout: float) -> SentPush | None:
+        """Begin a push without waiting for a connection; None: nothing was sent, and `push` must do it."""
         ...
 
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:

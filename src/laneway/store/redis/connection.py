@@ -140,21 +140,31 @@ class Connection:
             answer = self._reader.gets()
         return answer
 
-    def _watch(self) -> None:
-        """Wait until something comes. An answer that is expected at once is polled for: to be woken from sleep takes longer."""
+    def comes_at_once(self) -> bool:
+        """Poll for an answer that is expected at once, since to be woken from sleep takes longer; return whether it is here."""
         begun = now = time.monotonic()
         here: object = None
-        quick = self._usual < QUICK and CORES > 1
-        while quick and not (here := self._poll.poll(0)) and now - begun < 2 * QUICK:
+        while self._is_quick and not (here := self._poll.poll(0)) and now - begun < 2 * QUICK:
             now = time.monotonic()
             if now - begun > AT_ONCE:
                 _let_others_run()  # on a machine of few cores the server may be waiting for this one
-        if not here:
-            if not self._poll.poll(max(self.until - now, 0) * 1000):
+        if self._is_quick:  # one late answer is no reason to sleep for the next ones
+            self._usual += 0.1 * (now - begun - self._usual)
+        return bool(here)
+
+    @property
+    def _is_quick(self) -> bool:
+        return self._usual < QUICK and CORES > 1
+
+    def _watch(self) -> None:
+        """Wait until something comes."""
+        quick = self._is_quick
+        if not self.comes_at_once():
+            begun = time.monotonic()
+            if not self._poll.poll(max(self.until - begun, 0) * 1000):
                 raise TimeoutError("timed out")
-            if not quick:  # one late answer is no reason to sleep for the next ones
-                now = time.monotonic()
-        self._usual += 0.1 * (now - begun - self._usual)
+            if not quick:
+                self._usual += 0.1 * (time.monotonic() - begun - self._usual)
 
     def send_command(self, command: Command) -> None:
         """Send one command; its answer must be read."""

@@ -54,6 +54,16 @@ class Pool:
             line.close()  # it was cut while it was idle
             to.clear()
 
+    def lend_idle(self, to: list[Connection]) -> Connection | None:
+        """Put an open line into the borrower's list and return it, without waiting; None: none is idle."""
+        with contextlib.suppress(IndexError):
+            to.append(self.idle.pop())
+            if to[0].is_open and to[0].is_quiet():
+                to[0].thread = threading.get_ident()
+                return to[0]
+            to.pop().close()  # it was cut while it was idle
+        return None
+
     def give(self, lines: list[Connection]) -> None:
         """Take a line back from its borrower's list. All its commands have been answered."""
         self.idle.append(lines.pop())

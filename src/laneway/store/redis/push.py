@@ -18,16 +18,16 @@ from typing import Any
 import msgspec
 
 from laneway.core.job import Alike, Gather, Job, payload_id
-from laneway.errors import WrongQueue
+from laneway.errors import StoreCorrupt, WrongQueue
 from laneway.ids import is_made
 from laneway.store.contract import Occurrence
 from laneway.store.redis.keys import queue_base, queue_key
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.record import UNIQUE, before_body, pushed
 from laneway.store.redis.scripts import script
-from laneway.store.redis.wire import Command, Wire
+from laneway.store.redis.wire import Asked, Command, Wire
 
-__all__ = ["Push", "queues_of"]
+__all__ = ["Push", "SentJobs", "queues_of"]
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -76,6 +76,14 @@ class Push:
             return taken if asked.hear(patient=True, until=time.monotonic() + patience)[0] == 0 else None
 
         return hear
+
+    def send(self, jobs: Sequence[Job], until: float) -> SentJobs | None:
+        """Send new jobs of one queue without waiting for a connection; None: nothing was sent."""
+        queue = jobs[0].queue
+        if any(job.queue != queue or job.gather is not None or job.unique is not None or not is_made(job.id) for job in jobs):
+            return None
+        asked = self._wire.send_now((self._command(queue, jobs, len(jobs)),), until)
+        return None if asked is None else SentJobs(asked, queue, len(jobs))
 
     def _alike_command(self, queue: str, rest: Command) -> Command:
         return ("EVALSHA", self._alike_digest, "1", queue_base(queue), self._clock(), *rest)
@@ -243,6 +251,26 @@ class Push:
         for job in jobs:
             arguments += (job.id, _when(job), pushed(job))
         return (*head, *arguments)
+
+
+class SentJobs:
+    """Jobs on their way. See `SentPush`."""
+
+    def __init__(self, asked: Asked, queue: str, number: int) -> None:
+        self._asked = asked
+        self._queue = queue
+        self._number = number
+        self.fileno = asked.fileno
+        self.comes_at_once = asked.comes_at_once
+        self.give_up = asked.give_up
+
+    def hear(self) -> Answers | None:
+        """Return the answers; None: the queue has no number yet, or must be mended."""
+        try:
+            [answer] = self._asked.hear()
+        except StoreCorrupt:
+            return None
+        return None if answer == UNREGISTERED else _answers(self._queue, self._number, answer)
 
 
 def queues_of(jobs: Sequence[Job]) -> set[str]:

@@ -29,7 +29,7 @@ from laneway.store.redis.connection import as_words
 from laneway.store.redis.exchange import Exchanges
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
 from laneway.store.redis.outcomes import error_text
-from laneway.store.redis.push import Push, queues_of
+from laneway.store.redis.push import Push, SentJobs, queues_of
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.reading import number
 from laneway.store.redis.scripts import script
@@ -130,6 +130,11 @@ class RedisStore:
         hear = self._push.begin(jobs, self.enqueue_timeout)
         # Unusual jobs were not pushed: `push` does it.
         return lambda: (hear() if hear is not None else None) or self.push(jobs)
+
+    def send_push(self, jobs: Sequence[Job], timeout: float) -> SentJobs | None:
+        """Begin a push without waiting for a connection. See the contract."""
+        self._exchanges.memory.forget(queues_of(jobs))
+        return self._push.send(jobs, time.monotonic() + timeout)
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write outcomes, then claim what may run. See the contract."""

@@ -96,6 +96,19 @@ class Asked:
         finally:
             shield.down()
 
+    def fileno(self) -> int:
+        """Return the descriptor of its connection."""
+        return self.lines[0].fileno()
+
+    def comes_at_once(self) -> bool:
+        """Wait for a moment; return whether an answer is here."""
+        return self.lines[0].comes_at_once()
+
+    def give_up(self) -> StoreError:
+        """Close the connection; return the error of an answer that did not come in time."""
+        self.drop()
+        return self._wire.translate(TimeoutError("timed out"))
+
     def drop(self) -> None:
         """Close the connection, if it still has one: answers may be on their way."""
         for line in self.lines:
@@ -134,12 +147,21 @@ class Wire:
 
     def send_all(self, commands: Sequence[Command], until: float | None = None) -> Asked:
         """Send commands in one go: their answers must be read."""
-        until = time.monotonic() + self.timeout if until is None else until
+        return self._send(commands, time.monotonic() + self.timeout if until is None else until)
+
+    def send_now(self, commands: Sequence[Command], until: float) -> Asked | None:
+        """Send commands on an idle connection, without waiting for one; None: there is none, and nothing was sent."""
+        asked = self._send(commands, until, idle=True)
+        return asked if asked.lines else None
+
+    def _send(self, commands: Sequence[Command], until: float, *, idle: bool = False) -> Asked:
         asked = Asked(self, commands)
         shield.up()
         try:
             try:
-                line = self.pool.lend(asked.lines, until)
+                line = self.pool.lend_idle(asked.lines) if idle else self.pool.lend(asked.lines, until)
+                if line is None:
+                    return asked
                 if not line.is_open:
                     self._open(line, until)
                 line.wait_until(until)

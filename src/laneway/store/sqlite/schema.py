@@ -21,7 +21,7 @@ from laneway.store.sqlite.statements import SQL
 
 __all__ = ["MIGRATIONS", "VERSION", "ensure", "is_there", "migrate"]
 
-VERSION = 3
+VERSION = 4
 
 
 def ensure(connection: sqlite3.Connection, name: str) -> None:
@@ -119,4 +119,5 @@ def _newer(found: int, name: str) -> SchemaError:
 MIGRATIONS: dict[int, tuple[str, Callable[[sqlite3.Connection], None]]] = {
     1: ("add the tables of statistics", partial(_run, name="schema_statistics")),
     2: ("number the states of jobs anew; give each queue beyond the first sixteen a row of its own", _to_version_3),
+    3: ("add the column for schedules that are kept in the store", partial(_run, name="to_version_4")),
 }

@@ -18,3 +18,6 @@ create table laneway_queue (
     name    text primary key,
     counted blob not null
 ) strict, without rowid;
+
+-- to_version_4: schedules may be kept in the store.
+alter table laneway_schedule add column entry blob;

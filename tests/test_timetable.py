@@ -15,10 +15,9 @@ import pytest
 
 from conftest import Clock, often
 from laneway import App
-from laneway.core.instant import SECOND
-from laneway.desk.task import Task
+from laneway.core.instant import SECOND, as_datetime
+from laneway.desk.schedules import Scheduled
 from laneway.errors import NotFound
-from laneway.store.contract import Occurrence
 from laneway.store.inspection import JobInfo
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
 from laneway.worker.duties.timetable import Timetable
@@ -51,7 +50,7 @@ class Worker:
     """A worker's timetable, turned by hand."""
 
     def __init__(self, app: App, clock: Clock) -> None:
-        self._table = Timetable(app.store, app.tasks.values())
+        self._table = Timetable(app)
         self._clock = clock
         self._table._ask()
         self.turn()
@@ -117,7 +116,7 @@ def test_a_paused_schedule_lets_its_slots_pass(shop: App, clock: Clock) -> None:
 def test_a_list_of_schedules_says_when_they_come(shop: App, clock: Clock) -> None:
     shown = {schedule.task: schedule for schedule in shop.inspect.schedules()}
     assert shown["one"].last_at is None
-    assert shown["one"].next_at.timestamp() == 1_000_010
+    assert shown["one"].next_at == as_datetime(1_000_010 * SECOND)
     assert shown["one"].schedule == "every 0:00:10"
     Worker(shop, clock)
     clock.advance(EVERY)
@@ -127,7 +126,7 @@ def test_a_list_of_schedules_says_when_they_come(shop: App, clock: Clock) -> Non
 
 def test_a_schedule_runs_on_request_beside_its_slots(shop: App) -> None:
     assert shop.inspect.run_schedule("one").created
-    with pytest.raises(NotFound, match=r'no task "onne" with a schedule. Did you mean "one"?'):
+    with pytest.raises(NotFound, match=r'no schedule "onne". Did you mean "one"\?'):
         shop.inspect.run_schedule("onne")
 
 
@@ -135,13 +134,13 @@ def test_a_worker_fires_what_its_tasks_say(tmp_path: Path, monkeypatch: pytest.M
     app = App(url(tmp_path))
     ran: list[int] = []
     fired: list[int] = []
-    fire = Task.fire
+    fire = Scheduled.fire
 
-    def noted(task: Task[..., Any, Any], slot: Occurrence) -> bool:
-        fired.append(slot.at)
-        return fire(task, slot)
+    def noted(scheduled: Scheduled, at: int) -> bool:
+        fired.append(at)
+        return fire(scheduled, at)
 
-    monkeypatch.setattr(Task, "fire", noted)
+    monkeypatch.setattr(Scheduled, "fire", noted)
 
     @app.task(schedule="* * * * * *")
     def tick() -> None:
@@ -156,23 +155,23 @@ def test_a_worker_fires_what_its_tasks_say(tmp_path: Path, monkeypatch: pytest.M
 #: Writes down which slots it fires, and each run.
 PROGRAM = """
 from laneway import App
-from laneway.desk.task import Task
+from laneway.desk.schedules import Scheduled
 from datetime import timedelta
 app = App("sqlite:///jobs.db")
 
-fire = Task.fire
+fire = Scheduled.fire
 
 def note(path, line):
     with open(path, "a") as file:
         file.write(line + "\\n")
 
-def noted(task, slot):
-    fired = fire(task, slot)
+def noted(scheduled, at):
+    fired = fire(scheduled, at)
     if fired:
-        note("fired", f"{task.name} {slot.at}")
+        note("fired", f"{scheduled.name} {at}")
     return fired
 
-Task.fire = noted
+Scheduled.fire = noted
 
 def declare(number):
     @app.task(name=f"tick-{number}", schedule="* * * * * *" if number % 2 else timedelta(seconds=1))

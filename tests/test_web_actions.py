@@ -178,7 +178,7 @@ def test_a_schedule_runs_now(app: App) -> None:
     Shop(app)
     with visiting(app) as client:
         made = client.post("/api/v1/schedules/nightly/run")
-        assert "no task" in client.post("/api/v1/schedules/nihtly/run", 404)["error"]["message"]
+        assert "no schedule" in client.post("/api/v1/schedules/nihtly/run", 404)["error"]["message"]
     assert (made["created"], app.inspect.job(made["id"]) is not None) == (True, True)
 
 

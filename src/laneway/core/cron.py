@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
-from laneway.core.instant import SECOND, as_datetime
+from laneway.core.instant import FAR, SECOND, as_datetime
 from laneway.errors import did_you_mean
 
 __all__ = ["Schedule", "missed", "read_schedule"]
@@ -93,6 +93,8 @@ def read_schedule(value: object, timezone: object = None) -> Schedule:
         every = round(value / timedelta(microseconds=1))
         if every < SECOND:
             raise ValueError(f"schedule={value!r}: use an interval of at least a second")
+        if every > FAR * SECOND:
+            raise ValueError(f"schedule={value!r}: use an interval of at most ten years")
         if timezone is not None:
             raise ValueError("timezone= goes with a cron expression: an interval has none")
         return Schedule(every=every)

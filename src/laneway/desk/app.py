@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from laneway.desk.hooks import Hooks
 from laneway.desk.inspection import Inspection
 from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions, check_collector_options, check_task_options
+from laneway.desk.schedules import DeclaredSchedules, When
 from laneway.desk.stats import Stats
 from laneway.desk.synonyms import MISSING_OF_APPS
 from laneway.desk.task import Bound, Task, is_task
@@ -99,7 +101,8 @@ class App:
         self.hooks = Hooks()
         self.hooks.format_error = format_error
         self.codecs = Codec()
-        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared)
+        self.schedules = DeclaredSchedules(self)
+        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared, self.schedules)
         self.stats = Stats(lambda: self.store_inspect, lambda: self.store)
         self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}
         self._declared: dict[str, TaskBase] = {}
@@ -186,7 +189,25 @@ class App:
 
     def _declare_task(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any, Any]:
         _check_function("@app.task", function)
-        return self._declare(Task(self, function, options))
+        made: Task[..., Any, Any] = self._declare(Task(self, function, options))
+        self.schedules.add_of_task(made)
+        return made
+
+    def schedule(
+        self, call: Bound | Task[..., Any, Any], when: When, *, name: str | None = None, timezone: str | None = None,
+        catch_up: str = "one",
+    ) -> None:  # fmt: skip
+        """Let a call run by itself, any number of schedules for a task. A schedule without a name has its task's.
+
+        >>> app = App("sqlite://")
+        >>> @app.task
+        ... def report(region: str) -> None: ...
+        >>> app.schedule(report.bind("eu"), "0 3 * * *", name="report-eu", timezone="Europe/Paris")
+        >>> [(one.name, one.task, one.args) for one in app.inspect.schedules()]
+        [('report-eu', 'laneway.desk.app.report', ['eu'])]
+        """
+        frame = sys._getframe(1)
+        self.schedules.add(call, when, name, timezone, catch_up, (frame.f_code.co_filename, frame.f_lineno))
 
     @overload
     def collector(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]: ...

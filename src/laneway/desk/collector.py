@@ -165,6 +165,9 @@ class _Sending(Generic[T]):
     def _handle(self, draft: LaneDraft) -> LaneHandle:
         return LaneHandle(self._collector.app, self._collector.queue, str(draft.lane))
 
+    def _bound(self, draft: Callable[[tuple[Any, ...], Mapping[str, Any]], LaneDraft]) -> Bound:
+        return Bound(self._collector.name, draft, (), {}, {} if self._when is None else {"run_after": self._when})
+
     def _moment(self, options: Mapping[str, Any]) -> tuple[int, int] | None:
         checked = check_lane_options(f"{self._collector.name}.using()", options)
         return cast("tuple[int, int] | None", checked.get("run_after", self._when))
@@ -190,8 +193,8 @@ class Gathering(_Sending[T]):
         return self._send_many(map(self._item, items), chunk)
 
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
-        return Bound(lambda _args, _kwargs: self._collector.draft(lane, payload, score, self._when), (), {})
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
+        return self._bound(lambda _args, _kwargs: self._collector.draft(lane, payload, score, self._when))
 
     def _item(self, item: Lane | Sequence[Any]) -> LaneDraft:
         if isinstance(item, str | int):
@@ -243,7 +246,7 @@ class Collector(AnyCollector[T, C]):
         return self._gathering.enqueue_many(items, chunk=chunk)
 
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
         return self._gathering.bind(lane, payload, score=score)
 
 
@@ -267,8 +270,8 @@ class KeyedGathering(_Sending[T]):
         return self._send_many((self._draft(payload, None) for payload in payloads), chunk)
 
     def bind(self, payload: T, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
-        return Bound(lambda _args, _kwargs: self._draft(payload, score), (), {})
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
+        return self._bound(lambda _args, _kwargs: self._draft(payload, score))
 
     def _draft(self, payload: T, score: float | None) -> LaneDraft:
         return self._collector.draft(self._collector.keyed(payload), payload, score, self._when)
@@ -298,7 +301,7 @@ class KeyedCollector(AnyCollector[T, C]):
         return self._gathering.enqueue_many(payloads, chunk=chunk)
 
     def bind(self, payload: T, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
         return self._gathering.bind(payload, score=score)
 
 

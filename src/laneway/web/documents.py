@@ -9,11 +9,12 @@ Enters: values of the inspection side.  Leaves: dicts and lists.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from laneway.desk.app import App
+from laneway.desk.inspection import ScheduleInfo
 from laneway.present import documents
 from laneway.present.actions import waiting
 from laneway.present.documents import by_fields, worker_document
@@ -79,6 +80,10 @@ class Documents:
         document = documents.run_document(run)
         return document if result is None else {**document, "result": self._redactor.value(_read(result))}
 
+    def schedule(self, schedule: ScheduleInfo) -> dict[str, Any]:
+        """Return a schedule."""
+        return self._without_secrets(schedule, documents.schedule_document(schedule))
+
     def payload(self, found: PayloadInfo) -> dict[str, Any]:
         """Return a payload."""
         document = documents.payload_entry(found)
@@ -86,9 +91,13 @@ class Documents:
 
     def safe(self, value: Any) -> Any:
         """Return what a client sent, without secrets."""
-        return self._redactor.value(value)
+        if not isinstance(value, dict) or not isinstance(value.get("args"), list):  # pyright: ignore[reportUnknownMemberType]
+            return self._redactor.value(value)
+        sent = cast("dict[str, Any]", value)
+        args, _ = self._redactor.call(sent["args"], {}, parameter_names(self._app, str(sent.get("task"))))
+        return {**self._redactor.value(sent), "args": args}
 
-    def _without_secrets(self, job: JobInfo, document: dict[str, Any]) -> dict[str, Any]:
+    def _without_secrets(self, job: JobInfo | ScheduleInfo, document: dict[str, Any]) -> dict[str, Any]:
         names = parameter_names(self._app, job.task)
         document["args"], document["kwargs"] = self._redactor.call(document["args"], document["kwargs"], names)
         return document

@@ -28,6 +28,7 @@ from laneway.worker.duties.beat import Beat
 from laneway.worker.duties.link import FleetLink, SupervisorListener
 from laneway.worker.duties.notes import NoteTaker
 from laneway.worker.duties.stats_reporter import StatsReporter
+from laneway.worker.duties.timetable import Timetable
 from laneway.worker.exchanger import Exchanger, Phase
 from laneway.worker.executors import LoopSlots, ThreadSlots
 from laneway.worker.freshness import Freshness
@@ -133,7 +134,7 @@ class Session:
         self._events.tell(WorkerStarted(self._worker))
         self._beat.start()
         if not burst:
-            self._add_timetable()
+            self._duties.append(Timetable(self._app))
         for duty in (self._reporter, *self._duties):
             duty.start()
         self._board.set_phase("working")
@@ -149,13 +150,6 @@ class Session:
         if self._stop.failure is not None:
             self._events.tell(WorkerCrashed(self._stop.failure))
             raise self._stop.failure
-
-    def _add_timetable(self) -> None:
-        scheduled = [task for task in self._app.tasks.values() if task.schedule is not None]
-        if scheduled:
-            from laneway.worker.duties.timetable import Timetable  # noqa: PLC0415 - most workers have none, and time zones take a while
-
-            self._duties.append(Timetable(self._app.store, scheduled))
 
     def stop(self, why: str, *, patient: bool = False) -> None:
         """Claim nothing more, and return from `run` when all runs have ended. From any thread, and from a signal handler.

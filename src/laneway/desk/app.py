@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType
@@ -206,7 +205,7 @@ class App:
         >>> [(one.name, one.task, one.args) for one in app.inspect.schedules()]
         [('report-eu', 'laneway.desk.app.report', ['eu'])]
         """
-        frame = sys._getframe(1)
+        frame = this_frame(1)
         self.schedules.add(call, when, name, timezone, catch_up, (frame.f_code.co_filename, frame.f_lineno))
 
     @overload

@@ -181,13 +181,17 @@ def _schedule(cron: str, every: int, timezone: str) -> Schedule:
     return read_when(timedelta(microseconds=every), None) if every else read_when(cron, timezone)
 
 
+#: Where a schedule is declared, and its call as bytes; empty if that could not be known yet.
+Origin = tuple[object, bytes]
+
+
 class DeclaredSchedules:
     """The schedules that an app declares."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self._found: dict[str, Scheduled] = {}
-        self._origins: dict[str, object] = {}  # where each is declared
+        self._origins: dict[str, Origin] = {}  # where each is declared
 
     def by_name(self) -> Mapping[str, Scheduled]:
         """Return all by name, those of the app's imports included."""
@@ -203,9 +207,10 @@ class DeclaredSchedules:
         name = str(checked["name"])
         try:
             schedule = read_when(when, timezone)
-            body = bound.draft().seal().body
         except ValueError as error:
             raise DeclarationError(f"app.schedule {name}, {error}") from None
+        try:
+            body = bound.draft().seal().body
         except (BadArguments, BadOption) as error:
             raise DeclarationError(f"app.schedule {name}: {error}") from None
         except DeclarationError as error:
@@ -216,15 +221,16 @@ class DeclaredSchedules:
 
     def add_of_task(self, task: Task[..., Any, Any]) -> None:
         """Declare the schedule that a task has by its decorator, if any."""
-        origin = (inspect.unwrap(task.function).__qualname__, "@app.task")
+        origin = (inspect.unwrap(task.function).__qualname__, b"")
         if self._origins.get(task.name) == origin:
             del self._found[task.name], self._origins[task.name]
         if task.schedule is not None:
             self._put(Scheduled(self.app, task.name, task.bind(), task.schedule, task.catch_up), origin)
 
-    def _put(self, made: Scheduled, origin: object) -> None:
+    def _put(self, made: Scheduled, origin: Origin) -> None:
+        (place, call), (known_place, known_call) = origin, self._origins.get(made.name, origin)
         # A module that is loaded twice declares the same schedule twice, at the same line: the newer one counts.
-        if made.name in self._found and self._origins[made.name] != origin:
+        if place != known_place or (call and known_call and call != known_call):
             raise DeclarationError(
                 f'two schedules are named "{made.name}": give one of them another name with app.schedule(…, name="…")'
             )

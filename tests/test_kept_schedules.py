@@ -17,7 +17,7 @@ from laneway import App
 from laneway.core.instant import SECOND
 from laneway.desk.task import Task
 from laneway.errors import StoreUnavailable
-from laneway.worker.duties import timetable
+from laneway.store.contract import Occurrence
 from laneway.worker.duties.timetable import Timetable
 from workbench import until
 
@@ -260,7 +260,7 @@ def test_an_outage_in_the_middle_of_a_turn_leaves_nothing_out(shop: Shop, monkey
 def test_what_is_known_of_last_occurrences_may_be_anything(shop: Shop, bench: Bench) -> None:
     for name, at in (("past", -(10**17)), ("future", 10**17)):
         shop.set(name, name)
-        bench.store.push([], timetable.Occurrence(name, at, bench.store.schedules().kept[name]))
+        bench.store.push([], Occurrence(name, at, bench.store.schedules().kept[name]))
     shop.set("r", "us")
     worker = Worker(shop.app, shop.clock)
     shop.clock.advance(10)

@@ -12,6 +12,7 @@ Enters: the app's schedules, and those in the store.  Leaves: jobs.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ __all__ = ["Timetable"]
 LOOK_EVERY = 10.0
 #: A gap between two turns above this means that the machine slept: occurrences in it were missed, microseconds.
 SLEPT = 60 * SECOND
+#: So many schedules are fired between two looks at what other workers have fired.
+AT_ONCE = 50
 #: So many names are listed in a line of the log.
 SHOWN = 5
 
@@ -136,13 +139,19 @@ class Timetable(Service):
     # -- firing ----------------------------------------------------------------------------------------------
 
     def _fire_all(self, now: int) -> None:
-        """Fire occurrences since the last turn, the earliest first."""
+        """Fire occurrences since the last turn, the earliest first if they are few."""
         if now - self._turned > SLEPT:
             for row in self._rows.values():
                 row.missed = True
         self._turned = now
-        for row in sorted([row for row in self._rows.values() if row.due <= now], key=lambda row: row.due):
-            self._fire(row, now)
+        due = sorted([row for row in self._rows.values() if row.due <= now], key=lambda row: row.due)
+        if len(due) > AT_ONCE:  # workers begin with different ones, and find those of the others fired
+            random.shuffle(due)
+        for number, row in enumerate(due, 1):
+            if row.due <= now:
+                self._fire(row, now)
+            if number % AT_ONCE == 0:
+                self._ask()
         for row in self._rows.values():
             row.missed = False
 

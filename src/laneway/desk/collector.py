@@ -31,7 +31,7 @@ from laneway.locks import this_frame
 if TYPE_CHECKING:
     from laneway.desk.app import App
 
-__all__ = ["AnyCollector", "Collector", "Gathering", "KeyedCollector", "KeyedGathering", "is_collector"]
+__all__ = ["LEFT_OUT", "AnyCollector", "Collector", "Gathering", "KeyedCollector", "KeyedGathering", "is_collector"]
 
 T = TypeVar("T")  # a payload
 C = TypeVar("C")  # what a plain call returns

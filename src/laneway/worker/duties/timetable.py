@@ -35,6 +35,7 @@ LOOK_EVERY = 10.0
 SLEPT = 60 * SECOND
 #: So many schedules are fired between two looks at what other workers have fired.
 AT_ONCE = 50
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has only the latter, which stops while it sleeps
 #: So many names are listed in a line of the log.
 SHOWN = 5
 
@@ -182,4 +183,4 @@ class Timetable(Service):
 
 def _uptime() -> int:
     """Return the time since this machine started, sleep included, microseconds: nobody can set it."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+    return time.clock_gettime_ns(_UPTIME) // 1000

@@ -19,6 +19,7 @@ from laneway.desk.task import Task
 from laneway.errors import StoreUnavailable
 from laneway.store.contract import Occurrence
 from laneway.worker.duties.timetable import Timetable
+from test_schedules import HOSTILE
 from workbench import until
 
 EVERY = timedelta(seconds=10)
@@ -202,6 +203,18 @@ def test_one_that_cannot_be_read_is_reported_once_and_others_fire(shop: Shop, ca
     shop.clock.advance(10)
     worker.turn()
     assert shop.enqueued() == {"us": 4, "eu": 1}
+
+
+def test_whatever_is_in_the_store_others_fire(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    for number, raw in enumerate(HOSTILE):
+        shop.app.store_inspect.set_schedule(f"evil-{number}", raw)
+    shop.set("good", "us")
+    worker = Worker(shop.app, shop.clock)
+    for _ in range(2):
+        shop.clock.advance(10)
+        worker.look()
+    assert shop.enqueued() == {"us": 2}
+    assert len([record for record in caplog.records if "cannot be read" in record.getMessage()]) == len(HOSTILE)
 
 
 def test_one_that_the_app_declares_counts(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

@@ -92,3 +92,10 @@ add.enqueue_many([1, 2])  # flagged
 add.enqueue_many([(1,)], chunk="all")  # flagged
 app.enqueue_many([add])  # flagged
 app.enqueue(add, 1)  # flagged
+
+# schedules
+app.schedule(add.bind("1"), "@daily")  # flagged
+app.schedule("add", "@daily")  # flagged
+app.schedule(gather, "@daily")  # flagged
+app.schedule(add, 60)  # flagged
+app.inspect.set_schedule("a", add.bind(1), None)  # flagged

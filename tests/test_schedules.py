@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +334,38 @@ def test_options_that_cannot_be_are_shown(app: App, options: dict[str, Any]) -> 
     declare(app)
     app.store_inspect.set_schedule("evil", entry(options=options))
     assert "does not fit the task" in shown(app)["evil"].trouble
+
+
+@pytest.mark.parametrize("retry", [None, 5, [], [1], ["x", None], [1, -5], [1, 2, 3, 4, 5], [10**400, None]], ids=str)
+def test_retries_that_cannot_be_are_shown(app: App, retry: Any) -> None:
+    declare(app)
+    body = json.dumps([["us"], {}, {"retry": retry}])
+    app.store_inspect.set_schedule("evil", entry(body=body))
+    [found] = app.inspect.schedules("evil")
+    assert found.trouble or retry == [10**400, None]  # a job may be retried that often
+
+
+@pytest.mark.parametrize("options", [{"lane": []}, {"lane": ""}, {"lane": "a", "score": "x"}, {"lane": "a", "score": 1e400}])
+def test_lanes_that_cannot_be_are_shown(app: App, options: dict[str, Any]) -> None:
+    @app.collector(name="sync")
+    def sync(lanes: dict[str, list[int]]) -> None: ...
+
+    app.store_inspect.set_schedule("evil", entry(task="sync", body="5", collects=True, options=options))
+    [found] = app.inspect.schedules("evil")
+    assert found.trouble or options == {"lane": "a", "score": 1e400}  # JSON has none: it is null, as if it was not given
+
+
+def test_a_type_that_raises_anything_when_it_is_read_is_trouble(app: App) -> None:
+    def decode(value: object) -> Fraction:
+        raise KeyError(value)
+
+    app.codec(Fraction, encode=str, decode=decode)
+
+    @app.task(name="pour")
+    def pour(litres: Fraction) -> None: ...
+
+    app.store_inspect.set_schedule("evil", entry(task="pour", body='[["1/3"],{}]'))
+    assert "KeyError" in shown(app)["evil"].trouble
 
 
 def test_a_name_that_cannot_be_is_shown_too(app: App) -> None:

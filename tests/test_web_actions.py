@@ -203,13 +203,15 @@ def test_a_schedule_is_set_shown_and_dropped(app: App, caplog: pytest.LogCapture
         assert client.post("/api/v1/schedules/shop/login-ada/drop") == {"name": "shop/login-ada", "removed": True}
         assert client.post("/api/v1/schedules/shop/login-ada/drop", 404)["error"]["kind"] == "not_found"
         assert "declared in code" in client.post("/api/v1/schedules/nightly/drop", 422)["error"]["message"]
+        app.store_inspect.set_schedule("evil", b"{}")
+        assert "cannot be read" in client.post("/api/v1/schedules/evil/run", 422)["error"]["message"]
     job = app.inspect.job(id_)
     assert job is not None
     assert (job.queue, job.args) == ("q", ["ada", "hunter2"])
     assert "hunter2" not in caplog.text
     assert "Bearer" not in caplog.text
     actions = [record.__dict__["audit"]["action"] for record in caplog.records if record.name == "laneway.audit"]
-    assert actions == [f"schedule.{verb}" for verb in ("set", "set", "run", "pause", "drop", "drop", "drop")]
+    assert actions == [f"schedule.{verb}" for verb in ("set", "set", "run", "pause", "drop", "drop", "drop", "run")]
 
 
 @pytest.mark.parametrize(

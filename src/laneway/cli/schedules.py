@@ -141,8 +141,8 @@ def add(
     options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     with _opened(app_option, store) as app, hint():
         values = [read_value(text) for text in arguments]
-        set_schedule(app, name, task, when, values, named_values(kwargs), options, timezone=timezone, catch_up=catch_up)
-        [added] = [one for one in app.inspect.schedules() if one.name == name]
+        more = {"timezone": timezone, "catch_up": catch_up}
+        added = set_schedule(app, name, task, when, values, named_values(kwargs), options, **more)
     said(f"added {name}", schedule_document(added), as_json)
 
 

@@ -53,20 +53,17 @@ class ScheduleInspection:
     _contract: Callable[[], Store]
     _schedules: DeclaredSchedules
 
-    def schedules(self) -> list[ScheduleInfo]:
-        """List the schedules that this app declares, and those that are kept in the store, by name."""
+    def schedules(self, name: str | None = None) -> list[ScheduleInfo]:
+        """List the schedules that this app declares, and those that are kept in the store, by name; or the one with this name."""
         found = self._contract().schedules()
         declared = self._schedules.by_name()
         known = functools.cache(self._known_tasks)
-        shown = [_shown(name, found, *one.as_entry(), stored=False) for name, one in declared.items()]
-        for name in found.kept.keys() - declared.keys():
-            try:
-                entry = read_entry(name, found.kept[name])
-            except GarbageError as error:
-                shown.append(_shown(name, found, None, str(error), stored=True))
-            else:
-                shown.append(_shown(name, found, entry, self._trouble(name, found.kept[name], entry, known), stored=True))
-        return sorted(shown, key=lambda one: one.name)
+        listed: list[ScheduleInfo] = []
+        for one in sorted({*declared, *found.kept} if name is None else {name} & {*declared, *found.kept}):
+            stored = one not in declared
+            entry, trouble = self._kept(one, found.kept[one], known) if stored else declared[one].as_entry()
+            listed.append(_shown(one, found, entry, trouble, stored=stored))
+        return listed
 
     def set_schedule(
         self, name: str, call: Bound | Task[..., Any, Any], when: When, *, timezone: str | None = None, catch_up: str = "one",
@@ -147,16 +144,20 @@ class ScheduleInspection:
         live = [one for one in self._store().workers() if one.beat_age is not None and one.beat_age < app.dead_after]
         return {*app.declared, *(name for worker in live for name in worker.tasks)}
 
-    def _trouble(self, name: str, raw: bytes, entry: Entry, known: Callable[[], set[str]]) -> str:
-        """Say why a schedule that is kept in the store does not fire."""
+    def _kept(self, name: str, raw: bytes, known: Callable[[], set[str]]) -> tuple[Entry | None, str]:
+        """Return an entry of the store, None if it cannot be read, and why it does not fire."""
         app = self._schedules.app
+        try:
+            entry = read_entry(name, raw)
+        except GarbageError as error:
+            return None, str(error)
         if entry.task not in app.declared:
-            return "" if entry.task in known() else f'no live worker knows the task "{entry.task}": it waits for one'
+            return entry, "" if entry.task in known() else f'no live worker knows the task "{entry.task}": it waits for one'
         try:
             entry.scheduled(app, name, raw)
         except LanewayError as error:
-            return f"its call does not fit the task: {error}"
-        return ""
+            return entry, f"its call does not fit the task: {error}"
+        return entry, ""
 
 
 def _shown(name: str, found: Schedules, entry: Entry | None, trouble: str, *, stored: bool) -> ScheduleInfo:

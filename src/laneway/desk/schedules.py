@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from laneway.core.codec import open_body
 from laneway.core.retry import Retry, with_stored
-from laneway.desk.collector import LEFT_OUT, is_collector
+from laneway.desk.collector import LEFT_OUT, AnyCollector, is_collector
 from laneway.desk.enqueue import LaneDraft
 from laneway.desk.handle import JobHandle
 from laneway.desk.options import check_schedule_options
@@ -138,10 +138,19 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return what it means to an app; raise a LanewayError if the task is unknown there, or the call does not fit it."""
         declared = app.declared.get(self.task)
         if declared is None:
-            raise UnknownTask(f'no task named "{self.task}" is registered here.{did_you_mean(self.task, app.declared)}')
-        if is_collector(declared) is not self.collects:
-            raise BadArguments(f"{self.task} {'is no collector any more' if self.collects else 'is a collector now'}")
-        call = self._lane_call(app) if self.collects else self._call(app.tasks[self.task])
+            near = did_you_mean(self.task, app.declared)
+            raise UnknownTask(f'no task named "{self.task}" is registered here.{near}', task=self.task)
+        try:
+            if is_task(declared) and not self.collects:
+                call = self._call(declared)
+            elif is_collector(declared) and self.collects:
+                call = self._lane_call(declared)
+            else:
+                raise BadArguments(f"{self.task} {'is no collector any more' if self.collects else 'is a collector now'}")
+        except LanewayError:
+            raise
+        except Exception as error:  # a user's type may raise anything, and so may hostile values
+            raise BadArguments(f"{type(error).__name__}: {error}") from error
         return Scheduled(app, name, call, self.schedule, self.catch_up, raw)
 
     def _call(self, task: Task[..., Any, Any]) -> Bound:
@@ -151,13 +160,12 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
             options["retry"] = with_stored(Retry(), travelled["retry"])
         return task.using(**options).bind(*args, **kwargs)
 
-    def _lane_call(self, app: App) -> Bound:
-        collector = app.declared[self.task]
-        assert is_collector(collector)  # noqa: S101 - the caller looked
+    def _lane_call(self, collector: AnyCollector[Any, Any]) -> Bound:
         payload = collector.payload.unpack(self.body.encode()) if self.body else LEFT_OUT
-
         lane, score = self.options["lane"], self.options.get("score")
-        return Bound(self.task, lambda _args, _kwargs: collector.draft(lane, payload, score, None), (), {}, {})
+        call = Bound(self.task, lambda _args, _kwargs: collector.draft(lane, payload, score, None), (), {}, {})
+        call.draft().seal()  # checks the lane and the score
+        return call
 
 
 _decode = msgspec.json.Decoder(Entry).decode
@@ -171,7 +179,7 @@ def read_entry(name: str, raw: bytes) -> Entry:
         if entry.arguments()[0] is None:
             raise ValueError("it has no call")
         check_schedule_options("", {"name": name, "catch_up": entry.catch_up})
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError, LanewayError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError, OverflowError, LanewayError) as error:
         raise GarbageError(f"the entry cannot be read: {error}") from None
     return entry
 

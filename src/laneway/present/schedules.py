@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from laneway.errors import BadArguments
+from laneway.errors import BadArguments, NotFound
 from laneway.settings import read_duration
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
+    from laneway.desk.inspection import ScheduleInfo
 
 __all__ = ["paused_document", "set_schedule", "when_of"]
 
@@ -30,8 +31,8 @@ def when_of(text: str) -> str | timedelta:
 def set_schedule(
     app: App, name: str, task: str, when: str, args: Sequence[object], kwargs: Mapping[str, Any], options: Mapping[str, Any],
     **more: Any,
-) -> None:  # fmt: skip
-    """Keep a schedule in the store. The task may be one that only workers know."""
+) -> ScheduleInfo:  # fmt: skip
+    """Keep a schedule in the store, and return it. The task may be one that only workers know."""
     declared: Any = app.declared.get(task)
     try:
         if declared is None:
@@ -43,9 +44,12 @@ def set_schedule(
             raise
         raise BadArguments(f"{task}: {error}") from None
     app.inspect.set_schedule(name, call, when_of(when), **more)
+    for made in app.inspect.schedules(name):
+        return made
+    raise NotFound(f'the schedule "{name}" was set, and dropped by somebody else at once')
 
 
 def paused_document(app: App, name: str, paused: bool) -> dict[str, Any]:
     """Return what became of a schedule that was paused or resumed."""
-    task = next((one.task for one in app.inspect.schedules() if one.name == name), "")
+    task = next((one.task for one in app.inspect.schedules(name)), "")
     return {"name": name, "task": task, "paused": paused}

@@ -217,11 +217,11 @@ def keep_schedule(ask: WebRequest) -> object:
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise bad('use a list for args and an object for kwargs: {"args": ["us"], "kwargs": {"days": 7}}')
     name, options = ask.path["name"], {option: ask.given[option] for option in OPTIONS if ask.given.get(option) is not None}
-    set_schedule(
+    made = set_schedule(
         ask.app, name, ask.needed("task"), ask.needed("when"), cast("list[Any]", args), cast("dict[str, Any]", kwargs), options,
         timezone=ask.text("timezone"), catch_up=ask.text("catch_up") or "one", by=ask.caller.who,
     )  # fmt: skip
-    return next(ask.site.documents.schedule(one) for one in ask.app.inspect.schedules() if one.name == name)
+    return ask.site.documents.schedule(made)
 
 
 def drop_schedule(ask: WebRequest) -> object:

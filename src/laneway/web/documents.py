@@ -91,11 +91,12 @@ class Documents:
 
     def safe(self, value: Any) -> Any:
         """Return what a client sent, without secrets."""
-        if not isinstance(value, dict) or not isinstance(value.get("args"), list):  # pyright: ignore[reportUnknownMemberType]
-            return self._redactor.value(value)
-        sent = cast("dict[str, Any]", value)
-        args, _ = self._redactor.call(sent["args"], {}, parameter_names(self._app, str(sent.get("task"))))
-        return {**self._redactor.value(sent), "args": args}
+        safe = self._redactor.value(value)
+        sent = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        args, task = sent.get("args"), sent.get("task")
+        if isinstance(args, list) and isinstance(task, str) and (names := parameter_names(self._app, task)):
+            safe["args"] = self._redactor.call(cast("list[Any]", args), {}, names)[0]  # a call: its arguments have names
+        return safe
 
     def _without_secrets(self, job: JobInfo | ScheduleInfo, document: dict[str, Any]) -> dict[str, Any]:
         names = parameter_names(self._app, job.task)

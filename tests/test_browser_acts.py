@@ -16,8 +16,8 @@ from workbench import DEADLINE, until
 
 pytest_plugins = ("browser_fixtures",)
 
-#: What the API can do and no page has a button for: it throws away a whole queue.
-NOT_ON_PAGES = {"queue.clear"}
+#: What the API can do and no page has a button for: one throws away a whole queue, the other takes a call with its arguments.
+NOT_ON_PAGES = {"queue.clear", "schedule.set"}
 T = TypeVar("T", bound=Callable[..., None])
 
 shown: set[str] = set()
@@ -387,6 +387,24 @@ def test_a_schedule_is_run_paused_and_resumed(desk: Desk, tab: Tab) -> None:
     tab.press("Resume", row)
     expect(row).not_to_contain_text("paused")
     assert not any(one.paused for one in desk.app.inspect.schedules())
+
+
+@shows("schedule.drop")
+def test_a_schedule_in_the_store_is_shown_and_removed(desk: Desk, tab: Tab) -> None:
+    desk.app.inspect.set_schedule("add/later?", desk.tasks.add.bind(3, 4), "0 3 * * *", by="ada")
+    desk.app.store_inspect.set_schedule("evil", b"{}")
+    tab.open("/schedules")
+    row = tab.row("add/later?")
+    expect(row).to_contain_text("add(3, 4)")
+    expect(row.locator(".badge").filter(has_text="stored")).to_have_attribute("title", "Kept in the store, set by ada")
+    expect(tab.button("Remove", tab.row("nightly"))).to_have_count(0)
+    expect(tab.row("evil")).to_contain_text("the entry cannot be read")
+    for name in ("add/later?", "evil"):
+        tab.press("Remove", tab.row(name))
+        tab.sure(f"Remove {name} from the store? It does not fire any more.", "Remove")
+        tab.hears(f"{name} is removed.")
+        expect(tab.row(name)).to_have_count(0)
+    assert desk.app.store.schedules().kept == {}
 
 
 def test_every_action_of_the_api_is_clicked_here() -> None:

@@ -18,6 +18,7 @@ from laneway.cli import COMMANDS, laneway
 from laneway.cli.live import divide
 from laneway.cli.table import Column, aligned
 from laneway.cli.table import _fit as fit  # pyright: ignore[reportPrivateUsage]
+from laneway.store.contract import WorkerInfo
 from laneway.store.sqlite.schema import VERSION
 from laneway.worker import Worker
 
@@ -207,8 +208,65 @@ def test_a_schedule_is_run_paused_and_resumed(desk: Desk) -> None:
     assert desk.app.inspect.job(id_) is not None
     assert desk.run("schedules", "pause", "app.often", "--store", desk.url) == "paused app.often\n"
     assert {one["task"]: one["paused"] for one in desk.json("schedules", "list")} == {"app.nightly": False, "app.often": True}
-    assert desk.json("schedules", "resume", "app.often") == {"task": "app.often", "paused": False}
+    assert desk.json("schedules", "resume", "app.often") == {"name": "app.often", "task": "app.often", "paused": False}
     assert 'Did you mean "app.nightly"' in desk.mistake("schedules", "run", "app.nightlx", code=1)
+
+
+def test_a_schedule_is_added_with_arguments_and_removed(desk: Desk) -> None:
+    assert desk.run("schedules", "add", "bye-ada", "app.send", "5m", "ada", "--kwarg", "template=bye") == "added bye-ada\n"
+    shown = {one["name"]: one for one in desk.json("schedules", "list")}["bye-ada"]
+    assert (shown["task"], shown["args"], shown["kwargs"]) == ("app.send", ["ada"], {"template": "bye"})
+    assert (shown["schedule"], shown["stored"], shown["trouble"]) == ("every 0:05:00", True, None)
+    assert re.search(r'bye-ada +every 0:05:00 .*app\.send\("ada", template="bye"\) +store', desk.run("schedules", "list"))
+    added = desk.json(
+        "schedules", "add", "bye-ada", "app.send", "0 3 * * *", '"42"', "--timezone", "Europe/Paris", "--queue", "x"
+    )
+    assert (added["args"], added["schedule"]) == (["42"], "0 3 * * * (Europe/Paris)")
+    job = desk.app.inspect.job(desk.run("schedules", "run", "bye-ada").strip())
+    assert job is not None
+    assert (job.queue, job.args) == ("x", ["42"])
+    assert desk.run("schedules", "pause", "bye-ada") == "paused bye-ada\n"
+    assert desk.json("schedules", "remove", "bye-ada") == {"name": "bye-ada", "removed": True}
+    assert 'no schedule "bye-ada"' in desk.mistake("schedules", "remove", "bye-ada", code=1)
+    assert "is declared in code" in desk.mistake("schedules", "remove", "app.often")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("app.often app.often 5m", '"app.often" is declared in code'),
+        ("x app.send 5m", "missing a required argument"),
+        ("x app.send 5m 42", "for the text 42 write"),
+        ("x app.sent 5m ada", 'Did you mean "app.send"'),
+        ("x app.send 0.5s ada", "at least a second"),
+        ("x app.send @dayly ada", 'Did you mean "@daily"'),
+        ("x app.send @daily ada --timezone Europe/Pariss", 'Did you mean "Europe/Paris"'),
+        ("x app.charge @daily ada --priority 5", "a lane is in order"),
+        ("x app.send @daily ada --kwarg template", "NAME=VALUE"),
+        ("x app.send @daily ada --catch-up some", "Choose from one, all, none"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_not_added(desk: Desk, words: str, said: str) -> None:
+    done = desk.call("schedules", "add", *words.split())
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+    assert not any(one["stored"] for one in desk.json("schedules", "list"))
+
+
+def test_schedules_in_the_store_need_no_app(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.run("schedules", "add", "bye-ada", "app.send", "5m", "ada")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    store = ("--store", desk.url)
+    [shown] = desk.json("schedules", "list", *store)
+    assert (shown["name"], shown["args"]) == ("bye-ada", ["ada"])
+    assert "no live worker knows" in shown["trouble"]
+    assert "use an app that declares it" in desk.mistake("schedules", "run", "bye-ada", *store)
+    assert "neither this app nor a live worker knows" in desk.mistake("schedules", "add", "x", "app.send", "5m", *store)
+    desk.app.store.beat([WorkerInfo("w", host="h", pid=7, tasks=("app.send",))])
+    assert desk.run("schedules", "add", "x", "app.send", "5m", *store) == "added x\n"
+    assert {one["name"]: one["trouble"] for one in desk.json("schedules", "list", *store)} == {"bye-ada": None, "x": None}
+    assert desk.run("schedules", "remove", "bye-ada", *store) == "removed bye-ada\n"
 
 
 # -- migrate -----------------------------------------------------------------------------------------------------
@@ -302,6 +360,8 @@ def complete(words: str) -> list[str]:
         ("worker -q mail,b", ["mail,billing"]),
         ("jobs show ma", ["mail-1"]),
         ("schedules pause app.", ["app.nightly", "app.often"]),
+        ("schedules run k", ["kept"]),
+        ("schedules remove ", ["kept"]),
         ("lanes show ", ["ada"]),
         ("jobs list --state re", ["ready", "retrying"]),
     ],
@@ -309,6 +369,7 @@ def complete(words: str) -> list[str]:
 def test_the_shell_is_offered_names(desk: Desk, words: str, offered: list[str]) -> None:
     desk.task("send").using(id="mail-1").enqueue("ada")
     desk.task("charge").enqueue("ada")
+    desk.app.inspect.set_schedule("kept", desk.task("flaky"), "@daily")
     assert complete(words) == offered
 
 

@@ -17,7 +17,7 @@ import pytest
 from conftest import Bench, Clock
 from laneway.core.buckets import Report
 from laneway.core.instant import as_datetime
-from laneway.core.job import Claim, Job
+from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownQueue
 from laneway.ids import new_id
@@ -164,6 +164,92 @@ class TestSchedules:
         inspect.pause_schedule("unheard of", paused=False)
 
         assert store.schedules().last == {"nightly": 100}
+
+    def test_an_occurrence_whose_job_was_prevented_has_fired(self, store: Store) -> None:
+        store.push([job("a", queue="other", unique="k"), job("named", queue="other")])
+        for at, prevented in ((100, job("b", unique="k")), (200, job("named"))):
+            assert store.push([prevented], Occurrence("nightly", at=at)) == [{"b": "a"}.get(prevented.id, "named")]
+            assert store.schedules().last == {"nightly": at}
+            assert store.push([job("late")], Occurrence("nightly", at=at)) == [""]
+
+
+class TestKeptSchedules:
+    def test_what_is_kept_is_read_as_it_was_written_and_begins_now(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        entry = bytes(range(256))
+        inspect.set_schedule("nightly ü/?", entry)
+
+        assert store.schedules() == Schedules(clock(), {"nightly ü/?": clock()}, {}, {"nightly ü/?": entry})
+        assert store.push([job()], Occurrence("nightly ü/?", clock(), entry)) == [""]
+        assert store.push([job()], Occurrence("nightly ü/?", clock() + 1, entry)) == [None]
+
+    def test_an_occurrence_of_it_fires_once(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        inspect.set_schedule("nightly", b"1")
+        at = clock() + SECOND
+
+        assert store.push([job()], Occurrence("nightly", at, b"1")) == [None]
+        assert store.push([job()], Occurrence("nightly", at, b"1")) == [""]
+        assert store.push([], Occurrence("nightly", at + 5, b"1")) == []
+        assert store.push([job()], Occurrence("nightly", at + 5, b"1")) == [""]
+        assert store.schedules().last == {"nightly": at + 5}
+
+    def test_a_collectors_payload_comes_once_too(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        inspect.set_schedule("hourly", b"1")
+        payload = Job(lane_id("sync", "a"), "sync", "sync", b"1", "a", gather=Gather())
+
+        assert store.push([payload], Occurrence("hourly", clock() + 1, b"0")) == [""]
+        assert store.push([payload], Occurrence("hourly", clock() + 1, b"1")) == [None]
+        assert store.push([payload], Occurrence("hourly", clock() + 1, b"1")) == [""]
+        assert inspect.totals()["enqueued"] == 1
+
+    def test_one_that_was_replaced_fires_no_more_and_the_new_one_begins_now(
+        self, store: Store, inspect: Inspect, clock: Clock
+    ) -> None:
+        inspect.set_schedule("nightly", b"1")
+        clock.advance(10)
+        inspect.set_schedule("nightly", b"2")
+
+        assert store.push([job()], Occurrence("nightly", clock() + 1, b"1")) == [""]
+        assert store.push([job()], Occurrence("nightly", clock(), b"2")) == [""]
+        assert store.schedules().last == {"nightly": clock()}
+        assert store.push([job()], Occurrence("nightly", clock() + 1, b"2")) == [None]
+
+    def test_what_has_fired_does_not_fire_again_after_it_was_replaced(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        inspect.set_schedule("nightly", b"1")
+        ahead = clock() + 60 * SECOND
+        store.push([job()], Occurrence("nightly", ahead, b"1"))
+        inspect.set_schedule("nightly", b"2")
+
+        assert store.push([job()], Occurrence("nightly", ahead, b"2")) == [""]
+        assert store.push([job()], Occurrence("nightly", ahead + 1, b"2")) == [None]
+
+    def test_one_that_was_dropped_fires_no_more_and_nothing_is_known_of_it(
+        self, store: Store, inspect: Inspect, clock: Clock
+    ) -> None:
+        inspect.set_schedule("nightly", b"1")
+        store.push([job()], Occurrence("nightly", clock() + 1, b"1"))
+        inspect.pause_schedule("nightly", paused=True, by="ann")
+
+        assert inspect.drop_schedule("nightly")
+        assert store.push([job()], Occurrence("nightly", clock() + 2, b"1")) == [""]
+        assert store.push([], Occurrence("nightly", clock() + 3, b"1")) == []
+        assert store.schedules() == Schedules(clock(), {}, {})
+        assert not inspect.drop_schedule("nightly")
+
+    def test_a_declared_one_cannot_be_dropped(self, store: Store, inspect: Inspect) -> None:
+        store.push([], Occurrence("nightly", 100))
+
+        assert not inspect.drop_schedule("nightly")
+        assert store.schedules().last == {"nightly": 100}
+
+    def test_one_that_is_paused_stays_so_when_it_is_replaced(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        inspect.set_schedule("nightly", b"1")
+        inspect.pause_schedule("nightly", paused=True, by="ann")
+        inspect.set_schedule("nightly", b"2")
+
+        assert store.schedules().paused == {"nightly": "ann"}
+        assert store.push([job()], Occurrence("nightly", clock() + 1, b"2")) == [""]
+        inspect.pause_schedule("nightly", paused=False)
+        assert store.push([job()], Occurrence("nightly", clock() + 2, b"2")) == [None]
 
 
 class TestUnique:

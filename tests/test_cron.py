@@ -98,6 +98,7 @@ def test_what_is_made_up_for(last: int, passed: int) -> None:
         ({"schedule": "@dayly"}, 'Did you mean "@daily"'),
         ({"schedule": 5}, "is no schedule"),
         ({"schedule": timedelta(milliseconds=10)}, "at least a second"),
+        ({"schedule": timedelta(days=36_500)}, "at most ten years"),
         ({"schedule": timedelta(minutes=1), "timezone": "Europe/Paris"}, "an interval has none"),
         ({"schedule": "@daily", "timezone": "Europe/Pariss"}, 'Did you mean "Europe/Paris"'),
         ({"schedule": "@daily", "timezone": 5}, "is no time zone"),

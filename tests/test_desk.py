@@ -235,9 +235,9 @@ def test_a_task_of_a_program_has_the_same_name_in_a_spawned_child(tmp_path: Path
         ({"keep_result": True}, "option keep_result.*seconds"),
         ({"keep_result": math.nan}, "option keep_result.*seconds"),
         ({"keep_result": "an hour"}, "option keep_result.*seconds"),
-        ({"name": ""}, "option name.*no name for a task"),
+        ({"name": ""}, "option name.*is no name: use 1"),
         ({"name": "send mail"}, "option name.*without spaces"),
-        ({"name": 5}, "option name.*no name for a task"),
+        ({"name": 5}, "option name.*is no name: use 1"),
         ({"lane": 5}, "option lane.*name the parameter"),
         ({"lane": "a b"}, "option lane.*name the parameter"),
     ],
@@ -1027,7 +1027,7 @@ def test_the_result_of_a_task_that_nobody_here_knows_may_not_be_kept(app: App) -
 def test_what_is_no_name_is_refused(app: App, request: pytest.FixtureRequest, with_tasks: bool, name: Any) -> None:
     if with_tasks:
         request.getfixturevalue("send")
-    with pytest.raises(LanewayError, match=r"no task named|no name for a task"):
+    with pytest.raises(LanewayError, match=r"no task named|is no name: use 1"):
         app.enqueue(name)
 
 

@@ -67,6 +67,7 @@ def fill(url: str) -> Shop:
     shop.app.inspect.cancel(held[0].unit.id)
     shop.app.inspect.pause("mail")
     shop.app.inspect.pause_schedule("nightly")
+    shop.app.inspect.set_schedule("kept-too", shop.sync.bind("a", {"total": 1}), "@daily")
     return shop
 
 

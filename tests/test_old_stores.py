@@ -14,7 +14,7 @@ from conftest import Bench, Clock, old_store, sqlite_file
 from laneway.core.job import Job
 from laneway.core.outcome import Done, Settled
 from laneway.errors import SchemaError
-from laneway.store.contract import ClaimRequest
+from laneway.store.contract import ClaimRequest, Occurrence
 from laneway.store.inspection import Filter
 
 SECOND = 1_000_000
@@ -98,6 +98,17 @@ def test_what_ran_goes_on_in_order_and_all_of_it_comes_to_an_end(old: Bench) -> 
     ):
         assert sorted(lane, key=ran.index) == list(lane)
     assert (look.totals()["processed"], look.totals()["cancelled"]) == (18, 1)
+
+
+def test_schedules_can_be_kept_in_it(old: Bench) -> None:
+    old.inspect.set_schedule("hourly", b"{}")
+    at = old.clock() + SECOND
+    assert old.store.schedules().kept == {"hourly": b"{}"}
+    assert old.store.push([Job("new", "app.task", "default", b"[[],{}]")], Occurrence("hourly", at, b"{}")) == [None]
+    assert old.store.schedules().last["hourly"] == at
+    assert old.store.schedules().paused == {"nightly": "ada"}
+    assert not old.inspect.drop_schedule("nightly")
+    assert old.inspect.drop_schedule("hourly")
 
 
 def test_queues_beyond_the_first_get_rows_of_their_own(tmp_path: Path) -> None:

@@ -416,6 +416,17 @@ def test_schedules_show_when_they_run_next_and_how_they_ran(app: App) -> None:
     assert row["next_at"] > as_datetime(app.store.schedules().now) - timedelta(seconds=5)
 
 
+def test_schedules_in_the_store_are_shown_with_their_calls_and_their_trouble(app: App) -> None:
+    shop = Shop(app)
+    app.inspect.set_schedule("kept", shop.login.bind("ada", "hunter2"), "@hourly", by="eve")
+    app.store_inspect.set_schedule("evil", b"{}")
+    rows = {row["name"]: row for row in schedules(ask(app))["schedules"]}
+    assert [*rows][-1] == "evil"
+    assert (rows["kept"]["call"], rows["kept"]["stored"], rows["kept"]["set_by"]) == ('login("ada", "[redacted]")', True, "eve")
+    assert (rows["evil"]["readable"], "cannot be read" in rows["evil"]["trouble"]) == (False, True)
+    assert (rows["nightly"]["call"], rows["nightly"]["stored"]) == ("nightly()", False)
+
+
 @pytest.mark.parametrize("page", [jobs, errors, lanes, workers, schedules])
 def test_an_empty_store_has_every_page(app: App, page: Any) -> None:
     assert page(ask(app))

@@ -60,7 +60,7 @@ MODULES = (
 OURS = {
     App: {"need_connections", "set_connections", "store_inspect", "swap_stores", "use_store"},
     Worker: {"run_in"},
-    Task: {"fire", "prepare", "retries", "signature"},
+    Task: {"handle", "prepare", "retries", "signature"},
     Collector: {"draft", "keyed", "payload", "prepare", "read", "retries", "spoilt"},
     KeyedCollector: {"draft", "keyed", "payload", "prepare", "read", "retries", "spoilt"},
     JobContext: {"claim", "ids", "lost", "notes", "notes_changed", "row", "spoilt", "started", "take_notes"},

@@ -228,7 +228,7 @@ def tables(path: Path) -> dict[str, str]:
     with sqlite3.connect(path) as connection:
         found = dict(connection.execute("select name, sql from sqlite_schema where sql is not null").fetchall())
     connection.close()
-    return found
+    return {name: "".join(sql.split()) for name, sql in found.items()}  # a column that was added stands on the same line
 
 
 def test_a_store_of_version_1_gets_statistics_by_migrating(tmp_path: Path, clock: Clock) -> None:
@@ -250,6 +250,6 @@ def test_a_store_of_version_1_gets_statistics_by_migrating(tmp_path: Path, clock
     store.record(report(1))
     assert figures(SQLiteInspect(store), "enqueued") == 3
     assert tables(old) == tables(tmp_path / "new.db")
-    assert schema.VERSION == 3
+    assert schema.VERSION == 4
     for one in (store, new):
         one.close()

@@ -178,8 +178,66 @@ def test_a_schedule_runs_now(app: App) -> None:
     Shop(app)
     with visiting(app) as client:
         made = client.post("/api/v1/schedules/nightly/run")
-        assert "no task" in client.post("/api/v1/schedules/nihtly/run", 404)["error"]["message"]
+        assert "no schedule" in client.post("/api/v1/schedules/nihtly/run", 404)["error"]["message"]
     assert (made["created"], app.inspect.job(made["id"]) is not None) == (True, True)
+
+
+@pytest.mark.every_store
+def test_a_schedule_is_set_shown_and_dropped(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    Shop(app)
+    caplog.set_level(logging.INFO, "laneway.audit")
+    with visiting(app) as client:
+        given: dict[str, Any] = {"task": "login", "when": "0 3 * * *", "timezone": "Europe/Paris", "args": ["ada", "hunter2"]}
+        made = client.post("/api/v1/schedules/shop/login ada/set", 422, **given)
+        assert "without spaces" in made["error"]["message"]
+        made = client.post(
+            "/api/v1/schedules/shop/login-ada/set", **given, kwargs={"headers": {"Authorization": "Bearer x"}}, queue="q"
+        )
+        listed = {one["name"]: one for one in client.get("/api/v1/schedules")["schedules"]}
+        assert listed["shop/login-ada"] == made
+        assert (made["args"], made["kwargs"]) == (["ada", "[redacted]"], {"headers": {"Authorization": "[redacted]"}})
+        assert (made["schedule"], made["stored"], made["set_by"]) == ("0 3 * * * (Europe/Paris)", True, "loopback")
+        id_ = client.post("/api/v1/schedules/shop/login-ada/run")["id"]
+        paused = client.post("/api/v1/schedules/shop/login-ada/pause")
+        assert paused == {"name": "shop/login-ada", "task": "login", "paused": True}
+        assert client.post("/api/v1/schedules/shop/login-ada/drop") == {"name": "shop/login-ada", "removed": True}
+        assert client.post("/api/v1/schedules/shop/login-ada/drop", 404)["error"]["kind"] == "not_found"
+        assert "declared in code" in client.post("/api/v1/schedules/nightly/drop", 422)["error"]["message"]
+        app.store_inspect.set_schedule("evil", b"{}")
+        assert "cannot be read" in client.post("/api/v1/schedules/evil/run", 422)["error"]["message"]
+    job = app.inspect.job(id_)
+    assert job is not None
+    assert (job.queue, job.args) == ("q", ["ada", "hunter2"])
+    assert "hunter2" not in caplog.text
+    assert "Bearer" not in caplog.text
+    actions = [record.__dict__["audit"]["action"] for record in caplog.records if record.name == "laneway.audit"]
+    assert actions == [f"schedule.{verb}" for verb in ("set", "set", "run", "pause", "drop", "drop", "drop", "run")]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"when": "5m"}, "task is missing"),
+        ({"task": "add"}, "when is missing"),
+        ({"task": "add", "when": "5m", "args": "1"}, "use a list for args"),
+        ({"task": "add", "when": "5m", "kwargs": [1]}, "an object for kwargs"),
+        ({"task": "add", "when": "5m"}, "missing a required argument"),
+        ({"task": "add", "when": "5m", "args": ["x"]}, "Expected `int`"),
+        ({"task": "add", "when": "5m", "kwargs": {"self": 1}}, "add: "),
+        ({"task": "add", "when": "5m", "args": [1], "priority": "high"}, "is no priority"),
+        ({"task": "add", "when": "61 * * * *", "args": [1]}, "bad minute"),
+        ({"task": "add", "when": "5m", "args": [1], "catch_up": "x"}, "use one of"),
+        ({"task": "ad", "when": "5m", "args": [1]}, 'Did you mean "add"'),
+        ({"task": "sync", "when": "5m"}, "sync: "),
+        ({"task": "sync", "when": "5m", "args": ["a", 5]}, "Expected `object`"),
+        ({"task": "sync", "when": "5m", "args": ["a"], "queue": "x"}, 'no option "queue"'),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(app: App, body: dict[str, Any], said: str) -> None:
+    Shop(app)
+    with visiting(app) as client:
+        assert said in client.post("/api/v1/schedules/x/set", 422, **body)["error"]["message"]
+    assert app.store.schedules().kept == {}
 
 
 @pytest.mark.parametrize(

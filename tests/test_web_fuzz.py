@@ -37,7 +37,7 @@ values = st.recursive(
 
 
 def filled(path: str, text: str) -> str:
-    for name in ("{id}", "{queue}", "{task:path}"):
+    for name in ("{id}", "{queue}", "{name:path}"):
         path = path.replace(name, quote(text or "x", safe="" if "path" not in name else "/"))
     return path
 

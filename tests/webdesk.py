@@ -125,6 +125,7 @@ class Shop:
         self.sync.using(run_after=3600).enqueue("o/1 ?", {"api_key": "k", "total": 1}, score=1)
         self.sync.enqueue("o/1 ?", {"card": {"nr": "4111"}, "total": 2}, score=2)
         self.app.store.beat([WorkerInfo("w-1", host="h", pid=7, slots=4, queues=("nowhere",), tasks=("add",))])
+        self.app.inspect.set_schedule("kept", self.login.bind("eve", "hunter4"), "@hourly", by="ada")
         return self
 
     def work(self) -> None:
@@ -137,7 +138,7 @@ class Shop:
         workers = self.app.store.beat([WorkerInfo("w-1", host="h", pid=7, slots=4, queues=("nowhere",), tasks=("add",))])
         return (
             jobs, look.counts(), [(queue.name, queue.paused) for queue in look.queues()],
-            [schedule.paused for schedule in look.schedules()], self.app.stats.totals(), workers,
+            [(one.name, one.paused, one.schedule) for one in look.schedules()], self.app.stats.totals(), workers,
             list(self.app.store_inspect.payloads("sync", "o/1 ?", 100, None)), [group.id for group in self.app.stats.errors()],
         )  # fmt: skip
 
@@ -146,13 +147,16 @@ class Shop:
         id_ = {"workers": "w-1", "errors": next((group.id for group in self.app.stats.errors()), "none")}
         place = next((name for name in id_ if name in endpoint.path), "")
         job = self.retrying if endpoint.path.endswith(("retry", "reschedule")) else self.ready
-        return endpoint.path.replace("{id}", id_.get(place, job)).replace("{queue}", "mail").replace("{task:path}", "nightly")
+        schedule = "kept" if endpoint.path.endswith(("/set", "schedules/{name:path}/drop")) else "nightly"
+        return endpoint.path.replace("{id}", id_.get(place, job)).replace("{queue}", "mail").replace("{name:path}", schedule)
 
     def body(self, endpoint: Endpoint) -> dict[str, Any]:
         """Return what an endpoint must be given to do something."""
         takes = endpoint.takes
         body: dict[str, Any] = {"in": "2h"} if "in" in takes else {}
-        if "lane" in takes and "ids" not in takes:
+        if "when" in takes:
+            body |= {"task": "add", "when": "5m", "args": [1]}
+        elif "lane" in takes and "ids" not in takes:
             body |= {"queue": "sync", "lane": "o/1 ?"}
         elif takes == ("queue",):
             body |= {"queue": "sync"}

@@ -111,6 +111,14 @@ assert_type(app.enqueue_many([gather.bind("a", 1), gather_orders.bind(Order(1, 2
 raised: Exception = LaneFailures({"a": ValueError("no"), "b": "in words"})
 app.task(lane=lane_of, halt_on_death=True)(add.function)
 
+# schedules
+app.schedule(add.bind(1, note="x"), "0 3 * * *", name="add-1", timezone="Europe/Paris", catch_up="all")
+app.schedule(ping, timedelta(minutes=5))
+app.schedule(gather.bind("a"), "@hourly")
+app.inspect.set_schedule("add-2", add.using(queue="slow").bind(2), "@hourly", by="ada")
+assert_type(app.inspect.run_schedule("add-2"), JobHandle[Any])
+assert_type(app.inspect.schedules()[0].next_at, datetime | None)
+
 # by name
 assert_type(app.enqueue("shop.mail.send", 42, check=False), JobHandle[Any])
 assert_type(app.using(queue="mail", run_after=60).enqueue("shop.mail.send", 42), JobHandle[Any])

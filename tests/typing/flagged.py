@@ -96,3 +96,10 @@ app.enqueue(add, 1)  # flagged
 # lifespans
 app.lifespan(lambda: 7)  # flagged
 app.lifespan(lambda: iter([["db"]]))  # flagged
+
+# schedules
+app.schedule(add.bind("1"), "@daily")  # flagged
+app.schedule("add", "@daily")  # flagged
+app.schedule(gather, "@daily")  # flagged
+app.schedule(add, 60)  # flagged
+app.inspect.set_schedule("a", add.bind(1), None)  # flagged

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from laneway.errors import did_you_mean
+from laneway.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -27,6 +27,7 @@ __all__ = [
     "Command",
     "Group",
     "app_argument",
+    "app_if_any",
     "app_options",
     "asked",
     "change_many",
@@ -140,6 +141,18 @@ def opened(
         yield app
     finally:
         app.close()
+
+
+def app_if_any(app_option: str | None, store: str | None) -> str | None:
+    """Return how the app is named; with a store it is optional."""
+    from laneway.desk.locate import choose  # noqa: PLC0415 - the help needs none of it
+
+    if store is None:
+        return app_option
+    try:
+        return choose(None, app_option)[0]
+    except ConfigError:
+        return None
 
 
 # -- answers -----------------------------------------------------------------------------------------------------

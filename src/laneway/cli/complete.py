@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli.command import opened
+from laneway.errors import LanewayError
 from laneway.present.known import NEAR, job_ids, lane_names, queue_names, task_names
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
 
-__all__ = ["collected", "ids", "job_lanes", "lanes", "queue_list", "queues", "schedules", "tasks", "workers"]
+__all__ = ["collected", "ids", "job_lanes", "kept_schedules", "lanes", "queue_list", "queues", "schedules", "tasks", "workers"]
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 Given = Mapping[str, Any]  #: what was given so far
@@ -64,6 +65,16 @@ def _collected(app: App, given: Given) -> list[str]:
     return [] if given.get("arguments") else lane_names(app, given.get("task"))
 
 
+def _kept_schedules(app: App) -> list[str]:
+    """The schedules in the store; none if there is no store yet."""
+    from laneway.desk.locate import check_store  # noqa: PLC0415 - the help needs none of it
+
+    with contextlib.suppress(LanewayError):
+        check_store(app, to_write=False)
+        return sorted(app.store.schedules().kept)
+    return []
+
+
 queues = _names(lambda app, _: queue_names(app))
 queue_list = _names(lambda app, _: queue_names(app), listed=True)
 #: The app's own tasks, or, if it has none, those that the store has heard of.
@@ -72,5 +83,6 @@ ids = _names(lambda app, _: job_ids(app))
 lanes = _names(_lanes)
 job_lanes = _names(_job_lanes)
 collected = _names(_collected)
-schedules = _names(lambda app, _: sorted(name for name, task in app.tasks.items() if task.schedule is not None), store=False)
+schedules = _names(lambda app, _: sorted({*app.schedules.by_name(), *_kept_schedules(app)}), store=False)
+kept_schedules = _names(lambda app, _: _kept_schedules(app))
 workers = _names(lambda app, _: [worker.id for worker in app.inspect.workers()])

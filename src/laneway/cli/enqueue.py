@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, echo_json, examples, json_option, opened
+from laneway.cli.command import Command, app_if_any, app_options, echo_json, examples, json_option, opened
 from laneway.cli.enqueue_file import by_signature, enqueue_rows
 from laneway.cli.values import DURATION, MOMENT, when
-from laneway.errors import BadArguments, ConfigError, JobCancelled, JobFailed, ResultTimeout, UnknownTask, did_you_mean
+from laneway.errors import BadArguments, JobCancelled, JobFailed, ResultTimeout, UnknownTask, did_you_mean
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from laneway.desk.task import Task, Using
     from laneway.store.inspection import StoredResult
 
-__all__ = ["enqueue", "hint", "read_value"]
+__all__ = ["CallCommand", "enqueue", "hint", "named_values", "read_value"]
 
 #: Who waits longer than this is told why.
 PATIENCE = 2.0
 ENDS = ("done", "dead", "cancelled", "gone")
 
 
-class _Enqueue(Command):
+class CallCommand(Command):
+    """A command whose last words are the arguments of a call."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say how a number below zero is written: it looks like an option."""
         try:
@@ -45,7 +47,7 @@ class _Enqueue(Command):
 
 
 @click.command(
-    "enqueue", cls=_Enqueue,
+    "enqueue", cls=CallCommand,
     epilog=examples(
         "laneway enqueue shop.send_email 42 --kwarg template=bye",
         "laneway enqueue shop.charge '\"7\"' '{\"cents\": 900}' --in 5m",
@@ -93,7 +95,7 @@ def enqueue(
     from laneway.desk.task import Task  # noqa: PLC0415 - the help needs none of it
 
     options: dict[str, Any] = {"queue": queue, "lane": lane, "priority": priority, "id": id_, "run_after": when(within, at)}
-    with opened(_app_if_any(app_option, store), store, makes=True, tasks=True) as app:
+    with opened(app_if_any(app_option, store), store, makes=True, tasks=True) as app:
         declared = _declared(app, task, check=not no_check, scored=score is not None)
         if not isinstance(declared, Task):
             from laneway.cli.enqueue_lane import check_options, collect  # noqa: PLC0415 - for collectors only
@@ -117,7 +119,7 @@ def _send_job(
 ) -> None:  # fmt: skip
     """Send a job, and wait for it if asked."""
     with hint():
-        job = using.enqueue(*map(read_value, arguments), **_named(kwargs))
+        job = using.enqueue(*map(read_value, arguments), **named_values(kwargs))
     if not job.created:
         click.echo("it, or an equal one, is in the store already: nothing was added", err=True)
     if not as_json:
@@ -129,18 +131,6 @@ def _send_job(
         click.echo(found.value)
     if found is not None:
         _check_end(job.id, found, timeout)
-
-
-def _app_if_any(app_option: str | None, store: str | None) -> str | None:
-    """Return how the app is named; with a store it is optional."""
-    from laneway.desk.locate import choose  # noqa: PLC0415 - the help needs none of it
-
-    if store is None:
-        return app_option
-    try:
-        return choose(None, app_option)[0]
-    except ConfigError:
-        return None
 
 
 def _declared(app: App, name: str, *, check: bool, scored: bool) -> Task[..., Any, Any] | AnyCollector[Any, Any]:
@@ -186,7 +176,7 @@ def _no_constant(text: str) -> object:
     raise ValueError(f"{text} is not JSON, whatever Python says")
 
 
-def _named(pairs: tuple[str, ...]) -> dict[str, object]:
+def named_values(pairs: tuple[str, ...]) -> dict[str, object]:
     named: dict[str, object] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
-from laneway.core.instant import SECOND, as_datetime
+from laneway.core.instant import FAR, SECOND, as_datetime
 from laneway.errors import did_you_mean
 
 __all__ = ["Schedule", "missed", "read_schedule"]
@@ -90,12 +90,7 @@ def missed(schedule: Schedule, last: int, now: int, catch_up: str) -> list[int]:
 def read_schedule(value: object, timezone: object = None) -> Schedule:
     """Return a declared schedule, or raise ValueError that says what to write."""
     if isinstance(value, timedelta):
-        every = round(value / timedelta(microseconds=1))
-        if every < SECOND:
-            raise ValueError(f"schedule={value!r}: use an interval of at least a second")
-        if timezone is not None:
-            raise ValueError("timezone= goes with a cron expression: an interval has none")
-        return Schedule(every=every)
+        return _interval(value, timezone)
     if not isinstance(value, str):
         raise ValueError(f"schedule={value!r} is no schedule: {_EXAMPLE}")
     name = "UTC" if timezone is None else timezone
@@ -114,6 +109,17 @@ def read_schedule(value: object, timezone: object = None) -> Schedule:
     except CronSimError as error:
         raise ValueError(f"schedule={value!r}: {str(error).lower()}: {_EXAMPLE}") from None
     return Schedule(expression=expression, timezone=name)
+
+
+def _interval(value: timedelta, timezone: object) -> Schedule:
+    every = round(value / timedelta(microseconds=1))
+    if every < SECOND:
+        raise ValueError(f"schedule={value!r}: use an interval of at least a second")
+    if every > FAR * SECOND:
+        raise ValueError(f"schedule={value!r}: use an interval of at most ten years")
+    if timezone is not None:
+        raise ValueError("timezone= goes with a cron expression: an interval has none")
+    return Schedule(every=every)
 
 
 def _zone(name: str) -> tzinfo:

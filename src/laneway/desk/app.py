@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 import threading
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
@@ -16,7 +13,7 @@ from laneway.core.codec import Codec
 from laneway.desk.async_inspection import AsyncInspection
 from laneway.desk.by_name import UsingByName, any_signature
 from laneway.desk.collector import AnyCollector, Collector, KeyedCollector, is_collector
-from laneway.desk.declare import Declare, DeclareCollector, DeclareKeyed
+from laneway.desk.declare import Declare, DeclareCollector, DeclareKeyed, check_function, import_module, origin
 from laneway.desk.enqueue import Desk
 from laneway.desk.handle import JobHandle
 from laneway.desk.hooks import Hooks
@@ -25,6 +22,7 @@ from laneway.desk.lifespan import AsyncLifespan, Lifespan
 from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
 from laneway.desk.offload import offload_many
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions, check_collector_options, check_task_options
+from laneway.desk.schedules import DeclaredSchedules, When
 from laneway.desk.stats import Stats
 from laneway.desk.synonyms import MISSING_OF_APPS
 from laneway.desk.task import Bound, Task, is_task
@@ -104,7 +102,8 @@ class App:
         self.hooks = Hooks()
         self.hooks.format_error = format_error
         self.codecs = Codec()
-        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared)
+        self.schedules = DeclaredSchedules(self)
+        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared, self.schedules)
         self.ainspect = AsyncInspection(self.inspect)
         self.stats = Stats(lambda: self.store_inspect, lambda: self.store)
         self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}
@@ -191,8 +190,26 @@ class App:
         return Declare(self._declare_task, checked)
 
     def _declare_task(self, function: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any, Any]:
-        _check_function("@app.task", function)
-        return self._declare(Task(self, function, options))
+        check_function("@app.task", function)
+        made: Task[..., Any, Any] = self._declare(Task(self, function, options))
+        self.schedules.add_of_task(made)
+        return made
+
+    def schedule(
+        self, call: Bound | Task[..., Any, Any], when: When, *, name: str | None = None, timezone: str | None = None,
+        catch_up: str = "one",
+    ) -> None:  # fmt: skip
+        """Let a call run by itself, any number of schedules for a task. A schedule without a name has its task's.
+
+        >>> app = App("sqlite://")
+        >>> @app.task
+        ... def report(region: str) -> None: ...
+        >>> app.schedule(report.bind("eu"), "0 3 * * *", name="report-eu", timezone="Europe/Paris")
+        >>> [(one.name, one.task, one.args) for one in app.inspect.schedules()]
+        [('report-eu', 'laneway.desk.app.report', ['eu'])]
+        """
+        frame = this_frame(1)
+        self.schedules.add(call, when, name, timezone, catch_up, (frame.f_code.co_filename, frame.f_lineno))
 
     @overload
     def collector(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]: ...
@@ -215,14 +232,14 @@ class App:
         return (DeclareKeyed if "lane" in checked else DeclareCollector)(self._declare_collector, checked)
 
     def _declare_collector(self, function: Callable[..., Any], options: Mapping[str, Any]) -> AnyCollector[Any, Any]:
-        _check_function("@app.collector", function)
+        check_function("@app.collector", function)
         made: AnyCollector[Any, Any] = (KeyedCollector if "lane" in options else Collector)(self, function, options)
         return self._declare(made)
 
     def _declare(self, made: D) -> D:
         known = self._declared.get(made.name)
         # A module that is loaded twice (reloaded, or run and imported) declares the same function twice: the newer one counts.
-        if known is not None and _origin(known.function) != _origin(made.function):
+        if known is not None and origin(known.function) != origin(made.function):
             raise DeclarationError(f'two tasks are named "{made.name}": give one of them another name with name=')
         self._check_queue(made)
         self._declared[made.name] = made
@@ -252,7 +269,7 @@ class App:
                     self._importing = True
                     try:
                         for module in self.imports:
-                            _import(module)
+                            import_module(module)
                         self._loaded = True
                     finally:
                         self._importing = False
@@ -369,25 +386,3 @@ class App:
             here = MISSING_OF_APPS.get(name)
             said = f"'App' object has no attribute {name!r}" + (f": here it is {here}" if here else "")
             raise AttributeError(said, name=name, obj=self)
-
-
-def _check_function(where: str, function: object) -> None:
-    if not inspect.isroutine(function):
-        raise DeclarationError(f"{where} is for functions, not {function!r}; a name goes in name=")
-
-
-def _import(name: str) -> None:
-    """Import a module; with `.*` at its end all modules of a package."""
-    package = importlib.import_module(name.removesuffix(".*"))
-    if name.endswith(".*"):
-        if not hasattr(package, "__path__"):
-            raise ConfigError(
-                f'imports: "{name}" names all modules of a package, and {package.__name__} is none: leave out the ".*"'
-            )
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(found.name)
-
-
-def _origin(function: Callable[..., Any]) -> tuple[str, str]:
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return function.__qualname__, "" if code is None else code.co_filename

@@ -49,6 +49,8 @@ class AsyncInspection:
     resume = _awaited(Inspection.resume)
     clear = _awaited(Inspection.clear)
     schedules = _awaited(Inspection.schedules)
+    set_schedule = _awaited(Inspection.set_schedule)
+    drop_schedule = _awaited(Inspection.drop_schedule)
     pause_schedule = _awaited(Inspection.pause_schedule)
     resume_schedule = _awaited(Inspection.resume_schedule)
     run_schedule = _awaited(Inspection.run_schedule)

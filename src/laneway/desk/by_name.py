@@ -59,7 +59,8 @@ class UsingByName:
         known = self._known(task, check=check)
         if known is not None:
             return known.bind(*args, **kwargs)
-        return Bound(lambda args, kwargs: self._draft(task, args, kwargs), args, kwargs)
+        options = check_job_options("app.using()", self._options)
+        return Bound(task, lambda args, kwargs: self._draft(task, args, kwargs), args, kwargs, options)
 
     def _known(self, task: str, *, check: bool) -> Using[..., Any] | None:
         """Return the task with these options if the app declares it; raise what is wrong with the name."""

@@ -33,7 +33,7 @@ from laneway.locks import this_frame
 if TYPE_CHECKING:
     from laneway.desk.app import App
 
-__all__ = ["AnyCollector", "Collector", "Gathering", "KeyedCollector", "KeyedGathering", "is_collector"]
+__all__ = ["LEFT_OUT", "AnyCollector", "Collector", "Gathering", "KeyedCollector", "KeyedGathering", "is_collector"]
 
 T = TypeVar("T")  # a payload
 C = TypeVar("C")  # what a plain call returns
@@ -167,6 +167,9 @@ class _Sending(Generic[T]):
     def _handle(self, draft: LaneDraft) -> LaneHandle:
         return LaneHandle(self._collector.app, self._collector.queue, str(draft.lane))
 
+    def _bound(self, draft: Callable[[tuple[Any, ...], Mapping[str, Any]], LaneDraft]) -> Bound:
+        return Bound(self._collector.name, draft, (), {}, {} if self._when is None else {"run_after": self._when})
+
     def _moment(self, options: Mapping[str, Any]) -> tuple[int, int] | None:
         checked = check_lane_options(f"{self._collector.name}.using()", options)
         return cast("tuple[int, int] | None", checked.get("run_after", self._when))
@@ -198,8 +201,8 @@ class Gathering(_Sending[T]):
         return await offload_many(partial(self.enqueue_many, chunk=chunk), items, chunk)
 
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
-        return Bound(lambda _args, _kwargs: self._collector.draft(lane, payload, score, self._when), (), {})
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
+        return self._bound(lambda _args, _kwargs: self._collector.draft(lane, payload, score, self._when))
 
     def _item(self, item: Lane | Sequence[Any]) -> LaneDraft:
         if isinstance(item, str | int):
@@ -257,7 +260,7 @@ class Collector(AnyCollector[T, C]):
         return await self._gathering.aenqueue_many(items, chunk=chunk)
 
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
         return self._gathering.bind(lane, payload, score=score)
 
 
@@ -285,8 +288,8 @@ class KeyedGathering(_Sending[T]):
         return await offload_many(partial(self.enqueue_many, chunk=chunk), payloads, chunk)
 
     def bind(self, payload: T, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
-        return Bound(lambda _args, _kwargs: self._draft(payload, score), (), {})
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
+        return self._bound(lambda _args, _kwargs: self._draft(payload, score))
 
     def _draft(self, payload: T, score: float | None) -> LaneDraft:
         return self._collector.draft(self._collector.keyed(payload), payload, score, self._when)
@@ -320,7 +323,7 @@ class KeyedCollector(AnyCollector[T, C]):
         return await self._gathering.aenqueue_many(payloads, chunk=chunk)
 
     def bind(self, payload: T, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
         return self._gathering.bind(payload, score=score)
 
 

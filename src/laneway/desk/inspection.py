@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from laneway.clock import now_micros
-from laneway.core.instant import FAR, SECOND, When, as_datetime, parse_when
+from laneway.core.instant import When, as_datetime, parse_when
 from laneway.core.job import FINISHED, STATES, State, check_queue
 from laneway.core.plain import Plain
 from laneway.desk.explain import Around, explain
 from laneway.desk.lane_inspection import LaneInspection
-from laneway.desk.task import Task, is_task
-from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownWorker, did_you_mean
+from laneway.desk.schedule_inspection import ScheduleInfo, ScheduleInspection, this_user
+from laneway.errors import ConfigError, UnknownJob, UnknownWorker, did_you_mean
 from laneway.store.inspection import Counts, Filter, JobInfo, Page, QueueInfo, WorkerStatus
 
 if TYPE_CHECKING:
-    from laneway.desk.handle import JobHandle
+    from laneway.desk.schedules import DeclaredSchedules
     from laneway.desk.task_base import TaskBase
     from laneway.store.contract import Store
     from laneway.store.inspection import Inspect
@@ -40,27 +37,17 @@ class Explanation(Plain, frozen=True):
         return f"{self.id} is {self.state}: " + "; ".join(self.reasons)
 
 
-class ScheduleInfo(Plain, frozen=True, kw_only=True):
-    """A schedule of this app."""
-
-    task: str  #: the schedule has its task's name
-    schedule: str  #: cron and time zone, or the interval
-    catch_up: str
-    paused: bool
-    paused_by: str
-    last_at: datetime | None  #: its last occurrence that fired or was skipped; None: no worker has seen it yet
-    next_at: datetime
-
-
-class Inspection(LaneInspection):
+class Inspection(LaneInspection, ScheduleInspection):
     """Look at jobs, lanes and queues, and act on them."""
 
     def __init__(
-        self, store: Callable[[], Inspect], contract: Callable[[], Store], declared: Callable[[], Mapping[str, TaskBase]]
-    ) -> None:
+        self, store: Callable[[], Inspect], contract: Callable[[], Store], declared: Callable[[], Mapping[str, TaskBase]],
+        schedules: DeclaredSchedules,
+    ) -> None:  # fmt: skip
         self._store = store
         self._contract = contract
         self._declared = declared
+        self._schedules = schedules
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
@@ -179,7 +166,7 @@ class Inspection(LaneInspection):
             check_queue(queue)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._store().pause(queue, paused=True, declared=self._queues(), by=_me() if by is None else by)
+        self._store().pause(queue, paused=True, declared=self._queues(), by=this_user() if by is None else by)
 
     def resume(self, queue: str) -> None:
         """Let a paused queue go on."""
@@ -191,46 +178,6 @@ class Inspection(LaneInspection):
 
     def _queues(self) -> set[str]:
         return {task.queue for task in self._declared().values()}
-
-    # -- schedules -------------------------------------------------------------------------------------------
-
-    def schedules(self) -> list[ScheduleInfo]:
-        """List the schedules of this app's tasks."""
-        found = self._contract().schedules()
-        listed: list[ScheduleInfo] = []
-        for name, task in sorted(self._declared().items()):
-            if is_task(task) and task.schedule is not None:
-                last = found.last.get(name)
-                if last is not None and not 0 <= last <= found.now + FAR * SECOND:
-                    last = None  # no occurrence that a worker wrote
-                listed.append(
-                    ScheduleInfo(
-                        task=name, schedule=str(task.schedule), catch_up=task.catch_up, paused=name in found.paused,
-                        paused_by=found.paused.get(name, ""), last_at=None if last is None else as_datetime(last),
-                        next_at=as_datetime(next(task.schedule.occurrences(max(found.now, last or 0)))),
-                    )
-                )  # fmt: skip
-        return listed
-
-    def pause_schedule(self, task: str, *, by: str | None = None) -> None:
-        """Skip a schedule's occurrences until it is resumed."""
-        self._store().pause_schedule(self._scheduled(task).name, paused=True, by=_me() if by is None else by)
-
-    def resume_schedule(self, task: str) -> None:
-        """Resume a paused schedule with its next occurrence."""
-        self._store().pause_schedule(self._scheduled(task).name, paused=False)
-
-    def run_schedule(self, task: str) -> JobHandle[Any]:
-        """Enqueue a schedule's job now, in addition to its occurrences."""
-        return self._scheduled(task).enqueue()
-
-    def _scheduled(self, name: str) -> Task[..., Any, Any]:
-        tasks = [task for task in self._declared().values() if is_task(task)]
-        scheduled = {task.name: task for task in tasks if task.schedule is not None}
-        if name not in scheduled:
-            known = f" Schedules: {', '.join(sorted(scheduled))}" if scheduled else " This app has none"
-            raise NotFound(f'no task "{name}" with a schedule.{did_you_mean(name, scheduled)}{known}')
-        return scheduled[name]
 
     # -- workers ---------------------------------------------------------------------------------------------
 
@@ -278,12 +225,3 @@ def _gone(id_: str, state: State) -> Explanation:
             f'no job "{id_}" is in the store: it has finished so long ago that nobody remembers, or never was', id=id_
         )
     return Explanation(id_, state, [said[state]])
-
-
-def _me() -> str:
-    """Return the name of the acting user, for others to read."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        name = "somebody"
-    return f"{name}@{socket.gethostname()}"

@@ -22,6 +22,7 @@ __all__ = [
     "check_collector_options",
     "check_job_options",
     "check_lane_options",
+    "check_schedule_options",
     "check_task_options",
     "hint_for_arguments",
 ]
@@ -157,7 +158,7 @@ def _yes_or_no(value: object) -> bool:
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable() or " " in value:
-        raise ValueError(f"{value!r} is no name for a task: use 1 to 200 printable characters without spaces")
+        raise ValueError(f"{value!r} is no name: use 1 to 200 printable characters without spaces")
     return value
 
 
@@ -209,6 +210,14 @@ _COLLECTOR: dict[str, Callable[[object], object]] = {
     "merge": _merge, "debounce": _duration, "max_wait": _duration, "retry": _retry, "timeout": _seconds, "isolate": _yes_or_no,
     "kind": _kind,
 }  # fmt: skip
+
+
+_SCHEDULE: dict[str, Callable[[object], object]] = {"name": _name, "catch_up": _catch_up}
+
+
+def check_schedule_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a schedule that are not read together with its time, or raise BadOption."""
+    return _check(where, options, _SCHEDULE)
 
 
 def hint_for_arguments(names: Iterable[str]) -> str:

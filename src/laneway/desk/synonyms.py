@@ -111,7 +111,8 @@ MISSING_OF_APPS = {
     "config_from_object": "the arguments of App(…), LANEWAY_… in the environment, or [tool.laneway] in pyproject.toml",
     "actor": "@app.task",
     "autodiscover_tasks": 'App(imports=["shop.tasks.*"])',
-    "add_periodic_task": '@app.task(schedule="0 3 * * *")',
+    "add_periodic_task": 'app.schedule(TASK.bind(…), "0 3 * * *", name="…"), or @app.task(schedule="0 3 * * *")',
+    "every": "app.schedule(TASK, timedelta(minutes=10))",
     "control": "app.inspect",
     "conf": "the arguments of App(…), LANEWAY_… in the environment, or [tool.laneway] in pyproject.toml",
 }

@@ -18,7 +18,6 @@ from laneway.desk.task_base import INTROSPECTION_LOCK, TaskBase, single_paramete
 from laneway.errors import BadArguments, BadOption, DeclarationError
 from laneway.ids import new_ids
 from laneway.locks import this_frame
-from laneway.store.contract import Occurrence
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -51,13 +50,13 @@ class Using(Generic[P, R]):
         """Enqueue a job with these arguments."""
         draft = self._draft(args, kwargs)
         there = self._task.app.desk.enqueue(self._task.app.store, draft)
-        return self._handle(draft, there)
+        return self._task.handle(draft.id, there)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Enqueue from an event loop; jobs enqueued in the same turn of the loop share one round trip."""
         draft = self._draft(args, kwargs)
         there = await self._task.app.desk.aenqueue(self._task.app.store, draft)
-        return self._handle(draft, there)
+        return self._task.handle(draft.id, there)
 
     def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
         """Enqueue a job for each tuple of positional arguments; return how many were accepted.
@@ -76,8 +75,8 @@ class Using(Generic[P, R]):
         return await offload_many(partial(self.enqueue_many, chunk=chunk), calls, chunk)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
-        return Bound(self._draft, args, kwargs)
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
+        return Bound(self._task.name, self._draft, args, kwargs, self._options)
 
     def _draft(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Draft:
         task = self._task
@@ -104,27 +103,22 @@ class Using(Generic[P, R]):
             raise BadArguments(f"{self._task.name}.enqueue_many: {call!r} is no tuple of arguments; for one argument write (x,)")
         return cast("tuple[Any, ...]", call)
 
-    def fire(self, occurrence: Occurrence) -> bool:
-        """Enqueue the job of an occurrence of the task's schedule; return False if another worker did."""
-        return self._task.app.desk.enqueue(self._task.app.store, self._draft((), {}), occurrence) is None
-
-    def _handle(self, draft: Draft, there: str | None) -> JobHandle[R]:
-        task = self._task
-        keeps = task.keep_result is not None
-        return JobHandle(task.app, there or draft.id, task.name, there is None, keeps, task.signature.decode_result)
-
 
 class Bound:
     """A call of a task or collector as a value: `app.enqueue_many(send_email.bind(u) for u in users)`."""
 
-    __slots__ = ("_args", "_draft", "_kwargs")
+    __slots__ = ("_args", "_draft", "_kwargs", "options", "task")
 
     def __init__(
         self,
+        task: str,
         draft: Callable[[tuple[Any, ...], Mapping[str, Any]], AnyDraft],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
+        options: Mapping[str, Any],
     ) -> None:
+        self.task = task  #: its name
+        self.options = options  #: those of `using`, checked
         self._draft = draft
         self._args = args
         self._kwargs = kwargs
@@ -205,7 +199,8 @@ class Task(TaskBase, Generic[P, C, R]):
             inspect.signature(self.function).bind()
         except TypeError:
             raise DeclarationError(
-                f"{self.name} has a schedule, and runs without arguments: give all its parameters defaults"
+                f"{self.name} has a schedule, and runs without arguments: give all its parameters defaults, or schedule calls of "
+                f"it with app.schedule({self.__name__}.bind(…), …)"
             ) from None
 
     @property
@@ -254,12 +249,13 @@ class Task(TaskBase, Generic[P, C, R]):
         return await self._using.aenqueue_many(calls, chunk=chunk)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
-        """Return the call as a value, for `app.enqueue_many`."""
+        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
         return self._using.bind(*args, **kwargs)
 
-    def fire(self, occurrence: Occurrence) -> bool:
-        """Enqueue the job of an occurrence of the schedule; return False if another worker did. Called by workers."""
-        return self._using.fire(occurrence)
+    def handle(self, id_: str, there: str | None) -> JobHandle[R]:
+        """Return the handle of a job that was pushed; `there` is the id of the existing job that prevented it."""
+        keeps = self.keep_result is not None
+        return JobHandle(self.app, there or id_, self.name, there is None, keeps, self.signature.decode_result)
 
 
 def is_task(declared: object) -> TypeGuard[Task[..., Any, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from laneway.store.runs import Run
 
 __all__ = [
-    "call_text", "job_document", "job_entry", "lane_entry", "payload_entry", "by_fields", "result_of", "run_document",
-    "schedule_document", "worker_document",
+    "arguments_text", "call_text", "job_document", "job_entry", "lane_entry", "payload_entry", "by_fields", "result_of",
+    "run_document", "schedule_document", "worker_document",
 ]  # fmt: skip
 
 
@@ -89,9 +89,13 @@ def call_text(job: JobInfo) -> str:
     """Return a job's arguments as they would be written."""
     if job.args is None or job.kwargs is None:
         return f"cannot be read: {job.body[:60]!r}"
-    shown = [json.dumps(value, ensure_ascii=False) for value in job.args]
-    shown += [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in job.kwargs.items()]
-    return ", ".join(shown) or "none"
+    return arguments_text(job.args, job.kwargs) or "none"
+
+
+def arguments_text(args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """Return arguments as they would be written in a call."""
+    shown = [json.dumps(value, ensure_ascii=False) for value in args]
+    return ", ".join([*shown, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in kwargs.items())])
 
 
 def run_document(run: Run) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def payload_entry(payload: PayloadInfo) -> dict[str, Any]:
 
 def schedule_document(schedule: ScheduleInfo) -> dict[str, Any]:
     """Return a schedule as a document."""
-    return {**by_fields(schedule), "paused_by": schedule.paused_by or None}
+    return {**by_fields(schedule), **{name: getattr(schedule, name) or None for name in ("paused_by", "set_by", "trouble")}}
 
 
 def worker_document(worker: WorkerStatus) -> dict[str, Any]:

@@ -95,14 +95,16 @@ class Occurrence(Struct, frozen=True):
 
     schedule: str
     at: int  #: microseconds
+    entry: bytes | None = None  #: of a schedule kept in the store: its entry as it was read; None: it is declared in code
 
 
 class Schedules(Struct, frozen=True):
-    """The state of the schedules that have fired, or were paused."""
+    """The state of the schedules that have fired, were paused, or are kept in the store."""
 
     now: int  #: the store's time, microseconds
     last: dict[str, int]  #: up to which time their occurrences have fired, or were skipped while paused, microseconds
     paused: dict[str, str]  #: which are paused, and the name that was given for it
+    kept: dict[str, bytes] = {}  #: the entries of those that are kept in the store; what is in one is for its readers to judge
 
 
 class WorkerInfo(Struct, frozen=True):
@@ -161,7 +163,8 @@ class Store(Protocol):
         the other raises `WrongQueue`, and nothing is pushed.
 
         With an occurrence that has fired already, or whose schedule is paused, nothing is pushed, and each entry is "". A paused
-        schedule still advances: its occurrences are skipped. Without jobs an occurrence just advances its schedule.
+        schedule still advances: its occurrences are skipped. Without jobs an occurrence just advances its schedule. So it is, but
+        without advancing, with an occurrence of a kept schedule whose entry was replaced or dropped.
 
         A push takes at most `timeout` seconds (default: `enqueue_timeout`), waiting included, then raises StoreUnavailable.
         """

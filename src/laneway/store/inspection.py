@@ -19,6 +19,7 @@ from laneway.core.job import State
 from laneway.core.outcome import ErrorInfo
 from laneway.core.plain import Plain
 from laneway.errors import GarbageError
+from laneway.store.about import StoreInfo
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.runs import Run
 from laneway.store.statistics import Kept, Level
@@ -240,20 +241,6 @@ class StoredResult(Struct, frozen=True):
     task: str = ""  #: of a finished job, if known
 
 
-class StoreInfo(Plain, frozen=True, kw_only=True):
-    """What a store reports about itself: its program, its size, its connections."""
-
-    kind: str  #: SQLite, Redis, Valkey
-    version: str
-    layout: int  #: the version of Laneway's tables or keys
-    memory: int | None = None  #: bytes: a server's memory, or a file's size
-    most: int | None = None  #: bytes it may have; None: not limited
-    in_file: bool = False  #: `memory` is a file's size
-    clients: int | None = None  #: connections
-    uptime: float | None = None  #: seconds
-    warning: str = ""  #: a setting of the server that may lose jobs
-
-
 class Inspect(Protocol):
     """The queries and actions of a store."""
 
@@ -360,6 +347,17 @@ class Inspect(Protocol):
 
     def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:
         """Stop or resume a schedule, also one that has never fired. Occurrences that pass while it is paused are skipped."""
+        ...
+
+    def set_schedule(self, name: str, entry: bytes) -> None:
+        """Keep a schedule in the store, from now on. One that is kept under this name is replaced, and stays paused if it was.
+
+        No occurrence before now will fire, and none that has fired.
+        """
+        ...
+
+    def drop_schedule(self, name: str) -> bool:
+        """Forget a schedule that is kept in the store, and all that is known of it. Returns False if there is none."""
         ...
 
     def workers(self) -> list[WorkerStatus]:

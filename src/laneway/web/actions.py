@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from laneway.core.instant import When
 from laneway.desk.app import App
@@ -16,6 +16,7 @@ from laneway.desk.locate import load_tasks
 from laneway.present.actions import ACTIONS as JOB_ACTIONS
 from laneway.present.actions import FILTERS, RESCHEDULE, Action, waiting_in
 from laneway.present.known import check_queue, collects
+from laneway.present.schedules import paused_document, set_schedule
 from laneway.store.inspection import Page
 from laneway.web.api import LANE, job_id
 from laneway.web.endpoint import Endpoint
@@ -27,6 +28,9 @@ __all__ = ["ACTIONS", "begin", "walk"]
 
 #: So many are found at a time.
 FOUND = 5_000
+#: What says which schedule is set, and the options of its jobs.
+SET = ("task", "when", "args", "kwargs", "timezone", "catch_up")
+OPTIONS = ("queue", "lane", "priority")
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------
@@ -187,22 +191,44 @@ def tell(command: str, ask: WebRequest) -> object:
 def pause_schedule(ask: WebRequest) -> object:
     """Let a schedule's occurrences pass."""
     load_tasks(ask.app)
-    ask.app.inspect.pause_schedule(ask.path["task"], by=ask.caller.who)
-    return {"task": ask.path["task"], "paused": True}
+    ask.app.inspect.pause_schedule(ask.path["name"], by=ask.caller.who)
+    return paused_document(ask.app, ask.path["name"], paused=True)
 
 
 def resume_schedule(ask: WebRequest) -> object:
     """Let a paused schedule go on."""
     load_tasks(ask.app)
-    ask.app.inspect.resume_schedule(ask.path["task"])
-    return {"task": ask.path["task"], "paused": False}
+    ask.app.inspect.resume_schedule(ask.path["name"])
+    return paused_document(ask.app, ask.path["name"], paused=False)
 
 
 def run_schedule(ask: WebRequest) -> object:
     """Enqueue a schedule's job now."""
     load_tasks(ask.app)
-    job = ask.app.inspect.run_schedule(ask.path["task"])
+    job = ask.app.inspect.run_schedule(ask.path["name"])
     return {"id": job.id, "created": job.created}
+
+
+def keep_schedule(ask: WebRequest) -> object:
+    """Keep a schedule in the store, or replace it there."""
+    load_tasks(ask.app)
+    args: Any = ask.given.get("args") or []
+    kwargs: Any = ask.given.get("kwargs") or {}
+    if not isinstance(args, list) or not isinstance(kwargs, dict):
+        raise bad('use a list for args and an object for kwargs: {"args": ["us"], "kwargs": {"days": 7}}')
+    name, options = ask.path["name"], {option: ask.given[option] for option in OPTIONS if ask.given.get(option) is not None}
+    made = set_schedule(
+        ask.app, name, ask.needed("task"), ask.needed("when"), cast("list[Any]", args), cast("dict[str, Any]", kwargs), options,
+        timezone=ask.text("timezone"), catch_up=ask.text("catch_up") or "one", by=ask.caller.who,
+    )  # fmt: skip
+    return ask.site.documents.schedule(made)
+
+
+def drop_schedule(ask: WebRequest) -> object:
+    """Remove a schedule that is kept in the store."""
+    load_tasks(ask.app)
+    ask.app.inspect.drop_schedule(ask.path["name"])
+    return {"name": ask.path["name"], "removed": True}
 
 
 def forget_error(ask: WebRequest) -> object:
@@ -235,8 +261,10 @@ ACTIONS = (
     _post("/api/v1/lanes/run_all", "lanes.run_all", run_lanes, "queue"),
     _post("/api/v1/workers/{id}/quiet", "worker.quiet", partial(tell, "quiet")),
     _post("/api/v1/workers/{id}/stop", "worker.stop", partial(tell, "stop")),
-    _post("/api/v1/schedules/{task:path}/pause", "schedule.pause", pause_schedule),
-    _post("/api/v1/schedules/{task:path}/resume", "schedule.resume", resume_schedule),
-    _post("/api/v1/schedules/{task:path}/run", "schedule.run", run_schedule),
+    _post("/api/v1/schedules/{name:path}/pause", "schedule.pause", pause_schedule),
+    _post("/api/v1/schedules/{name:path}/resume", "schedule.resume", resume_schedule),
+    _post("/api/v1/schedules/{name:path}/run", "schedule.run", run_schedule),
+    _post("/api/v1/schedules/{name:path}/set", "schedule.set", keep_schedule, *SET, *OPTIONS),
+    _post("/api/v1/schedules/{name:path}/drop", "schedule.drop", drop_schedule),
     _post("/api/v1/stats/errors/{id}/forget", "error.forget", forget_error),
 )  # fmt: skip

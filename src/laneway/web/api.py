@@ -16,7 +16,7 @@ from laneway.core.job import FINISHED, check_id
 from laneway.desk.locate import load_tasks
 from laneway.errors import StoreError, UnknownJob, UnknownQueue
 from laneway.present.actions import FILTERS
-from laneway.present.documents import lane_entry, schedule_document
+from laneway.present.documents import lane_entry
 from laneway.present.plan import plan_document, plan_from
 from laneway.present.snapshot import Snapshot
 from laneway.web import documents
@@ -123,9 +123,9 @@ def payloads(ask: WebRequest) -> object:
 
 
 def schedules(ask: WebRequest) -> object:
-    """List the schedules of the app."""
+    """List the schedules of the app, and those that are kept in the store."""
     load_tasks(ask.app)
-    return {"schedules": [schedule_document(schedule) for schedule in ask.app.inspect.schedules()]}
+    return {"schedules": [ask.site.documents.schedule(schedule) for schedule in ask.app.inspect.schedules()]}
 
 
 def tasks(ask: WebRequest) -> object:

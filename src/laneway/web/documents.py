@@ -9,11 +9,12 @@ Enters: values of the inspection side.  Leaves: dicts and lists.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from laneway.desk.app import App
+from laneway.desk.inspection import ScheduleInfo
 from laneway.present import documents
 from laneway.present.actions import waiting
 from laneway.present.documents import by_fields, worker_document
@@ -78,6 +79,10 @@ class Documents:
         """Return a finished run, and what it returned if that is kept."""
         return self._with_result(documents.run_document(run), result)
 
+    def schedule(self, schedule: ScheduleInfo) -> dict[str, Any]:
+        """Return a schedule."""
+        return self._without_secrets(schedule, documents.schedule_document(schedule))
+
     def payload(self, found: PayloadInfo) -> dict[str, Any]:
         """Return a payload."""
         document = documents.payload_entry(found)
@@ -85,12 +90,17 @@ class Documents:
 
     def safe(self, value: Any) -> Any:
         """Return what a client sent, without secrets."""
-        return self._redactor.value(value)
+        safe = self._redactor.value(value)
+        sent = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        args, task = sent.get("args"), sent.get("task")
+        if isinstance(args, list) and isinstance(task, str) and (names := parameter_names(self._app, task)):
+            safe["args"] = self._redactor.call(cast("list[Any]", args), {}, names)[0]  # a call: its arguments have names
+        return safe
 
     def _with_result(self, document: dict[str, Any], result: bytes | None) -> dict[str, Any]:
         return document if result is None else {**document, "result": self._redactor.value(_read(result))}
 
-    def _without_secrets(self, job: JobInfo, document: dict[str, Any]) -> dict[str, Any]:
+    def _without_secrets(self, job: JobInfo | ScheduleInfo, document: dict[str, Any]) -> dict[str, Any]:
         names = parameter_names(self._app, job.task)
         document["args"], document["kwargs"] = self._redactor.call(document["args"], document["kwargs"], names)
         return document

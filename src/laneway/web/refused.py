@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from laneway.errors import LanewayError, NotFound, StoreError
+from laneway.errors import GarbageError, LanewayError, NotFound, StoreError
 
 __all__ = ["Refused", "refusal_of"]
 
@@ -47,6 +47,6 @@ def refusal_of(error: LanewayError | Refused) -> Refused:
     kind = _HUMP.sub("_", type(error).__name__).lower()
     if isinstance(error, NotFound):
         return Refused(404, kind, str(error))
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreError) and not isinstance(error, GarbageError):  # what cannot be read now cannot be read later
         return Refused(503, kind, str(error), {"Retry-After": "1"})
     return Refused(422, "bad_input" if kind == "config_error" else kind, str(error))

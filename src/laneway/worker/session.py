@@ -30,6 +30,7 @@ from laneway.worker.duties.lifespan_keeper import LifespanKeeper
 from laneway.worker.duties.link import FleetLink, SupervisorListener
 from laneway.worker.duties.notes import NoteTaker
 from laneway.worker.duties.stats_reporter import StatsReporter
+from laneway.worker.duties.timetable import Timetable
 from laneway.worker.exchanger import Exchanger, Phase
 from laneway.worker.executors import LoopSlots, ThreadSlots
 from laneway.worker.freshness import Freshness
@@ -175,19 +176,12 @@ class Session:
 
     def _work(self, burst: bool) -> None:
         if not burst:
-            self._add_timetable()
+            self._duties.append(Timetable(self._app))
         for duty in (self._reporter, *self._duties):
             duty.start()
         self._board.set_phase("working")
         while not self._finished(burst):
             self._step()
-
-    def _add_timetable(self) -> None:
-        scheduled = [task for task in self._app.tasks.values() if task.schedule is not None]
-        if scheduled:
-            from laneway.worker.duties.timetable import Timetable  # noqa: PLC0415 - most workers have none, and time zones take a while
-
-            self._duties.append(Timetable(self._app.store, scheduled))
 
     def stop(self, why: str, *, patient: bool = False) -> None:
         """Claim nothing more, and return from `run` when all runs have ended. From any thread, and from a signal handler.

@@ -11,7 +11,7 @@ from laneway.core.job import lane_id
 from laneway.errors import ConfigError, UnknownJob, UnknownQueue, did_you_mean
 from laneway.store.inspection import Filter, PayloadInfo
 from laneway.store.redis.candidates import Candidate
-from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKERS
+from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKERS, queue_key
 from laneway.store.redis.queries import RedisQueries
 from laneway.store.redis.scripts import script
 
@@ -100,6 +100,19 @@ class RedisActions(RedisQueries):
             self._store.wire.ask(("HSETNX", STORE + SHARED_KEYS["PAUSED"], name, by))
         else:
             self._store.wire.ask(("EVALSHA", script("resume_schedule").digest, "1", STORE, self._store.clock(), name))
+
+    def set_schedule(self, name: str, entry: bytes) -> None:
+        """Keep a schedule, from now on."""
+        self._store.wire.ask(("EVALSHA", script("set_schedule").digest, "1", STORE, self._store.clock(), name, entry))
+
+    def drop_schedule(self, name: str) -> bool:
+        """Forget a schedule that was kept."""
+        if not self._store.wire.ask(("HDEL", STORE + SHARED_KEYS["KEPT"], name)):
+            return False
+        keys = [STORE + SHARED_KEYS[key] for key in ("PAUSED", "SKIPPED")]
+        keys += [queue_key(queue, "SLOTS") for queue in self._store.queues.read()]
+        self._store.wire.ask_all([("HDEL", key, name) for key in keys])
+        return True
 
     def tell(self, worker: str, command: str) -> bool:
         """Leave a command for a worker's next beat."""

@@ -55,6 +55,7 @@ SHARED_KEYS = {
     "COUNTERS": "counters",  # hash: counters of workers and supervisors
     "SKIPPED": "slots",  # hash: schedule → up to where it advanced without jobs
     "PAUSED": "paused_schedules",  # hash: schedule → the name given with the pause
+    "KEPT": "schedules",  # hash: schedule that is kept in the store → its entry
     "NEWS": "bell",  # list: one entry if there is a new queue
     "STATISTICS": "statistics",  # hash: now, closed (intervals up to here are summed), closing (until when a worker does that)
     "FIGURES": "figures:",  # hash per level, in seconds: number of the level → a bucket's figures

@@ -115,7 +115,10 @@ class RedisStore:
             if occurrence is not None and not self._fires(occurrence, bool(jobs), until):
                 return [""] * len(jobs)
             self._exchanges.memory.forget(queues_of(jobs))
-            return self._push.push(jobs, occurrence, until) if jobs else []
+            answers = self._push.push(jobs, occurrence, until) if jobs else []
+            if occurrence is not None and all(answers):  # other queues have these jobs: no script has advanced the schedule
+                self._skip(occurrence, until)
+            return answers
         except StoreCorrupt:
             # Half-written changes are repaired. A repeated push finds the existing jobs by their ids.
             mended = [self._exchanges.mend(queue) for queue in queues_of(jobs)]
@@ -189,29 +192,35 @@ class RedisStore:
     def schedules(self) -> Schedules:
         """Return the state of the schedules. See the contract."""
         names = self.queues.read()
-        commands: list[Command] = [("TIME",), ("HGETALL", STORE + SHARED_KEYS["PAUSED"])]
-        commands += [("HGETALL", STORE + SHARED_KEYS["SKIPPED"]), *(("HGETALL", queue_key(name, "SLOTS")) for name in names)]
-        time, paused, *slots = self.wire.ask_all(commands)
+        commands: list[Command] = [("TIME",), *(("HGETALL", STORE + SHARED_KEYS[key]) for key in ("PAUSED", "KEPT", "SKIPPED"))]
+        commands += [("HGETALL", queue_key(name, "SLOTS")) for name in names]
+        time, paused, kept, *slots = self.wire.ask_all(commands)
         last: dict[str, int] = {}
         for answer in slots:
             for schedule, at in _pairs(answer).items():
                 last[schedule] = max(number(at), last.get(schedule, 0))
-        return Schedules(self.time_of(time), last, {name: by.decode(errors="replace") for name, by in _pairs(paused).items()})
+        by = {name: who.decode(errors="replace") for name, who in _pairs(paused).items()}
+        return Schedules(self.time_of(time), last, by, _pairs(kept))
 
     def _fires(self, occurrence: Occurrence, pushes: bool, until: float) -> bool:
         """Return whether an occurrence is to fire, as far as can be seen here. If not, its schedule still advances.
 
         The final decision is made where its jobs are pushed, in the same step.
         """
-        commands: list[Command] = [("HGET", STORE + SHARED_KEYS[name], occurrence.schedule) for name in ("PAUSED", "SKIPPED")]
-        commands += [("HGET", queue_key(name, "SLOTS"), occurrence.schedule) for name in self.queues.read(until)]
-        paused, *slots = self.wire.ask_all(commands, until=until)
+        keys = [STORE + SHARED_KEYS[name] for name in ("PAUSED", "KEPT", "SKIPPED")]
+        keys += [queue_key(name, "SLOTS") for name in self.queues.read(until)]
+        paused, kept, *slots = self.wire.ask_all([("HGET", key, occurrence.schedule) for key in keys], until=until)
+        if occurrence.entry is not None and kept != occurrence.entry:
+            return False
         if any(number(last) >= occurrence.at for last in slots if last is not None):
             return False
         if paused is None and pushes:
             return True
-        self.wire.ask(("EVALSHA", script("skip").digest, "1", STORE, occurrence.schedule, str(occurrence.at)), until)
+        self._skip(occurrence, until)
         return False
+
+    def _skip(self, occurrence: Occurrence, until: float) -> None:
+        self.wire.ask(("EVALSHA", script("skip").digest, "1", STORE, occurrence.schedule, str(occurrence.at)), until)
 
     # -- workers ---------------------------------------------------------------------------------------------
 

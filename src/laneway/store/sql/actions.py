@@ -109,6 +109,16 @@ class Actions:
             else:
                 turn.change("schedule_resume", now=turn.now, name=name)
 
+    def set_schedule(self, name: str, entry: bytes) -> None:
+        """Keep a schedule, from now on."""
+        with self._store.turn() as turn:
+            turn.change("schedule_set", name=name, now=turn.now, entry=entry)
+
+    def drop_schedule(self, name: str) -> bool:
+        """Forget a schedule that was kept."""
+        with self._store.turn() as turn:
+            return turn.change("schedule_drop", name=name) > 0
+
     def tell(self, worker: str, command: str) -> bool:
         """Leave a command for a worker's next beat."""
         with self._store.turn() as turn:

@@ -74,8 +74,9 @@ class SQLStore(ABC):
         """Return the state of the schedules. See the contract."""
         with self.reading() as reading:
             rows = reading.rows("schedules")
-        last = {name: at for name, at, _ in rows if at is not None}
-        return Schedules(reading.now, last, {name: by for name, _, by in rows if by is not None})
+        last = {name: at for name, at, _, _ in rows if at is not None}
+        paused = {name: by for name, _, by, _ in rows if by is not None}
+        return Schedules(reading.now, last, paused, {name: entry for name, _, _, entry in rows if entry is not None})
 
     # -- workers ---------------------------------------------------------------------------------------------
 
@@ -147,5 +148,8 @@ def _running(turn: Turn, worker: str) -> list[Row]:
 
 
 def _fires(turn: Turn, occurrence: Occurrence) -> bool:
-    """Advance a schedule to an occurrence; return whether it fires: not if it did before, or is paused."""
-    return turn.rows("occurrence_fires", name=occurrence.schedule, at=occurrence.at) == [(None,)]
+    """Advance a schedule to an occurrence; return whether it fires: not if it did before, is paused, or has another entry."""
+    name, at = occurrence.schedule, occurrence.at
+    if occurrence.entry is None:
+        return turn.rows("occurrence_fires", name=name, at=at) == [(None,)]
+    return turn.rows("kept_fires", name=name, at=at, entry=occurrence.entry) == [(None,)]

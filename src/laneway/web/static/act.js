@@ -192,6 +192,7 @@ function outcome(answer) {
   if (answer.told) return `Told to ${answer.told}; it hears of it at its next beat.`;
   if (answer.paused === true) return `${answer.name ?? answer.task} is paused.`;
   if (answer.paused === false) return `${answer.name ?? answer.task} goes on.`;
+  if (answer.removed) return `${answer.name} is removed.`;
   if (answer.left !== undefined) return `Dropped; ${answer.left.toLocaleString("en")} left.`;
   if (answer.created === true) return `Enqueued as ${answer.id}.`;
   if (answer.created === false) return "An equal job waits already.";

@@ -21,9 +21,17 @@ where state = $running and worker not in (select id from laneway_worker)
 -- forget: remove a worker.
 delete from laneway_worker where id = :id
 
--- schedules: all schedules that have fired or were paused.
--- returns name, last_slot or null, paused_by or null
-select name, last_slot, paused_by from laneway_schedule
+-- schedules: all schedules that have fired, were paused, or are kept here.
+-- returns name, last_slot or null, paused_by or null, entry or null
+select name, last_slot, paused_by, entry from laneway_schedule
+
+-- schedule_set: keep a schedule; it begins now. One with this name is replaced, and stays paused if it was.
+insert into laneway_schedule as old (name, last_slot, entry) values (:name, :now, :entry)
+on conflict (name) do update set entry = excluded.entry,
+    last_slot = case when old.last_slot > excluded.last_slot then old.last_slot else excluded.last_slot end
+
+-- schedule_drop: forget a schedule that is kept here, and all that is known of it.
+delete from laneway_schedule where name = :name and entry is not null
 
 -- schedule_pause: a schedule's occurrences are skipped from now on. A paused schedule stays as it is.
 insert into laneway_schedule as old (name, paused_by) values (:name, :by)
@@ -38,3 +46,9 @@ where name = :name and paused_by is not null
 insert into laneway_schedule as old (name, last_slot) values (:name, :at)
 on conflict (name) do update set last_slot = excluded.last_slot where old.last_slot is null or excluded.last_slot > old.last_slot
 returning paused_by  -- not "is null": SQLite 3.40 takes every column for not null here
+
+-- kept_fires: a schedule that is kept here advances to an occurrence, if it has not, and its entry is still this one.
+-- returns paused_by or null, no row if the occurrence does not fire
+update laneway_schedule set last_slot = :at
+where name = :name and entry = :entry and (last_slot is null or last_slot < :at)
+returning paused_by

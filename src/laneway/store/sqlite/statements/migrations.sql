@@ -19,7 +19,7 @@ create table laneway_queue (
     counted blob not null
 ) strict, without rowid;
 
--- to_version_4: finished jobs are kept with their results.
+-- to_version_4: finished jobs are kept with their results, and schedules may be kept in the store.
 create table laneway_finished (
     seq        integer primary key,
     id         text not null unique,
@@ -44,3 +44,4 @@ insert into laneway_finished (seq, id, queue, task, rank, place, due, state, att
 select -row_number() over (order by until), id, '', '', 0, 0, 0, $done, 0, 0, 0, until, value, x'' from laneway_result;
 drop table laneway_result;
 create index laneway_finished_until on laneway_finished (until);
+alter table laneway_schedule add column entry blob;

@@ -105,7 +105,8 @@ create table laneway_worker (
 create table laneway_schedule (
     name      text primary key,
     last_slot integer,                     -- up to here its occurrences have fired or were skipped, microseconds; null: none yet
-    paused_by text                         -- the name given with the pause, perhaps empty; null: it is not paused
+    paused_by text,                        -- the name given with the pause, perhaps empty; null: it is not paused
+    entry     blob                         -- its call and when it runs, as JSON, see schedules.py; null: it is declared in code
 ) strict, without rowid;
 
 create table laneway_counter (

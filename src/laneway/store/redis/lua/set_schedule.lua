@@ -1,0 +1,9 @@
+-- set_schedule.lua: keep a schedule; it begins now. One with this name is replaced, and stays paused if it was.
+-- uses   clock
+-- KEYS  1 the store's base
+-- ARGV  1 the time or ''   2 schedule   3 its entry
+
+local last = tonumber(redis.call('HGET', SKIPPED, ARGV[2])) or 0
+redis.call('HSET', KEPT, ARGV[2], ARGV[3])
+redis.call('HSET', SKIPPED, ARGV[2], math.max(last, now))
+return 0

@@ -11,6 +11,7 @@ import sqlite3
 import sys
 
 import balance
+import desk
 import fleet
 import pools
 import raw_redis
@@ -22,8 +23,8 @@ import store
 import worker
 from harness import folder
 
-ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS
-LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS
+ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS | desk.ON_REDIS
+LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS | desk.PARTS
 PARTS = LOCAL | ON_REDIS
 
 if __name__ == "__main__":

@@ -346,7 +346,7 @@ def test_a_queue_is_paused_and_goes_on(desk: Desk, tab: Tab) -> None:
     assert desk.state(id_) == "ready"
     tab.press("Resume", row)
     tab.hears("default goes on.")
-    desk.until_state(id_, None)
+    desk.until_state(id_, "done")
 
 
 @shows("worker.quiet", "worker.stop")

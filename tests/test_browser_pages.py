@@ -58,7 +58,7 @@ def filled(desk: Desk) -> Iterator[Filled]:
         tasks.sync.using(run_after=3600).enqueue("customer 7", {"n": n})
     running = tasks.hold.enqueue(str(desk.gate())).id
     until(lambda: (look.counts()["dead"], look.counts()["retrying"], look.counts()["running"]) == (3, 1, 1), "a filled store")
-    until(lambda: desk.state(done) is None and len(desk.app.stats.errors()) == 2, "what the fleet tells")
+    until(lambda: desk.state(done) == "done" and len(desk.app.stats.errors()) == 2, "what the fleet tells")
     until(lambda: look.workers()[0].jobs and desk.app.stats.totals()["processed"] == 1, "what the worker tells")
     yield Filled(dead, retrying, running, done)
     desk.sweep()
@@ -109,7 +109,8 @@ def test_the_list_of_jobs_shows_them_page_by_page(desk: Desk, filled: Filled, ta
     counts = desk.app.inspect.counts()
     tabs = [text.split() for text in texts(tab.page.get_by_role("navigation", name="States").get_by_role("link"))]
     assert {words[0]: words[1:] for words in tabs} == {
-        "all": [str(sum(counts.values()))], **{state: [str(number)] for state, number in counts.items()}, "finished": [],
+        "all": [str(sum(counts.values()))], **{state: [str(number)] for state, number in counts.items()}, "done": [],
+        "cancelled": [], "last": ["runs"],
     }  # fmt: skip
     ids = [job.id for job in desk.app.inspect.jobs(newest=True, limit=100)]
     listed = [row.get_attribute("data-id") for row in tab.page.locator("tr[data-id]").all()]
@@ -148,7 +149,8 @@ def test_a_jobs_page_shows_arguments_errors_and_what_it_does(desk: Desk, filled:
     expect(tab.page.locator("#job-log")).to_contain_text("holding")
     expect(tab.page.locator("#job-why .progress-line")).to_contain_text("25 % 1 of 4")
     tab.open(f"/jobs/{filled.done}")
-    expect(tab.page.locator("main pre.code")).to_have_text("3")
+    expect(tab.page.locator("#job-result pre")).to_have_text("3")
+    assert texts(tab.page.locator(".args-list dd")) == ["1", "2"]
     tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.open(f"/jobs/{filled.dead}")
     tab.press("Copy")

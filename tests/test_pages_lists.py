@@ -179,6 +179,8 @@ def test_a_query_finds_its_job(app: App, query: str, name: str) -> None:
 def test_a_job_is_found_by_its_id_and_one_that_is_gone_is_hinted_at(app: App) -> None:
     shop = Shop(app).fill()
     assert rows(jobs(ask(app, q=shop.dead))) == [shop.dead]
+    assert rows(jobs(ask(app, q=shop.done))) == [shop.done]
+    app.inspect.delete(shop.done)
     gone = jobs(ask(app, q=shop.done))
     assert (gone["rows"], gone["id_like"]) == ([], shop.done)
 
@@ -291,7 +293,12 @@ def test_a_dead_job_shows_what_happened_and_what_can_be_done(app: App) -> None:
 def test_a_job_that_has_finished_shows_its_run_and_result(app: App) -> None:
     shop = Shop(app).fill()
     page = job(ask(app, {"id": shop.done}))
-    assert (page["gone"], page["state"], page["result"]) == (True, "done", {"sum": 3, "token": "[redacted]"})
+    assert (page["gone"], page["job"].state, page["result"]) == (False, "done", {"sum": 3, "token": "[redacted]"})
+    assert [event["word"] for event in page["timeline"]] == ["enqueued", "started", "done"]
+    assert page["verbs"] == ["delete"]
+    app.inspect.delete(shop.done)
+    page = job(ask(app, {"id": shop.done}))
+    assert (page["gone"], page["state"], page["has_result"]) == (True, "done", False)
     assert [event["word"] for event in page["timeline"]] == ["enqueued", "started", "done"]
 
 

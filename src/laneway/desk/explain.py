@@ -67,9 +67,9 @@ def _finished(job: JobInfo, around: Around) -> list[str]:
     said = "it was cancelled" if job.state == "cancelled" else "it was done"
     if job.finished_at is None:  # pragma: no cover - a finished job has ended
         return [said]
-    ran = "" if job.started_at is None else f", after {_span((job.finished_at - job.started_at).total_seconds())}"
-    tried = f" in attempt {job.attempt}" if job.attempt > 1 else ""
-    return [f"{said}{tried} {ago(around.now, job.finished_at)} ago{ran}", f"worker {job.worker} ran it"]
+    tried = f", in attempt {job.attempt}" if job.attempt > 1 else ""
+    took = "" if job.started_at is None else f", which took {_span((job.finished_at - job.started_at).total_seconds())}"
+    return [f"{said} {ago(around.now, job.finished_at)} ago{tried}", f"worker {job.worker} made its last run{took}"]
 
 
 def _dead(job: JobInfo, around: Around) -> list[str]:

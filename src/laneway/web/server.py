@@ -215,8 +215,8 @@ class Server(uvicorn.Server):
         # What a proxy says about a client is no proof: nobody is let in for an address it names.
         super().__init__(
             uvicorn.Config(
-                site, http=type("ClientConnection", (ClientConnection,), {"door": door}), ws="none", log_config=None,
-                access_log=False, proxy_headers=False, server_header=False, lifespan="off", backlog=AT_ONCE,
+                site, http=type("ClientConnection", (ClientConnection,), {"door": door}), loop="asyncio", ws="none",
+                log_config=None, access_log=False, proxy_headers=False, server_header=False, lifespan="off", backlog=AT_ONCE,
                 timeout_graceful_shutdown=GRACE,
             )
         )  # fmt: skip

@@ -49,6 +49,7 @@ class RunFailed(Event, frozen=True):
 
     job: JobContext
     outcomes: Sequence[Outcome]
+    error: BaseException
 
 
 class RunCrashed(Event, frozen=True):

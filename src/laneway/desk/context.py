@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "Snooze",
     "check_seconds",
     "current_job",
+    "gravest",
     "running_job",
 ]
 
@@ -90,6 +91,11 @@ def check_seconds(name: str, seconds: float) -> float:
     if not 0 <= seconds <= FAR:
         raise ValueError(f"{name}({seconds!r}): use seconds from 0 to ten years")
     return seconds
+
+
+def gravest(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """Return the outcome that says most about a run with several lanes; None if there is none."""
+    return max(outcomes, key=lambda outcome: _GRAVITY.index(type(outcome)), default=None)
 
 
 class JobContext:
@@ -158,6 +164,11 @@ class JobContext:
         return self.args[0] if self.claim.collects else {}
 
     @property
+    def payload_headers(self) -> tuple[Mapping[str, str], ...]:
+        """The headers of a collector's payloads, equal ones once. Empty for a task's job."""
+        return ()
+
+    @property
     def batch(self) -> dict[str, list[Any]]:
         """The payloads, by their name before 0.2."""
         warnings.warn("current_job().batch is called .payloads now, and goes with 0.3", DeprecationWarning, stacklevel=2)
@@ -174,7 +185,7 @@ class JobContext:
 
         Middlewares see it behind their `yield`. Of a collector's run with several lanes it is the gravest of `outcomes`.
         """
-        return max(self.outcomes, key=lambda outcome: _GRAVITY.index(type(outcome)), default=None)
+        return gravest(self.outcomes)
 
     @property
     def attempt(self) -> int:

@@ -74,9 +74,10 @@ def instrument(app: App, *, every_failure: bool = False, monitor_schedules: bool
     reports, events = _Reports(guard), app.hooks.events
     app.client_middleware(reports.around_enqueue)
     app.middleware(reports.around_run)
-    events.listen(Death, lambda event: guard(reports.died, event))
+    # Before the log: what it says of the same exception is a duplicate to the SDK, and the first one is kept.
+    events.listen(Death, lambda event: guard(reports.died, event), first=True)
     if every_failure:
-        events.listen(RunFailed, lambda event: guard(reports.failed, event))
+        events.listen(RunFailed, lambda event: guard(reports.failed, event), first=True)
     events.listen(RunEnded, lambda event: reports.forget(event.job))
     if monitor_schedules:
         monitors = _Monitors(app)
@@ -106,7 +107,7 @@ class _Reports:
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._scopes: dict[int, tuple[Scope, Scope]] = {}  # of runs in this process, by token
+        self._scopes: dict[int, tuple[Scope, Scope, Span]] = {}  # of runs in this process, by token
 
     def around_enqueue(self, draft: AnyDraft) -> Iterator[None]:
         """Let the trace travel with the job."""
@@ -142,7 +143,7 @@ class _Reports:
         }.items():
             span.set_data(name, value)
         stack.callback(_end, span, job)
-        self._scopes[job.token] = (scope, sentry_sdk.get_current_scope())
+        self._scopes[job.token] = (scope, sentry_sdk.get_current_scope(), span)
 
     def died(self, event: Death) -> None:
         """Report a death."""
@@ -176,7 +177,7 @@ class _Reports:
         with contextlib.ExitStack() as stack:
             scope = stack.enter_context(use_isolation_scope(known[0]) if known else sentry_sdk.isolation_scope())
             if known:
-                stack.enter_context(use_scope(known[1]))
+                stack.enter_context(use_scope(known[1])).span = known[2]  # which the end of the transaction removed
             else:
                 sentry_sdk.continue_trace(dict(job.headers))
             _describe(scope, job)  # of a collector's run that is the payload that died
@@ -202,9 +203,15 @@ def _describe(scope: Scope, job: JobContext) -> None:
     known: dict[str, object] = {"job": job.id, "task": job.task, "queue": job.queue, "attempt": job.attempt}
     if job.lanes:
         known["lane"] = job.lane or list(job.lanes[:10])
-    if should_send_default_pii():
+    if _may_send_arguments(sentry_sdk.get_client().options):
         known |= {"args": job.args, "kwargs": job.kwargs}
     scope.set_context("laneway", known)
+
+
+def _may_send_arguments(options: Mapping[str, Any]) -> bool:
+    """Return whether the user lets the SDK send a job's arguments: by `data_collection`, or by its old name."""
+    collected = options.get("data_collection") or {}
+    return bool(collected["queues"]) if collected.get("provided_by_user") else should_send_default_pii()
 
 
 def _own_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -12,6 +12,7 @@ import sys
 
 import balance
 import fleet
+import instruments
 import pools
 import raw_redis
 import reads
@@ -23,7 +24,7 @@ import worker
 from harness import folder
 
 ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS
-LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS
+LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS | instruments.PARTS
 PARTS = LOCAL | ON_REDIS
 
 if __name__ == "__main__":

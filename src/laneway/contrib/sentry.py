@@ -37,6 +37,7 @@ try:
         use_scope,
     )
     from sentry_sdk.tracing import Span
+    from sentry_sdk.tracing_utils import has_tracing_enabled
     from sentry_sdk.utils import event_from_exception
 except ModuleNotFoundError as missing:
     raise ConfigError('laneway.contrib.sentry needs the Sentry SDK: pip install "laneway[sentry]"') from missing
@@ -107,7 +108,7 @@ class _Reports:
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        self._scopes: dict[int, tuple[Scope, Scope, Span]] = {}  # of runs in this process, by token
+        self._scopes: dict[int, tuple[Scope, Scope, Span | None]] = {}  # of runs in this process, by token
 
     def around_enqueue(self, draft: AnyDraft) -> Iterator[None]:
         """Let the trace travel with the job."""
@@ -128,9 +129,16 @@ class _Reports:
             return
         scope = stack.enter_context(sentry_sdk.isolation_scope())
         _describe(scope, job)
+        self._scopes[job.token] = (scope, Scope.get_current_scope(), self._begin(job, stack))
+
+    @staticmethod
+    def _begin(job: JobContext, stack: contextlib.ExitStack) -> Span | None:
+        """Continue the trace in which the job was enqueued; begin a transaction if the SDK traces at all."""
         transaction = sentry_sdk.continue_trace(
             dict(job.headers), op="queue.process", name=job.task, source="task", origin="auto.queue.laneway"
         )
+        if not has_tracing_enabled(sentry_sdk.get_client().options):
+            return None
         sampling = {"laneway_job": {"task": job.task, "queue": job.queue, "attempt": job.attempt}}
         span = stack.enter_context(sentry_sdk.start_transaction(transaction, custom_sampling_context=sampling))
         due = min([unit.due for unit in job.claim.units])
@@ -143,7 +151,7 @@ class _Reports:
         }.items():
             span.set_data(name, value)
         stack.callback(_end, span, job)
-        self._scopes[job.token] = (scope, sentry_sdk.get_current_scope(), span)
+        return span
 
     def died(self, event: Death) -> None:
         """Report a death."""

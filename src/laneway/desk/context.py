@@ -95,6 +95,8 @@ def check_seconds(name: str, seconds: float) -> float:
 
 def gravest(outcomes: Sequence[Outcome]) -> Outcome | None:
     """Return the outcome that says most about a run with several lanes; None if there is none."""
+    if len(outcomes) == 1:
+        return outcomes[0]
     return max(outcomes, key=lambda outcome: _GRAVITY.index(type(outcome)), default=None)
 
 

@@ -435,7 +435,7 @@ def test_runs_do_not_see_each_others_scopes(app: App, begin: Begin) -> None:
 
 
 def fire(app: App, task: Any) -> None:
-    assert task.fire(Occurrence(task.name, 1_000_000))
+    assert app.desk.enqueue(app.store, task.bind().draft(), Occurrence(task.name, 1_000_000)) is None
 
 
 def test_the_job_of_a_schedule_checks_in(app: App, begin: Begin) -> None:
@@ -485,7 +485,7 @@ def test_a_dead_job_of_a_schedule_is_an_error_of_its_monitor(app: App, begin: Be
     ],
 )
 def test_a_schedule_becomes_a_monitor_unless_it_counts_seconds(when: Any, there: Any) -> None:
-    found = sentry._monitor(read_schedule(when), None)
+    found = sentry._config(read_schedule(when), None)
     assert (found and found["schedule"]) == there
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import re
 import weakref
 from collections.abc import Iterator, Mapping
@@ -43,7 +44,7 @@ except ModuleNotFoundError as missing:
     raise ConfigError('laneway.contrib.sentry needs the Sentry SDK: pip install "laneway[sentry]"') from missing
 
 if TYPE_CHECKING:
-    from sentry_sdk._types import Event, Hint, MonitorConfig
+    from sentry_sdk._types import Event, Hint
 
     from laneway.core.cron import Schedule
 
@@ -51,8 +52,8 @@ __all__ = ["instrument"]
 
 #: How long the end of a worker or an isolated run waits for events to be sent, seconds.
 FLUSH = 5.0
-#: The header that says which schedule fired a job.
-SCHEDULE = "laneway-schedule"
+#: The header with the monitor of the schedule that fired a job.
+MONITOR = "laneway-monitor"
 #: Intervals that Sentry knows, microseconds, the longest first.
 INTERVALS = {"day": 86400 * SECOND, "hour": 3600 * SECOND, "minute": 60 * SECOND}
 #: The status of a transaction, by the outcome of its run.
@@ -81,7 +82,7 @@ def instrument(app: App, *, every_failure: bool = False, monitor_schedules: bool
         events.listen(RunFailed, lambda event: guard(reports.failed, event), first=True)
     events.listen(RunEnded, lambda event: reports.forget(event.job))
     if monitor_schedules:
-        monitors = _Monitors(app)
+        monitors = _Monitors(guard, app)
         app.client_middleware(monitors.around_enqueue)
         events.listen(RunStarted, lambda event: guard(monitors.started, event.job))
         events.listen(RunEnded, lambda event: guard(monitors.ended, event))
@@ -239,15 +240,21 @@ def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
 class _Monitors:
     """Check-ins of the jobs that schedules fire: one for each job, however often it runs."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, guard: Guard, app: App) -> None:
+        self._guard = guard
         self._app = app
 
-    @staticmethod
-    def around_enqueue(draft: AnyDraft) -> Iterator[None]:
-        """Note which schedule fires a job."""
+    def around_enqueue(self, draft: AnyDraft) -> Iterator[None]:
+        """Let the monitor travel with the job that a schedule fires: a worker that runs it need not know the schedule."""
         if draft.schedule is not None:
-            draft.headers[SCHEDULE] = draft.schedule
+            self._guard(self._add_monitor, draft, draft.schedule)
         yield
+
+    def _add_monitor(self, draft: AnyDraft, name: str) -> None:
+        schedule = _schedule(self._app, name)
+        config = None if schedule is None else _config(schedule, self._app.declared[draft.task].timeout)
+        if config is not None:
+            draft.headers[MONITOR] = json.dumps({"slug": _slug(name), "config": config})
 
     def started(self, job: JobContext) -> None:
         """Check in: it runs."""
@@ -262,15 +269,18 @@ class _Monitors:
         elif isinstance(outcome, Dead):
             self._check_in(event.job, "error", seconds)
 
-    def _check_in(self, job: JobContext, status: str, duration: float | None = None) -> None:
-        name = job.headers.get(SCHEDULE)
-        task = self._app.tasks.get(job.task)
-        if name is None or task is None or task.schedule is None:
-            return
-        config = _monitor(task.schedule, task.timeout)
-        if config is not None:
-            check_in = hashlib.blake2b(job.id.encode(), digest_size=16).hexdigest()
-            capture_checkin(_slug(name), check_in, status, duration, config)
+    @staticmethod
+    def _check_in(job: JobContext, status: str, duration: float | None = None) -> None:
+        if MONITOR in job.headers:
+            monitor = json.loads(job.headers[MONITOR])
+            check_in = hashlib.blake2b(job.id.encode(), digest_size=16).hexdigest()  # the same in every attempt
+            capture_checkin(monitor["slug"], check_in, status, duration, monitor["config"])
+
+
+def _schedule(app: App, name: str) -> Schedule | None:
+    """Return a schedule by its name, which is its task's."""
+    task = app.tasks.get(name)
+    return None if task is None else task.schedule
 
 
 def _slug(name: str) -> str:
@@ -282,7 +292,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")[:50]
 
 
-def _monitor(schedule: Schedule, timeout: float | None) -> MonitorConfig | None:
+def _config(schedule: Schedule, timeout: float | None) -> dict[str, Any] | None:
     """Return a schedule as Sentry knows them; None: it counts seconds, and Sentry's monitors count minutes."""
     config: dict[str, Any] = {"timezone": schedule.timezone}
     if timeout is not None:
@@ -296,4 +306,4 @@ def _monitor(schedule: Schedule, timeout: float | None) -> MonitorConfig | None:
         config["schedule"] = {"type": "crontab", "value": schedule.expression}
     else:
         return None
-    return cast("MonitorConfig", config)
+    return config

@@ -13,6 +13,7 @@ import sys
 import balance
 import desk
 import fleet
+import instruments
 import pools
 import raw_redis
 import reads
@@ -24,7 +25,8 @@ import worker
 from harness import folder
 
 ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS | desk.ON_REDIS
-LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS | desk.PARTS
+LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS
+LOCAL |= desk.PARTS | instruments.PARTS
 PARTS = LOCAL | ON_REDIS
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ CORE = [name for name in FILES if name.startswith("laneway.core.")]
 #: Each knows only those before it: modules, and packages with all that is in them.
 FLOORS = (
     ("errors", "clock", "ids", "kernel", "locks", "shield"), ("core",), ("logs", "settings"), ("config", "events"), ("store",),
-    ("desk",), ("pool",), ("worker",), ("fleet", "testing"), ("present", "capacity"), ("cli", "web"), ("__main__",),
+    ("desk",), ("pool",), ("worker",), ("fleet", "testing"), ("present", "capacity"), ("cli", "web", "contrib"), ("__main__",),
 )  # fmt: skip
 #: What a module of `core` neither imports nor calls: it computes, and does nothing else.
 IMPURE = {

@@ -82,6 +82,9 @@ class Programs:
         self._stack.callback(self._end, made)
         return made
 
+    def client(self, port: int) -> Any:
+        return self._stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, trust_env=False))
+
     def said(self, name: str) -> list[str]:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8").splitlines()
 
@@ -123,10 +126,6 @@ def opened(programs: Programs) -> Iterator[Programs]:
         programs.close()
 
 
-def site(port: int) -> Any:
-    return httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20)
-
-
 def answers(client: Any, path: str) -> bool:
     try:
         return bool(client.get(path, follow_redirects=True).status_code < 500)
@@ -163,7 +162,7 @@ def test_a_shop_with_fastapi(tmp_path: Path, server: redisbench.Server, inbox: I
         serve = ("uvicorn", "--app-dir", str(EXAMPLES), "fastapi_shop:api", "--port")
         shop.start("web1", *serve, str(first_port))
         shop.start("web2", *serve, str(second_port))
-        first, second = site(first_port), site(second_port)
+        first, second = shop.client(first_port), shop.client(second_port)
         until(lambda: answers(first, "/docs") and answers(second, "/docs"))
 
         # Enqueued in one process, before there is a worker; seen from another.
@@ -226,7 +225,7 @@ def test_a_shop_with_flask(tmp_path: Path, inbox: Inbox) -> None:
     example = str(EXAMPLES / "flask_shop.py")
     with opened(Programs(tmp_path, f"sqlite:///{tmp_path}/shop.db", SENTRY_DSN=inbox.dsn)) as shop:
         shop.start("web", "flask", "--app", example, "run", "--port", str(port))
-        client = site(port)
+        client = shop.client(port)
         until(lambda: answers(client, "/charges/nobody"))
         id_ = client.post("/charges", json={"customer": 7, "cents": 450}).json()["id"]
         assert client.get(f"/charges/{id_}").json()["state"] == "ready"

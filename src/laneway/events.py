@@ -49,6 +49,7 @@ class RunFailed(Event, frozen=True):
 
     job: JobContext
     outcomes: Sequence[Outcome]
+    error: BaseException
 
 
 class RunCrashed(Event, frozen=True):
@@ -102,11 +103,14 @@ class Events:
         self._app = app
         self._listeners: dict[type[Event], tuple[Callable[[Any], object], ...]] = {}
 
-    def listen(self, kind: type[E], listener: Callable[[E], object]) -> None:
-        """Call a function at each event of a kind, from now on; adding it twice has no effect."""
+    def listen(self, kind: type[E], listener: Callable[[E], object], *, first: bool = False) -> None:
+        """Call a function at each event of a kind, from now on; adding it twice has no effect.
+
+        With `first` it is called before those that listen already, such as the log.
+        """
         others = self._listeners.get(kind, ())
         if listener not in others:
-            self._listeners[kind] = (*others, listener)
+            self._listeners[kind] = (listener, *others) if first else (*others, listener)
 
     def silence(self, kind: type[Event]) -> None:
         """Remove all listeners of a kind of event."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
@@ -27,6 +27,7 @@ __all__ = [
     "Snooze",
     "check_seconds",
     "current_job",
+    "gravest",
     "running_job",
 ]
 
@@ -96,6 +97,13 @@ def check_seconds(name: str, seconds: float) -> float:
     return seconds
 
 
+def gravest(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """Return the outcome that says most about a run with several lanes; None if there is none."""
+    if len(outcomes) == 1:
+        return outcomes[0]
+    return max(outcomes, key=lambda outcome: _GRAVITY.index(type(outcome)), default=None)
+
+
 class JobContext:
     """The job that runs here."""
 
@@ -154,6 +162,11 @@ class JobContext:
         return self.args[0] if self.claim.collects else {}
 
     @property
+    def payload_headers(self) -> tuple[Mapping[str, str], ...]:
+        """The headers of a collector's payloads, equal ones once. Empty for a task's job."""
+        return ()
+
+    @property
     def batch(self) -> dict[str, list[Any]]:
         """The payloads, by their name before 0.2."""
         warnings.warn("current_job().batch is called .payloads now, and goes with 0.3", DeprecationWarning, stacklevel=2)
@@ -170,7 +183,7 @@ class JobContext:
 
         Middlewares see it behind their `yield`. Of a collector's run with several lanes it is the gravest of `outcomes`.
         """
-        return max(self.outcomes, key=lambda outcome: _GRAVITY.index(type(outcome)), default=None)
+        return gravest(self.outcomes)
 
     @property
     def attempt(self) -> int:

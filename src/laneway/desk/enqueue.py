@@ -57,6 +57,7 @@ class Draft:
         "priority",
         "queue",
         "retry",
+        "schedule",
         "task",
     )
 
@@ -76,6 +77,7 @@ class Draft:
         self.retry: Retry | None = options.get("retry")
         self.expires: float | None = options.get("expires", expires)
         self.headers: dict[str, str] = {}  #: travel with the job: trace ids and similar
+        self.schedule: str | None = None  #: the schedule that fires it
         self._signature = signature
         self._key = key  # the parameter that names the lane, or a function of the arguments
         self._unique = unique  # all arguments, or the parameter that counts
@@ -145,7 +147,7 @@ class Draft:
 class LaneDraft:
     """A payload on its way into a collector's lane. Client middlewares may change it."""
 
-    __slots__ = ("_longest", "_pack", "_quiet", "at", "delay", "headers", "lane", "payload", "score", "task")
+    __slots__ = ("_longest", "_pack", "_quiet", "at", "delay", "headers", "lane", "payload", "schedule", "score", "task")
 
     def __init__(
         self, task: str, pack: Callable[[object], bytes], lane: object, payload: object, score: object,
@@ -157,6 +159,7 @@ class LaneDraft:
         self.score = score  #: None: the order of arrival
         self.delay, self.at = when or (0, 0)
         self.headers: dict[str, str] = {}  #: as on a job's draft, but payloads merge: headers do not travel
+        self.schedule: str | None = None  #: as on a job's draft
         self._pack = pack
         # A caller that gives a time does not want the debounce.
         self._quiet = quiet if when is None else 0
@@ -227,6 +230,7 @@ class Desk:
         if not self.middlewares:
             there = store.push((draft.seal(),), occurrence)[0]
         else:
+            draft.schedule = None if occurrence is None else occurrence.schedule
             with around(self.middlewares, (draft,)):
                 draft.check()
                 there = store.push((draft.seal(),), occurrence)[0]

@@ -129,7 +129,7 @@ class Verdicts:
             return self._failed_lanes(job, policy, error)
         outcome = judge(policy, job.attempt, error, self._hooks.describe)
         if isinstance(outcome, Retrying):
-            return Verdict((outcome,), (RunFailed(job, (outcome,)),))
+            return Verdict((outcome,), (RunFailed(job, (outcome,), error),))
         if isinstance(outcome, Dead):
             outcome = self._halting(job, outcome)
             return Verdict((outcome,), (Death(job, outcome, error, ran=True),))
@@ -153,7 +153,7 @@ class Verdicts:
             if isinstance(outcome, Dead) and cause is not None:
                 events += self.lane_died(job.claim, unit, outcome, cause)
         if any(isinstance(outcome, Retrying) for outcome in outcomes):
-            events.append(RunFailed(job, tuple(outcomes)))
+            events.append(RunFailed(job, tuple(outcomes), error))
         return Verdict(tuple(outcomes), tuple(events))
 
     def _tried_last_only(self, job: JobContext) -> bool:

@@ -1,0 +1,1 @@
+"""What connects Laneway with other libraries. Each module needs an extra: `pip install "laneway[otel]"`."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from laneway.core.headers import read_headers
 from laneway.core.instant import FAR
 from laneway.core.job import Claim, check_lane
 from laneway.core.outcome import Cancelled, Dead, Done, Notes, Outcome, Retrying, Snoozed
@@ -156,6 +157,14 @@ class JobContext:
     def payloads(self) -> dict[str, list[Any]]:
         """What a collector was called with: its lanes and their payloads. Empty for a task's job."""
         return self.args[0] if self.claim.collects else {}
+
+    @property
+    def payload_headers(self) -> tuple[Mapping[str, str], ...]:
+        """The headers of a collector's payloads, in their order, equal ones once. Empty for a task's job.
+
+        Equal payloads that were merged have the headers of all.
+        """
+        return read_headers(payload.headers for unit in self.claim.units for payload in unit.payloads)
 
     @property
     def batch(self) -> dict[str, list[Any]]:

@@ -119,5 +119,5 @@ def _newer(found: int, name: str) -> SchemaError:
 MIGRATIONS: dict[int, tuple[str, Callable[[sqlite3.Connection], None]]] = {
     1: ("add the tables of statistics", partial(_run, name="schema_statistics")),
     2: ("number the states of jobs anew; give each queue beyond the first sixteen a row of its own", _to_version_3),
-    3: ("keep finished jobs with their results", partial(_run, name="to_version_4")),
+    3: ("keep finished jobs with their results; let payloads have headers", partial(_run, name="to_version_4")),
 }

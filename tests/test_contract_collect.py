@@ -33,10 +33,10 @@ QUEUE = "orders"
 
 def pay(
     lane: str, value: object = 1, *, score: float | None = None, delay: float = 0, at: int = 0, quiet: float = 0,
-    longest: float = 0, queue: str = QUEUE, task: str = "app.sync",
+    longest: float = 0, queue: str = QUEUE, task: str = "app.sync", headers: str = "",
 ) -> Job:  # fmt: skip
     """A payload for a lane; None is one that was left out."""
-    gather = Gather(score, round(quiet * SECOND), round(longest * SECOND))
+    gather = Gather(score, round(quiet * SECOND), round(longest * SECOND), headers)
     return Job(lane_id(queue, lane), task, queue, encode(value), lane, 0, round(delay * SECOND), at, gather=gather)
 
 
@@ -67,6 +67,17 @@ def gives(claims: Sequence[Claim]) -> dict[str, list[object]]:
 
 def read(body: bytes) -> object:
     return msgspec.json.decode(body) if body else None
+
+
+def trace(*names: object) -> str:
+    """Headers of equal payloads that were merged."""
+    return "\n".join(f'{{"trace":"{name}"}}' for name in names)
+
+
+def carries(claims: Sequence[Claim], lane: str = "a") -> list[tuple[object, str]]:
+    """The payloads of a lane in a run, with their headers."""
+    [unit] = [unit for claim in claims for unit in claim.units if unit.lane == lane]
+    return [(read(payload.body), payload.headers) for payload in unit.payloads]
 
 
 def again(store: Store, clock: Clock, after: float = 0) -> dict[str, list[object]]:
@@ -1443,7 +1454,10 @@ def test_how_payloads_are_cut_and_ordered_does_not_change_what_is_handed_over(
     @given(arrivals, st.randoms(use_true_random=False), st.integers(1, 10), st.booleans())
     def run(given_: list[tuple[str, tuple[int, float]]], chance: random.Random, size: int, during: bool) -> None:
         # Ties go by arrival, so scores are made different.
-        payloads = [pay(lane, value, score=score + n / 1000) for n, (lane, (value, score)) in enumerate(given_)]
+        payloads = [
+            pay(lane, value, score=score + n / 1000, headers=trace(n % 4) if n % 3 else "")
+            for n, (lane, (value, score)) in enumerate(given_)
+        ]
         shuffled = [*payloads, *payloads[:3]]
         chance.shuffle(shuffled)
         handed = []
@@ -1455,12 +1469,168 @@ def test_how_payloads_are_cut_and_ordered_does_not_change_what_is_handed_over(
                     bench.store.push(jobs[start : start + most])
                     settle(bench.store, held, Retrying(0, ERROR))  # merging after a run that failed comes to the same
                 claims = claim(bench.store)
-                handed.append({lane.lane: [(p.body, p.score) for p in lane.payloads] for held in claims for lane in held.units})
+                units = [unit for held in claims for unit in held.units]
+                handed.append({unit.lane: [(p.body, p.score, {*p.headers.split("\n")}) for p in unit.payloads] for unit in units})
             finally:
                 bench.store.close()
         assert handed[0] == handed[1]
 
     run()
+
+
+class TestHeaders:
+    def test_they_travel_with_their_payload(self, store: Store, inspect: Inspect) -> None:
+        store.push(
+            [pay("a", 1, headers=trace(1)), pay("a", 2), pay("a", None, headers=trace(3)), pay("b", 1, headers=trace("ä\u2028"))]
+        )
+
+        held = claim(store)
+
+        assert carries(held) == [(1, trace(1)), (2, ""), (None, trace(3))]
+        assert carries(held, "b") == [(1, trace("ä\u2028"))]
+        assert [payload.body for payload in inspect.payloads(QUEUE, "a", 9, None)] == [b"1", b"2", b""]
+
+    def test_equal_payloads_have_those_of_all_each_once_the_earliest_first(self, store: Store) -> None:
+        store.push([pay("a", 1), pay("a", 1, headers=trace(1)), pay("a", 1, headers=trace(2)), pay("b", 1)])
+        store.push([pay("a", 1, headers=trace(1)), pay("a", 1), pay("a", 1, headers=trace(3)), pay("b", 1, headers=trace(4))])
+        store.push([pay("a", 1, headers=trace(2)), pay("b", 1, headers=trace(4)), pay("b", 1, score=9e12)])
+
+        held = claim(store)
+
+        assert carries(held) == [(1, trace(1, 2, 3))]
+        assert carries(held, "b") == [(1, trace(4))]
+
+    def test_a_merge_that_changes_nothing_else_adds_them(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1, score=9, headers=trace(1))])
+
+        store.push([pay("a", 1, score=5, headers=trace(2))])
+
+        [held] = claim(store)
+        assert (held.unit.payloads[0].score, carries([held])) == (9, [(1, trace(1, 2))])
+        assert totals(inspect, "enqueued", "merged") == [2, 1]
+
+    @pytest.mark.parametrize("end", ["retry", "snooze", "give_back", "recover"])
+    @pytest.mark.parametrize(("ran", "gathered"), [(1, 0), (1, 3), (3, 1), (1001, 1), (1, 1001)])
+    def test_what_comes_back_keeps_them_and_is_joined_with_what_gathered(
+        self, store: Store, clock: Clock, end: str, ran: int, gathered: int
+    ) -> None:
+        filler = [pay("a", f"more {n}", score=n + 10) for n in range(1, 1001)]
+        store.push([pay("a", 0, score=1, headers=trace(1, 2)), *filler[: ran - 1]])
+        held = claim(store)
+        if gathered:
+            store.push([pay("a", 0, score=0, headers=trace(2, 3)), *filler[: gathered - 1]])
+
+        if end == "retry":
+            settle(store, held, Retrying(0, ERROR))
+        elif end == "snooze":
+            settle(store, held, Snoozed(0))
+        elif end == "give_back":
+            store.give_back("w")
+        else:
+            store.recover("w", "killed")
+
+        clock.advance(1)
+        back = carries(claim(store))
+        assert back[0] == (0, trace(1, 2, 3) if gathered else trace(1, 2))
+        assert len(back) == max(ran, gathered)
+        assert not any(headers for _, headers in back[1:])
+
+    def test_sides_are_joined_with_them_where_only_one_has_any(self, store: Store) -> None:
+        store.push([pay("a", 1, headers=trace(1)), pay("a", 2), pay("a", 3, headers=trace(3))])
+        held = claim(store)
+        store.push([pay("a", 2, headers=trace(2)), pay("a", 1), pay("a", 4, headers=trace(4))])
+
+        settle(store, held, Snoozed(0))
+
+        assert sorted(carries(claim(store)), key=str) == [(1, trace(1)), (2, trace(2)), (3, trace(3)), (4, trace(4))]
+
+    def test_a_portion_has_its_own_and_the_rest_keeps_its(self, store: Store) -> None:
+        store.push([pay("a", n, score=n, headers=trace(n)) for n in range(5)])
+
+        held = claim(store, payloads=2)
+        assert carries(held) == [(0, trace(0)), (1, trace(1))]
+        store.push([pay("a", 1, score=1, headers=trace("late")), pay("a", 4, score=4, headers=trace("late"))])
+        settle(store, held, Retrying(0, ERROR))
+
+        held = claim(store, payloads=3)
+        assert carries(held) == [(0, trace(0)), (1, trace(1, "late")), (2, trace(2))]
+        settle(store, held, Done())
+        assert carries(claim(store)) == [(3, trace(3)), (4, trace(4, "late"))]
+
+    def test_they_end_with_a_run_that_is_done(self, store: Store) -> None:
+        store.push([pay("a", 1, headers=trace(1))])
+        held = claim(store)
+        store.push([pay("a", 1, headers=trace(2))])
+
+        settle(store, held, Done())
+
+        assert carries(claim(store)) == [(1, trace(2))]
+
+    @pytest.mark.parametrize("end", [Dead(ERROR), Dead(ERROR, payloads=(b"1",)), "kill", "kill what waits"])
+    def test_they_end_with_the_death_of_a_payload(self, store: Store, inspect: Inspect, end: Dead | str) -> None:
+        store.push([pay("a", 1, score=1, headers=trace(1))])
+        if isinstance(end, Dead):
+            store.push([pay("a", 2, score=2, headers=trace(2))])
+        held = claim(store) if end != "kill what waits" else []
+        if isinstance(end, Dead):
+            settle(store, held, end)
+        else:
+            assert inspect.kill(lane_id(QUEUE, "a"))
+            settle(store, held, Snoozed(0))
+        died = dead(inspect, 1)
+        assert died.args == [1]
+
+        assert inspect.retry(died.id)
+
+        assert carries(claim(store)) == ([(1, ""), (2, trace(2))] if isinstance(end, Dead) else [(1, "")])
+
+    def test_a_replayed_payload_takes_over_those_of_its_equal(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1, headers=trace(1))])
+        settle(store, claim(store), Dead(ERROR))
+        store.push([pay("a", 1, headers=trace(2))])
+
+        assert inspect.retry(dead(inspect, 1).id)
+
+        assert carries(claim(store)) == [(1, trace(2))]
+
+    def test_the_oldest_is_dropped_without_them(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1, headers=trace(1)), pay("a", 2, headers=trace(2))])
+
+        dropped = inspect.drop_oldest(QUEUE, "a")
+
+        assert dropped is not None
+        assert (dropped.body, carries(claim(store))) == (b"1", [(2, trace(2))])
+
+    @pytest.mark.parametrize("together", [True, False])
+    def test_very_many_are_cut_off_at_the_latest(self, store: Store, together: bool) -> None:
+        each = [pay("a", 1, headers=trace(f"{n:089}")) for n in range(100)]  # 101 bytes each
+        if together:
+            store.push(each)
+        else:
+            for one in each:
+                store.push([one])
+        whole = trace(*[f"{n:089}" for n in range(39)])
+        assert len(whole) == 3977
+
+        held = claim(store)
+        assert carries(held) == [(1, whole)]
+
+        store.push([pay("a", 1, headers=trace("x")), pay("a", 1, headers=trace("y"))])
+        settle(store, held, Snoozed(0))
+        assert carries(claim(store)) == [(1, whole + "\n" + trace("x"))]
+
+    def test_one_that_is_long_stays_whole_and_alone(self, store: Store) -> None:
+        store.push([pay("a", 1, headers=trace("x" * 9000)), pay("a", 2, headers=trace("ä" * 1995))])
+
+        store.push([pay("a", 1, headers=trace("y")), pay("a", 2, headers=trace("y"))])
+
+        assert carries(claim(store)) == [(1, trace("x" * 9000)), (2, trace("ä" * 1995))]
+
+    def test_whatever_they_are_they_come_back_as_they_were(self, store: Store) -> None:
+        strange = ["7", "[]", "{", '{"a":1}', "\ufffd", "{" * 5000, "not JSON\n\n{}"]
+        store.push([pay("a", n, headers=headers) for n, headers in enumerate(strange)])
+
+        assert carries(claim(store)) == list(enumerate(strange))
 
 
 # -- stores of before --------------------------------------------------------------------------------------------
@@ -1511,3 +1681,14 @@ def test_what_is_dead_in_a_store_of_before_goes_back_with_its_score_and_dies_fir
     assert [(read(p.body), p.score) for p in held.units[0].payloads] == [("good", 1), ("bad", 7)]
     settle(store, [held], Dead(ERROR))
     assert (dead(inspect, "bad", "c").score, gives(claim(store))) == (7, {"c": ["good"]})
+
+
+def test_payloads_of_a_store_of_before_have_no_headers_and_get_those_of_new_equals(old: Bench) -> None:
+    store = old.store
+    store.push([pay("a", "paid", score=3, headers=trace(1)), pay("b", "x", headers=trace(2))])
+    store.recover("w", "killed")
+
+    held = claim(store)
+
+    assert carries(held) == [("refunded", ""), ("paid", trace(1))]
+    assert carries(held, "b") == [("y", ""), ("z", ""), ("x", trace(2))]

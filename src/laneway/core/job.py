@@ -51,6 +51,7 @@ class Gather(Struct, frozen=True, gc=False):
     score: float | None = None  #: its place among the lane's payloads; None: the store's now in seconds, after all earlier ones
     quiet: int = 0  #: a lane that waits for its first run is postponed until this long after the last payload, microseconds
     longest: int = 0  #: but not for longer than this after its first, microseconds; 0: no limit
+    headers: str = ""  #: what middlewares added, a JSON object as text, see `headers`; empty: nothing
 
 
 class Job(Struct, frozen=True, gc=False):
@@ -108,6 +109,7 @@ class Payload(Struct, frozen=True, gc=False, array_like=True):
 
     body: bytes  #: canonical JSON: equal payloads have the same; empty if it was left out
     score: float
+    headers: str = ""  #: its headers and those of equal payloads that were merged with it, one JSON object per line
 
 
 class Unit(Struct, frozen=True, gc=False):

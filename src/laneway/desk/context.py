@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
+from laneway.core.headers import read_headers
 from laneway.core.instant import FAR
 from laneway.core.job import Claim, check_lane
 from laneway.core.outcome import Cancelled, Dead, Done, Notes, Outcome, Retrying, Snoozed
@@ -163,8 +164,11 @@ class JobContext:
 
     @property
     def payload_headers(self) -> tuple[Mapping[str, str], ...]:
-        """The headers of a collector's payloads, equal ones once. Empty for a task's job."""
-        return ()
+        """The headers of a collector's payloads, in their order, equal ones once. Empty for a task's job.
+
+        Equal payloads that were merged have the headers of all.
+        """
+        return read_headers(payload.headers for unit in self.claim.units for payload in unit.payloads)
 
     @property
     def batch(self) -> dict[str, list[Any]]:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from laneway.clock import now_micros
+from laneway.core.codec import check_size
+from laneway.core.headers import check_headers, write_headers
 from laneway.core.instant import SECOND, micros
 from laneway.core.job import Alike, Gather, Job, check_lane, check_score, lane_id
 from laneway.core.retry import Retry, stored_policy
@@ -23,7 +25,7 @@ from laneway.desk.gatherer import Gatherer
 from laneway.desk.middleware import Middleware, around
 from laneway.desk.options import check_job_options
 from laneway.desk.signature import Call, Signature
-from laneway.errors import BadOption, BulkError, LanewayError
+from laneway.errors import BadOption, BulkError, LanewayError, PayloadTooLarge
 from laneway.ids import new_id
 from laneway.store.contract import Occurrence, Store, begin_push
 
@@ -142,6 +144,10 @@ class Draft:
             options["expires"] = self.expires
         checked = check_job_options(self.task, options)
         self.lane = checked.get("lane")
+        try:
+            check_headers(self.headers or {})
+        except ValueError as error:
+            raise BadOption(f"{self.task}: {error}") from None
 
 
 class LaneDraft:
@@ -158,7 +164,7 @@ class LaneDraft:
         self.payload = payload
         self.score = score  #: None: the order of arrival
         self.delay, self.at = when or (0, 0)
-        self.headers: dict[str, str] = {}  #: as on a job's draft, but payloads merge: headers do not travel
+        self.headers: dict[str, str] = {}  #: travel with the payload; equal payloads that merge have those of all
         self.schedule: str | None = None  #: as on a job's draft
         self._pack = pack
         # A caller that gives a time does not want the debounce.
@@ -195,10 +201,16 @@ class LaneDraft:
         try:
             lane = check_lane(self.lane)
             score = None if self.score is None else check_score(self.score, now_micros() / SECOND)
+            headers = write_headers(self.headers) if self.headers else ""
         except ValueError as error:
             raise BadOption(f"{self.task}: {error}") from None
-        gather = Gather(score, self._quiet, self._longest)
+        gather = Gather(score, self._quiet, self._longest, headers)
         body = self._pack(self.payload)
+        if headers:
+            try:
+                check_size(body + headers.encode())
+            except PayloadTooLarge as error:
+                raise PayloadTooLarge(f"{self.task}, payload and headers: {error}") from None
         id_ = lane_id(self.task, lane)
         return Job(id_, self.task, self.task, body, lane, delay=self.delay, at=self.at, gather=gather)
 

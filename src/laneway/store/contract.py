@@ -35,6 +35,11 @@ Merging: equal payloads (same bytes) become one, with the larger score and the e
 and, with given scores, idempotent. A death that names no payload of the run takes the one that arrived first; one that is dead
 already stays one, with the larger score. A replayed payload counts as arrived when it died.
 
+Headers (`Gather.headers`) of equal payloads are joined, see `laneway.core.headers`: each once, those of the earlier arrival
+first, up to 4,000 bytes. That is commutative and associative but for their order, and for which are dropped beyond that size. A
+claim has them in `Payload.headers`. A payload that comes back (retried, snoozed, given back, recovered) keeps them, also where
+both sides of a lane are joined. A dead one loses them.
+
 A second push into a lane that gathers while it runs keeps the first one's due time, as in a lane that waits. A lane without
 payloads is gone. Done, Dead and Cancelled also remove a lane's errors (a dead payload takes them along). After Done and Cancelled
 the lane's waiting time counts from when it began to gather, in all other cases from when it began to wait.

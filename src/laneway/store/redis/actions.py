@@ -13,6 +13,7 @@ from laneway.store.inspection import Filter, PayloadInfo
 from laneway.store.redis.candidates import Candidate
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKERS, queue_key
 from laneway.store.redis.queries import RedisQueries
+from laneway.store.redis.record import split_headers
 from laneway.store.redis.scripts import script
 
 __all__ = ["RedisActions"]
@@ -59,7 +60,7 @@ class RedisActions(RedisQueries):
     def drop_oldest(self, queue: str, lane: str) -> PayloadInfo | None:
         """Remove the oldest payload of a collector's lane that does not run."""
         (found,) = self._store.change("drop_oldest", (queue,), lane_id(queue, lane))
-        return PayloadInfo(body=found[0], score=float(found[1]), running=False) if found else None
+        return PayloadInfo(body=split_headers(found[0])[0], score=float(found[1]), running=False) if found else None
 
     def act_all(self, action: str, which: Filter, delay: int = 0, at: int = 0) -> int:
         """Act on all jobs that match now."""

@@ -12,7 +12,7 @@ from typing import Any
 from laneway.core.codec import open_body
 from laneway.core.job import Claim, Payload, Unit
 from laneway.errors import GarbageError
-from laneway.store.redis.record import LOST, read, read_simple
+from laneway.store.redis.record import LOST, read, read_simple, split_headers
 from laneway.store.redis.tokens import tokens_from
 
 __all__ = ["claims_of_jobs", "claims_of_lanes"]
@@ -69,7 +69,15 @@ def _of_lanes(queue: str, token: int, word: bytes, rows: list[Any]) -> Claim:
     records = [read(raw) for raw in rows[1::4]]
     units: list[Unit] = []
     for id_, record, flat, arrived in zip(rows[::4], records, rows[2::4], rows[3::4], strict=True):
-        payloads = [Payload(body, float(score)) for body, score in zip(flat[::2], flat[1::2], strict=True)]
+        payloads = [
+            Payload(stored, float(score)) if b"\0" not in stored else _with_headers(stored, score)
+            for stored, score in zip(flat[::2], flat[1::2], strict=True)
+        ]
         name, attempt, times = record.lane or "", record.attempt + 1, (record.enqueued, record.due, record.place)
         units.append(Unit(id_.decode(), name, attempt, *times, payloads=payloads, first=arrived, number=record.seq))
     return Claim(token, queue, records[0].task, tuple(units), word.decode(errors="replace"))
+
+
+def _with_headers(stored: bytes, score: bytes) -> Payload:
+    body, headers = split_headers(stored)
+    return Payload(body, float(score), headers)

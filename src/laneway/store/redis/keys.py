@@ -43,7 +43,7 @@ QUEUE_KEYS = {
     "BELL": "bell",  # list: one entry if a worker should look; expires
     "ARRIVED": "arrived",  # hash: interval of ten seconds and task → how many jobs or payloads came; see statistics.py
     "WAITS": "waits:",  # zset per lane of a collector: arrival and digest of a payload that waits or gathers → score
-    "BODIES": "bodies:",  # hash per lane: digest → arrival, score, body
+    "BODIES": "bodies:",  # hash per lane: digest → arrival, score, body; behind a byte 0 its headers, if it has any
     "RUNS": "runs:",  # this and the next: as the two above, of running payloads
     "RUN_BODIES": "run_bodies:",
 }

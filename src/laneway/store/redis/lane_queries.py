@@ -23,7 +23,7 @@ from laneway.store.inspection import JobInfo, LaneInfo, LanePage, PayloadInfo, P
 from laneway.store.paging import LANE_ORDERS, read_place, write_place
 from laneway.store.redis.keys import queue_key
 from laneway.store.redis.reading import number, record_of
-from laneway.store.redis.record import id_of_entry
+from laneway.store.redis.record import id_of_entry, split_headers
 from laneway.store.redis.scan import what_runs
 from laneway.store.redis.wire import Command, Wire
 
@@ -255,4 +255,8 @@ def _read_side(wire: Wire, index: str, bodies: str, most: int, ended: tuple[floa
     rows = [(float(score), int.from_bytes(entry[:7]), entry[7:]) for entry, score in zip(answer[::2], answer[1::2], strict=True)]
     rows = [row for row in rows if ended is None or row[:2] > ended][:most]
     found: list[bytes | None] = wire.ask(("HMGET", bodies, *(digest for _, _, digest in rows))) if rows else []
-    return [(score, arrival, body[16:]) for (score, arrival, _), body in zip(rows, found, strict=True) if body is not None]
+    return [
+        (score, arrival, split_headers(stored[16:])[0])
+        for (score, arrival, _), stored in zip(rows, found, strict=True)
+        if stored is not None
+    ]

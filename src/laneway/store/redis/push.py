@@ -23,7 +23,7 @@ from laneway.ids import is_made
 from laneway.store.contract import Occurrence
 from laneway.store.redis.keys import queue_base, queue_key
 from laneway.store.redis.queues import Queues
-from laneway.store.redis.record import UNIQUE, before_body, pushed
+from laneway.store.redis.record import UNIQUE, before_body, pushed, with_headers
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Asked, Command, Wire
 
@@ -129,7 +129,8 @@ class Push:
             score = "" if gather.score is None else repr(float(gather.score))
             lane = job.lane or ""
             digest = bytes.fromhex(payload_id(queue, lane, job.body)[2:])
-            arguments += (job.id, lane, job.task, _when(job), score, str(gather.quiet), str(gather.longest), digest, job.body)
+            body = with_headers(job.body, gather.headers)
+            arguments += (job.id, lane, job.task, _when(job), score, str(gather.quiet), str(gather.longest), digest, body)
         return ("EVALSHA", self._gather_digest, "1", queue_base(queue), self._clock(), number, schedule, at, *arguments)
 
     def _push_jobs(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:

@@ -55,6 +55,8 @@ __all__ = [
     "read",
     "read_payload",
     "read_simple",
+    "split_headers",
+    "with_headers",
 ]
 
 LANE, EXPIRES, UNIQUE = 1, 2, 4  # it has one
@@ -189,3 +191,16 @@ def id_of_entry(entry: bytes) -> bytes:
 def _text(raw: bytes, at: int) -> tuple[str, int]:
     end = at + 2 + _short.unpack_from(raw, at)[0]
     return raw[at + 2 : end].decode(errors="replace"), end
+
+
+def with_headers(body: bytes, headers: str) -> bytes:
+    """Return a payload as its lane keeps it: JSON has no byte 0, so that ends the body if headers follow."""
+    return body + b"\0" + headers.encode() if headers else body
+
+
+def split_headers(stored: bytes) -> tuple[bytes, str]:
+    """Return the body and the headers of a payload in its lane."""
+    if b"\0" not in stored:
+        return stored, ""
+    body, _, headers = stored.partition(b"\0")
+    return body, headers.decode(errors="replace")

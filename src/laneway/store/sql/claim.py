@@ -173,14 +173,15 @@ class _Walk:
             return None
         if most and len(payloads) > most:
             payloads.pop()
-            _, score, arrival = payloads[-1]
+            _, score, arrival, _ = payloads[-1]
             turn.change("payloads_take", lane=seq, side=side, score=score, arrival=arrival)
             turn.change("lane_claim_some", worker=self._worker, token=token, now=turn.now, id=id_)
             turn.count(queue.name, READY, RUNNING)
         else:
             found.claimed.append((self._worker, token, seq))
-        bodies, scores, arrivals = zip(*payloads, strict=True)
-        given, first = list(map(Payload, bodies, scores)), arrivals.index(min(arrivals))
+        bodies, scores, arrivals, headers = zip(*payloads, strict=True)
+        texts = ([text or "" for text in headers],) if any(headers) else ()
+        given, first = list(map(Payload, bodies, scores, *texts)), arrivals.index(min(arrivals))
         return Unit(id_, lane, attempt + 1, enqueued, due, place, payloads=given, first=first, number=seq)
 
     def _write(self, queue: Queue, found: _Found) -> None:

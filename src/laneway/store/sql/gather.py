@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from laneway.core.headers import join_headers
 from laneway.core.job import Job
 from laneway.core.merge import Arrived, merge
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import RUNNING, Row
 
-__all__ = ["ALL", "add_payloads", "digest", "gather"]
+__all__ = ["ALL", "add_headers", "add_payloads", "digest", "gather"]
 
 #: No limit on the number of rows.
 ALL = 1 << 62
@@ -48,11 +49,26 @@ def gather(turn: Turn, jobs: Sequence[Job]) -> None:
 
 def add_payloads(turn: Turn, lane: int, side: int, payloads: Sequence[Arrived]) -> None:
     """Merge payloads into one side of a lane. Most of them have no equal there, so all are inserted as new ones first."""
-    rows = [(lane, side, score, arrival, digest(body), body) for score, arrival, body in merge(payloads)]
-    new = turn.change_many("payload_add", rows)
+    merged = merge(payloads)
+    rows = [(lane, side, score, arrival, digest(body), body) for score, arrival, body, _ in merged]
+    headers = [payload.headers for payload in merged]
+    if any(headers):
+        new = turn.change_many("payload_add_headers", [(*row, text or None) for row, text in zip(rows, headers, strict=True)])
+    else:
+        new = turn.change_many("payload_add", rows)
     if new < len(rows):
         turn.change_many("payload_merge", rows)
+        for (_, _, _, arrival, digest_, _), text in zip(rows, headers, strict=True):
+            if text:
+                [(_, _, since, known)] = turn.rows("payload_named", lane=lane, side=side, digest=digest_)
+                add_headers(turn, lane, side, digest_, (known, text) if since < arrival else (text, known))
     turn.total("merged", len(payloads) - new)
+
+
+def add_headers(turn: Turn, lane: int, side: int, digest_: bytes, headers: tuple[str | None, str | None]) -> None:
+    """Give a payload the headers of two equal ones: of the one that arrived earlier, and of the other."""
+    earlier, later = headers
+    turn.change("payload_headers", headers=join_headers(earlier or "", later or ""), lane=lane, side=side, digest=digest_)
 
 
 def digest(body: bytes) -> bytes:
@@ -62,8 +78,8 @@ def digest(body: bytes) -> bytes:
 
 def _arrive(turn: Turn, job: Job) -> Arrived:
     """Give a payload its place."""
-    score = job.gather.score if job.gather is not None else None
-    return Arrived(turn.next_score() if score is None else score, turn.next_seq(), job.body)
+    score, headers = (job.gather.score, job.gather.headers) if job.gather is not None else (None, "")
+    return Arrived(turn.next_score() if score is None else score, turn.next_seq(), job.body, headers)
 
 
 def _new(turn: Turn, jobs: Sequence[Job]) -> tuple[int, str, str, str, str | None, int, int, int, int, bytes]:

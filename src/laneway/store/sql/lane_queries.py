@@ -114,8 +114,8 @@ def list_payloads(reading: Reading, queue: str, lane: str, limit: int, after: st
             else:
                 rows = reading.rows("payloads_read", lane=row.seq, side=number, most=left)
             found += [(running, row) for row in rows]
-    page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, (body, score, _) in found[:limit])
+    page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, (body, score, *_) in found[:limit])
     if len(found) > limit > 0:
-        running, (_, score, arrival) = found[limit - 1]
+        running, (_, score, arrival, _) = found[limit - 1]
         page.next = write_place((running, score, arrival))
     return page

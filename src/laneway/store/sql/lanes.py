@@ -17,7 +17,7 @@ from laneway.core.merge import Arrived
 from laneway.core.outcome import Cancelled, ErrorInfo
 from laneway.store.error_history import KILLED, add_error
 from laneway.store.inspection import PayloadInfo
-from laneway.store.sql.gather import ALL, add_payloads, digest
+from laneway.store.sql.gather import ALL, add_headers, add_payloads, digest
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import DEAD, READY, RUNNING, Row
 
@@ -46,7 +46,7 @@ def die(turn: Turn, row: Row, error: ErrorInfo, named: Sequence[bytes]) -> None:
     digests = map(digest, dict.fromkeys(named))
     found = [payload for it in digests for payload in turn.rows("payload_named", lane=row.seq, side=side, digest=it)]
     rows = found or turn.rows("payloads_first", lane=row.seq, side=side)
-    dying = [Arrived(score, arrival, body) for body, score, arrival in rows]
+    dying = [Arrived(score, arrival, body) for body, score, arrival, _ in rows]
     for payload in dying:
         turn.change("payload_drop", lane=row.seq, side=side, score=payload.score, arrival=payload.arrival)
     _bury(turn, row, dying, error, row.attempt + 1)
@@ -138,7 +138,7 @@ def _run_side(row: Row) -> int:
 
 def _payloads(turn: Turn, row: Row, side: int, most: int = ALL) -> list[Arrived]:
     found = turn.rows("payloads_read", lane=row.seq, side=side, most=most)
-    return [Arrived(score, arrival, body) for body, score, arrival in found]
+    return [Arrived(score, arrival, body) for body, score, arrival, _ in found]
 
 
 def join_sides(turn: Turn, row: Row) -> int:
@@ -148,7 +148,10 @@ def join_sides(turn: Turn, row: Row) -> int:
     small = turn.rows("payloads_number", lane=row.seq, side=_run_side(row), most=SMALL + 1)[0][0] <= SMALL
     leave, join = (_run_side(row), _side(row)) if small else (_side(row), _run_side(row))
     equal = turn.rows("payloads_equal", lane=row.seq, side=leave)
-    turn.change_many("payload_merge", equal)
+    turn.change_many("payload_merge", [one[:6] for one in equal])
+    for lane, side, _, arrival, digest_, _, headers, since, known in equal:
+        if headers:
+            add_headers(turn, lane, side, digest_, (known, headers) if since < arrival else (headers, known))
     turn.change("payloads_join", lane=row.seq, side=leave)
     turn.change("payloads_drop", lane=row.seq, side=leave)
     turn.total("merged", len(equal))
@@ -156,9 +159,9 @@ def join_sides(turn: Turn, row: Row) -> int:
 
 
 def _bury(turn: Turn, row: Row, payloads: Sequence[Arrived], error: ErrorInfo, attempt: int) -> None:
-    """Keep payloads as dead ones. The caller takes them out of the lane."""
+    """Keep payloads as dead ones, without their headers. The caller takes them out of the lane."""
     errors = add_error(row.errors, error, turn.now, attempt)
-    for score, _, body in payloads:
+    for score, _, body, _ in payloads:
         seq = turn.next_seq()
         kept = turn.rows(
             "payload_dies", seq=seq, id=payload_id(row.queue, row.lane or "", body), queue=row.queue, task=row.task,

@@ -120,7 +120,7 @@ MIGRATIONS: dict[int, tuple[str, Callable[[sqlite3.Connection], None]]] = {
     1: ("add the tables of statistics", partial(_run, name="schema_statistics")),
     2: ("number the states of jobs anew; give each queue beyond the first sixteen a row of its own", _to_version_3),
     3: (
-        "keep finished jobs with their results; add the column for schedules that are kept in the store",
+        "keep finished jobs with their results, and schedules in the store; let payloads have headers",
         partial(_run, name="to_version_4"),
     ),
 }

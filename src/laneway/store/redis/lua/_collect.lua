@@ -1,8 +1,8 @@
 -- _collect.lua: an exchange of a collector's queue: its units are lanes, and a claim is a run of several. Stands behind _lanes.lua and
 -- _settle.lua.
 --
--- A claimed run is a list: its word, and four per lane: id, record, payloads (body, score, …; none: the record is not a lane's),
--- which of them arrived first (0: the oldest).
+-- A claimed run is a list: its word, and four per lane: id, record, payloads (body and headers, score, …; none: the record is
+-- not a lane's), which of them arrived first (0: the oldest).
 
 local MOST_LANES = 1000
 local batches, room = {}, MOST_LANES

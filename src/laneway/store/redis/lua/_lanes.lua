@@ -4,6 +4,8 @@
 -- run are due, and since when they gather. Its payloads are on two sides: those that wait or gather (WAITS), and those that run
 -- (RUNS). A run that is over leaves the gathered ones; a run that is to be repeated joins both. A lane without payloads is
 -- gone. A dead payload is a job too: its body has its score, the id of its lane, and the payload.
+--
+-- A payload's headers, if it has any, are behind its body and a byte 0: they go wherever it goes, and end with its death.
 
 -- Return a lane by its record; nil if that is not a lane's.
 local function open_lane(id, record)
@@ -46,13 +48,42 @@ end
 
 -- -- payloads ----------------------------------------------------------------------------------------------------
 
--- Add a payload. Equal payloads are one, with the larger score and the earlier arrival.
+local MOST_HEADERS = 4000
+
+-- Return a payload's body with its headers and those of its equal, which is known: lines, each once, those of the earlier first, up
+-- to MOST_HEADERS bytes. The rule is that of core/headers.py.
+local function with_headers(known, body, known_is_earlier)
+    local theirs, mine = known:find('\0', 17, true), body:find('\0', 1, true)
+    if not theirs then
+        return body
+    elseif not mine then
+        return known:sub(17)
+    end
+    local earlier, later = known:sub(theirs + 1), body:sub(mine + 1)
+    if not known_is_earlier then
+        earlier, later = later, earlier
+    end
+    local lines, seen, size = {earlier}, {}, #earlier
+    for line in earlier:gmatch('[^\n]+') do
+        seen[line] = true
+    end
+    for line in later:gmatch('[^\n]+') do
+        local longer = size + 1 + #line
+        if not seen[line] and longer <= MOST_HEADERS then
+            lines[#lines + 1], seen[line], size = line, true, longer
+        end
+    end
+    return body:sub(1, mine) .. table.concat(lines, '\n')
+end
+
+-- Add a payload. Equal payloads are one, with the larger score, the earlier arrival and the headers of both.
 local function add_payload(index, bodies, digest, score, arrival, body)
     local known = call('HGET', bodies, digest)
     if known then
         count('merged')
         local before, had = struct.unpack('>I8d', known)
-        if had >= score and before <= arrival then
+        body = with_headers(known, body, before <= arrival)
+        if had >= score and before <= arrival and #body == #known - 16 then
             return
         elseif before > arrival then
             call('ZREM', index, struct.pack('>I7', before) .. digest)
@@ -63,7 +94,7 @@ local function add_payload(index, bodies, digest, score, arrival, body)
     call('HSET', bodies, digest, struct.pack('>I8d', arrival, score) .. body)
 end
 
--- Return the payloads of one side, the oldest first: lists of digest, score, arrival, body.
+-- Return the payloads of one side, the oldest first: lists of digest, score, arrival, body with headers.
 local function payloads(index, bodies, most)
     local list = {}
     local entries = call('ZRANGE', index, 0, most - 1)
@@ -117,7 +148,7 @@ local function hex(digest)
     return (digest:gsub('.', function(c) return string.format('%02x', c:byte()) end))
 end
 
--- Keep payloads as dead ones. The caller takes them out of the lane.
+-- Keep payloads as dead ones, without their headers. The caller takes them out of the lane.
 local function bury(lane, list, error, attempt)
     local stored = not lane.anew and call('HGET', ERRORS, lane.id)
     for _, payload in ipairs(list) do
@@ -133,7 +164,7 @@ local function bury(lane, list, error, attempt)
             score = math.max(score, (struct.unpack('>d', known.record, known.body_at)))
         end
         dead.flags, dead.attempt, dead.due = F_LANE + F_NO_END + F_PAYLOAD, attempt, q.now
-        set_body(dead, struct.pack('>d', score) .. struct.pack('>I2c0', #lane.id, lane.id) .. payload[4])
+        set_body(dead, struct.pack('>d', score) .. struct.pack('>I2c0', #lane.id, lane.id) .. payload[4]:match('^[^%z]*'))
         call('ZADD', DEAD, q.now, id)
         if stored then
             call('HSET', ERRORS, id, stored)

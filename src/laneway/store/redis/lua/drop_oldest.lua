@@ -4,7 +4,7 @@
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the lane's id
--- returns its body and its score, or nothing
+-- returns its body with its headers, and its score; or nothing
 
 local lane = books[B_KIND] == 'lanes' and open_lane(ARGV[2], call('HGET', JOB, ARGV[2]))
 if not lane then

@@ -4,7 +4,8 @@
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 schedule or ''   4 its occurrence
---       then nine per payload: its lane's id, lane, task, when ('' at once, else delay@at), score or '', quiet, longest, digest, body
+--       then nine per payload: its lane's id, lane, task, when ('' at once, else delay@at), score or '', quiet, longest, digest,
+--       body (with headers: and they behind a byte 0)
 -- returns 0; -1 if the queue has no number, -2 if the occurrence has fired, -3 if the queue has jobs
 
 if books[B_KIND] ~= 'lanes' and call('HLEN', JOB) > 0 then

@@ -41,6 +41,11 @@ limit :most
 insert into laneway_payload (lane, side, score, arrival, digest, body) values (:lane, :side, :score, :arrival, :digest, :body)
 on conflict (lane, side, digest) do nothing
 
+-- payload_add_headers: the same for one that may have headers. The other is faster.
+insert into laneway_payload (lane, side, score, arrival, digest, body, headers)
+values (:lane, :side, :score, :arrival, :digest, :body, :headers)
+on conflict (lane, side, digest) do nothing
+
 -- payload_merge: a payload joins its lane. Equal ones are one, with the larger score and the earlier arrival.
 insert into laneway_payload as old (lane, side, score, arrival, digest, body)
 values (:lane, :side, :score, :arrival, :digest, :body)
@@ -61,24 +66,27 @@ returning seq
 -- payload_drop: remove one payload.
 delete from laneway_payload where lane = :lane and side = :side and score = :score and arrival = :arrival
 
+-- payload_headers: a payload has other headers.
+update laneway_payload set headers = :headers where lane = :lane and side = :side and digest = :digest
+
 -- payload_named: a payload of one side, by its digest.
--- returns body, score, arrival
-select body, score, arrival from laneway_payload where lane = :lane and side = :side and digest = :digest
+-- returns body, score, arrival, headers
+select body, score, arrival, headers from laneway_payload where lane = :lane and side = :side and digest = :digest
 
 -- payloads_read: a lane's payloads on one side, the oldest first.
--- returns body, score, arrival
-select body, score, arrival from laneway_payload where lane = :lane and side = :side order by score, arrival limit :most
+-- returns body, score, arrival, headers
+select body, score, arrival, headers from laneway_payload where lane = :lane and side = :side order by score, arrival limit :most
 
 -- payloads_after: a lane's payloads on one side, after one of them.
--- returns body, score, arrival
-select body, score, arrival from laneway_payload
+-- returns body, score, arrival, headers
+select body, score, arrival, headers from laneway_payload
 where lane = :lane and side = :side and (score, arrival) > (:score, :arrival)
 order by score, arrival
 limit :most
 
 -- payloads_first: the payload that arrived first, of a lane's payloads on one side.
--- returns body, score, arrival
-select body, score, arrival from laneway_payload where lane = :lane and side = :side order by arrival limit 1
+-- returns body, score, arrival, headers
+select body, score, arrival, headers from laneway_payload where lane = :lane and side = :side order by arrival limit 1
 
 -- payloads_number: the number of payloads on one side of a lane, counted up to `most`.
 -- returns how many
@@ -89,14 +97,14 @@ update laneway_payload set side = 1 - side
 where lane = :lane and side = :side and (score, arrival) <= (:score, :arrival)
 
 -- payloads_equal: payloads on one side of a lane that have an equal one on the other, as rows of the other side.
--- returns lane, side, score, arrival, digest, body
-select it.lane, other.side, it.score, it.arrival, it.digest, it.body
+-- returns lane, side, score, arrival, digest, body, headers; arrival and headers of the other
+select it.lane, other.side, it.score, it.arrival, it.digest, it.body, it.headers, other.arrival, other.headers
 from laneway_payload it cross join laneway_payload other
 where other.lane = it.lane and other.side = 1 - it.side and other.digest = it.digest and it.lane = :lane and it.side = :side
 
 -- payloads_join: payloads on one side of a lane join the other, except those that have an equal one there.
-insert into laneway_payload (lane, side, score, arrival, digest, body)
-select lane, 1 - side, score, arrival, digest, body from laneway_payload where lane = :lane and side = :side
+insert into laneway_payload (lane, side, score, arrival, digest, body, headers)
+select lane, 1 - side, score, arrival, digest, body, headers from laneway_payload where lane = :lane and side = :side
 on conflict (lane, side, digest) do nothing
 
 -- payloads_drop: remove the payloads on one side of a lane.

@@ -19,7 +19,8 @@ create table laneway_queue (
     counted blob not null
 ) strict, without rowid;
 
--- to_version_4: finished jobs are kept with their results, and schedules may be kept in the store.
+-- to_version_4: finished jobs are kept with their results, schedules may be kept in the store, and payloads have headers.
+alter table laneway_payload add column headers text;
 create table laneway_finished (
     seq        integer primary key,
     id         text not null unique,

@@ -52,6 +52,7 @@ create table laneway_payload (
     arrival integer not null,              -- ties go by it; from the same sequence as seq
     digest  blob not null,                 -- of the body: equal payloads have the same
     body    blob not null,
+    headers text,                          -- JSON objects, one per line; null: none
     primary key (lane, side, score, arrival)
 ) strict, without rowid;
 create unique index laneway_equal on laneway_payload (lane, side, digest);

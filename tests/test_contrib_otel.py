@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from laneway import App, Cancel, JobContext, LaneFailures, Retry, Snooze, Worker, current_job
 from laneway.contrib import opentelemetry
 from laneway.errors import BulkError
-from workbench import Faulty, burst, faulty, url
+from workbench import DEADLINE, SOON, Faulty, burst, faulty, url
 
 NO_RETRY = Retry(times=0)
 TWICE = Retry(times=1, backoff=0)
@@ -596,3 +597,21 @@ def test_a_worker_in_a_program_flushes_when_it_stops(isolated: Isolated) -> None
     work.enqueue()
     Worker(isolated.app).run(burst=True)
     assert [span["name"] for span in isolated._file.read()] == ["send default", "process default"]
+
+
+def test_an_exporter_that_hangs_delays_the_end_of_a_worker_for_a_while_only(
+    isolated: Isolated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(opentelemetry, "FLUSH", 0.1)
+    monkeypatch.setattr(isolated._file, "export", lambda spans: never.wait(DEADLINE))
+
+    @isolated.app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    start = time.monotonic()
+    burst(isolated.app)
+    took = time.monotonic() - start
+    never.set()
+    assert (handle.state(), took < SOON) == ("done", True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -26,7 +28,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from laneway import App, Cancel, JobContext, LaneFailures, Retry, Snooze, Worker, current_job
 from laneway.contrib import opentelemetry
-from laneway.errors import BulkError
+from laneway.errors import BulkError, ConfigError
 from workbench import DEADLINE, SOON, Faulty, burst, faulty, url
 
 NO_RETRY = Retry(times=0)
@@ -404,6 +406,15 @@ def test_instrumenting_twice_has_no_effect(bench: Bench) -> None:
     work.enqueue()
     burst(bench.app)
     assert (len(bench.sent), len(bench.runs)) == (1, 1)
+
+
+@pytest.mark.parametrize(("module", "needs"), [("opentelemetry", "opentelemetry"), ("sentry", "sentry_sdk")])
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, module: str, needs: str) -> None:
+    monkeypatch.setitem(sys.modules, needs, None)
+    monkeypatch.delitem(sys.modules, f"laneway.contrib.{module}", raising=False)
+    extra = {"opentelemetry": "otel"}.get(module, module)
+    with pytest.raises(ConfigError, match=re.escape(f'pip install "laneway[{extra}]"')):
+        importlib.import_module(f"laneway.contrib.{module}")
 
 
 def test_without_an_sdk_jobs_run_as_ever(app: App) -> None:

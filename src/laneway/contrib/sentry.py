@@ -219,7 +219,7 @@ def _describe(scope: Scope, job: JobContext) -> None:
 
 def _may_send_arguments(options: Mapping[str, Any]) -> bool:
     """Return whether the user lets the SDK send a job's arguments: by `data_collection`, or by its old name."""
-    collected: dict[str, Any] = options.get("data_collection") or {}
+    collected: Mapping[str, Any] = options.get("data_collection") or {}
     return bool(collected["queues"]) if collected.get("provided_by_user") else should_send_default_pii()
 
 

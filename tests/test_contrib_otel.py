@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -25,8 +28,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from laneway import App, Cancel, JobContext, LaneFailures, Retry, Snooze, Worker, current_job
 from laneway.contrib import opentelemetry
-from laneway.errors import BulkError
-from workbench import Faulty, burst, faulty, url
+from laneway.errors import BulkError, ConfigError
+from workbench import DEADLINE, SOON, Faulty, burst, faulty, url
 
 NO_RETRY = Retry(times=0)
 TWICE = Retry(times=1, backoff=0)
@@ -405,6 +408,15 @@ def test_instrumenting_twice_has_no_effect(bench: Bench) -> None:
     assert (len(bench.sent), len(bench.runs)) == (1, 1)
 
 
+@pytest.mark.parametrize(("module", "needs"), [("opentelemetry", "opentelemetry"), ("sentry", "sentry_sdk")])
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, module: str, needs: str) -> None:
+    monkeypatch.setitem(sys.modules, needs, None)
+    monkeypatch.delitem(sys.modules, f"laneway.contrib.{module}", raising=False)
+    extra = {"opentelemetry": "otel"}.get(module, module)
+    with pytest.raises(ConfigError, match=re.escape(f'pip install "laneway[{extra}]"')):
+        importlib.import_module(f"laneway.contrib.{module}")
+
+
 def test_without_an_sdk_jobs_run_as_ever(app: App) -> None:
     opentelemetry.instrument(app)
 
@@ -596,3 +608,21 @@ def test_a_worker_in_a_program_flushes_when_it_stops(isolated: Isolated) -> None
     work.enqueue()
     Worker(isolated.app).run(burst=True)
     assert [span["name"] for span in isolated._file.read()] == ["send default", "process default"]
+
+
+def test_an_exporter_that_hangs_delays_the_end_of_a_worker_for_a_while_only(
+    isolated: Isolated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(opentelemetry, "FLUSH", 0.1)
+    monkeypatch.setattr(isolated._file, "export", lambda spans: never.wait(DEADLINE))
+
+    @isolated.app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    start = time.monotonic()
+    burst(isolated.app)
+    took = time.monotonic() - start
+    never.set()
+    assert (handle.state(), took < SOON) == ("done", True)

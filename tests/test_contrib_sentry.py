@@ -46,14 +46,20 @@ class ToFile(Transport):
 
     def capture_envelope(self, envelope: Envelope) -> None:
         items = [item.payload.json for item in envelope.items]
-        self._waiting += [json.dumps({**item, "pid": os.getpid()}) for item in items if item is not None]
-        if not self._late:
-            self.flush(0)
+        lines = [json.dumps({**item, "pid": os.getpid()}) for item in items if item is not None]
+        if self._late:
+            self._waiting += lines
+        else:
+            self._write(lines)
 
     def flush(self, timeout: float, callback: Any = None) -> None:
-        with self._path.open("a") as file:
-            file.writelines(f"{line}\n" for line in self._waiting)
+        self._write(self._waiting)
         self._waiting.clear()
+
+    def _write(self, lines: list[str]) -> None:
+        """Write in one call: other threads and processes do so too."""
+        with self._path.open("ab", buffering=0) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
 
 
 class Sent:

@@ -32,11 +32,12 @@ class Guard:
         try:
             return function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - exporters and samplers are other people's code, and may raise anything
-            if function.__qualname__ not in self._reported:
-                self._reported.add(function.__qualname__)
+            name = getattr(function, "__qualname__", repr(function))
+            if name not in self._reported:
+                self._reported.add(name)
                 log.warning(
                     "%s: %s failed. Jobs are not affected; further errors of this kind are not logged",
-                    self._instrument, function.__qualname__, exc_info=True,
+                    self._instrument, name, exc_info=True,
                 )  # fmt: skip
             return None
         finally:

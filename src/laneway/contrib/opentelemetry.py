@@ -36,7 +36,7 @@ Attributes = dict[str, str | int]
 
 #: How many jobs' last spans a process remembers, for the links of their retries.
 REMEMBERED = 1000
-#: How long the end of a worker or an isolated run waits for exporters, seconds.
+#: How long the end of a worker or an isolated run waits for exporters, seconds. The SDK's own limit does not end an export.
 FLUSH = 5.0
 #: Bounds of the histograms, seconds: those of the conventions, and longer ones for waiting.
 SHORT = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -69,18 +69,15 @@ def instrument(
     events.listen(Death, lambda event: guard(runs.failed, event.job, (event.outcome,)))
     events.listen(RunEnded, lambda event: guard(measures.ended, event))
     events.listen(RunEnded, lambda event: runs.forget(event.job))
-    events.listen(WorkerStopped, lambda _: guard(_flush, tracer_provider, meter_provider))
+    events.listen(WorkerStopped, lambda _: within(FLUSH, lambda: guard(_flush, tracer_provider, meter_provider)))
 
 
 def _flush(tracer_provider: trace.TracerProvider | None, meter_provider: metrics.MeterProvider | None) -> None:
-    """Export what is left: the process of an isolated run ends at once, and exports nothing by itself.
-
-    The SDK's own time limit does not interrupt an export.
-    """
+    """Export what is left: the process of an isolated run ends at once, and exports nothing by itself."""
     for provider in (tracer_provider or trace.get_tracer_provider(), meter_provider or metrics.get_meter_provider()):
         flush = getattr(provider, "force_flush", None)  # only the SDK's providers have it
         if flush is not None:
-            within(FLUSH, flush)
+            flush()
 
 
 def _attributes(operation: str, queue: str, task: str) -> Attributes:

@@ -844,6 +844,35 @@ class TestFailures:
 
         assert inspect.counts()["dead"] == 0
 
+    @pytest.mark.parametrize("act", ["retry", "reschedule", "retry lane", "replay", "kill", "cancel"])
+    def test_what_is_made_due_by_hand_is_counted_once(self, bench: Bench, act: str) -> None:
+        store, inspect, clock = bench.store, bench.inspect, bench.clock
+        store.push([job("first"), job("later", queue="mail", delay=100), job("failed", queue="mail"), job("dies", queue="mail")])
+        store.push([Job(lane_id("sync", "x"), "t", "sync", b"1", "x", gather=Gather(quiet=100 * SECOND))])
+        held = {one.unit.id: one for one in claim(store, queues=["mail"])}
+        settle(store, [held["failed"]], Retrying(50 * SECOND, ERROR))
+        settle(store, [held["dies"]], Dead(ERROR))
+        clock.advance(1)  # nothing has become due, and other queues were not looked at since
+        store.push([job("second")])
+        before = inspect.counts()
+
+        acts: dict[str, Callable[[], bool]] = {
+            "retry": lambda: inspect.retry("failed"), "reschedule": lambda: inspect.reschedule("later", 0, 0),
+            "retry lane": lambda: inspect.retry(lane_id("sync", "x")), "replay": lambda: inspect.retry("dies"),
+            "kill": lambda: inspect.kill("later"), "cancel": lambda: inspect.cancel("failed"),
+        }  # fmt: skip
+        assert acts[act]()
+
+        moved = {
+            "retry": ("retrying", "ready"), "reschedule": ("scheduled", "ready"), "retry lane": ("scheduled", "ready"),
+            "replay": ("dead", "ready"), "kill": ("scheduled", "dead"), "cancel": ("retrying", None),
+        }[act]  # fmt: skip
+        after = {state: number - (state == moved[0]) + (state == moved[1]) for state, number in before.items()}
+        assert inspect.counts() == after
+        clock.advance(200)
+        due = {"scheduled": 0, "retrying": 0, "ready": after["scheduled"] + after["retrying"] + after["ready"]}
+        assert inspect.counts() == {**after, **due}
+
     def test_results_are_kept_as_long_as_asked(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([job("a")])
         settle(store, claim(store), Done(b"42"), keep=10 * SECOND)

@@ -140,6 +140,7 @@ class Actions:
 def _act(turn: Turn, row: Row, action: Action) -> bool:
     """Act on a job; a finished one can only be deleted."""
     if row.state <= DEAD:
+        turn.queue(row.queue)  # counted as of now, before a due time changes: what became due must not be counted twice
         return action(turn, row)
     return action is _delete and turn.change("finished_drop", id=row.id) > 0
 

@@ -28,6 +28,7 @@ from sentry_sdk.transport import Transport
 from laneway import App, Cancel, LaneFailures, Retry, Snooze, current_job
 from laneway.contrib import sentry
 from laneway.core.cron import read_schedule
+from laneway.desk.schedules import read_entry
 from laneway.store.contract import Occurrence
 from workbench import burst, url
 
@@ -495,6 +496,23 @@ def test_a_dead_job_of_a_schedule_is_an_error_of_its_monitor(app: App, begin: Be
 
     assert [one["status"] for one in sent.check_ins] == ["in_progress", "error"]
     assert sent.check_ins[0]["monitor_config"]["schedule"] == {"type": "interval", "value": 2, "unit": "hour"}
+
+
+def test_schedules_of_one_task_have_a_monitor_each(app: App, begin: Begin) -> None:
+    sent = begin(instrument={"monitor_schedules": True})
+
+    @app.task
+    def report(region: str) -> None: ...
+
+    app.schedule(report.bind("eu"), "0 3 * * *", name="report.eu", timezone="Europe/Paris")
+    app.inspect.set_schedule("report.us", report.bind("us"), "@hourly")
+    assert app.schedules.by_name()["report.eu"].fire(1_000_000)
+    kept = app.store.schedules().kept["report.us"]
+    assert read_entry("report.us", kept).scheduled(app, "report.us", kept).fire(10**16)
+    burst(app)
+
+    found = {one["monitor_slug"]: one["monitor_config"]["schedule"]["value"] for one in sent.check_ins if one["status"] == "ok"}
+    assert found == {"report-eu": "0 3 * * *", "report-us": "0 * * * *"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -281,3 +283,38 @@ def test_code_that_asks_for_its_job_can_be_called_directly(app: App) -> None:
             assert current_job() is job
         with pytest.raises(NoCurrentJob):
             flaky(1)
+
+
+# -- with other plugins ------------------------------------------------------------------------------------------
+
+PLUGGED = """
+import pytest
+from laneway import App
+
+app = App("sqlite://")
+
+
+@app.task(keep_result=60)
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+{marked}
+async def test_an_async_task(laneway_fake):
+    jobs = laneway_fake(app)
+    job = await add.aenqueue(1, 2)
+    await jobs.adrain()
+    assert await job.aresult(timeout=5) == 3
+"""
+ANYIO = "@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n\n\n@pytest.mark.anyio"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "marked"), [("pytest_asyncio", "@pytest.mark.asyncio"), ("anyio", ANYIO)], ids=["pytest-asyncio", "anyio"]
+)
+def test_async_tests_drain_under_the_usual_plugins(plugin: str, marked: str, tmp_path: Path) -> None:
+    pytest.importorskip(plugin)
+    (tmp_path / "test_it.py").write_text(PLUGGED.format(marked=marked), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert "1 passed" in done.stdout, done.stdout

@@ -75,10 +75,11 @@ async def show(id_: str) -> dict[str, Any]:
 def instrument() -> None:
     """Trace requests and jobs, and send errors, if the environment asks for it."""
     if path := os.environ.get("TRACES"):
-        from laneway.contrib import opentelemetry  # noqa: PLC0415
         from opentelemetry import trace  # noqa: PLC0415 - only who traces needs it
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor  # noqa: PLC0415
+
+        from laneway.contrib import opentelemetry  # noqa: PLC0415
 
         provider = TracerProvider()
         lines = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 - it is open as long as the program runs
@@ -94,6 +95,7 @@ def instrument() -> None:
 
     if dsn := os.environ.get("SENTRY_DSN"):
         import sentry_sdk  # noqa: PLC0415
+
         from laneway.contrib import sentry  # noqa: PLC0415
 
         sentry_sdk.init(dsn)

@@ -68,6 +68,7 @@ def show(id_: str) -> dict[str, Any]:
 
 if dsn := os.environ.get("SENTRY_DSN"):
     import sentry_sdk
+
     from laneway.contrib import sentry
 
     sentry_sdk.init(dsn)

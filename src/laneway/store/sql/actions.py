@@ -208,7 +208,7 @@ def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
     turn.change("replace", seq=turn.next_seq(), due=due, expires=expires, state=state, id=row.id)
     turn.waits(row, turn.counted(row), due)
     if row.holds and row.lane is not None:
-        turn.let_out(row.queue, row.lane)
+        turn.let_out(row.queue, (row.lane,))
     return True
 
 

@@ -216,7 +216,7 @@ class _Walk:
         self._expire(queue, READY, [holder])
         if lane is not None:
             self._expire(queue, BLOCKED, self._too_old(queue.name, lane))
-            self._turn.let_out(queue.name, lane)
+            self._turn.let_out(queue.name, (lane,))
 
     def _too_old(self, queue: str, lane: str) -> list[Old]:
         """Return the next jobs of a lane that have expired. Most often there are none, so a few are read first."""

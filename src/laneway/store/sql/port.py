@@ -174,17 +174,22 @@ class Turn(Reading):
     # -- rules ----------------------------------------------------------------------------------------------
 
     def ended(self, queue: str, held: str | None, before: int, after: int | None = None, run: Run | None = None) -> None:
-        """End a unit's life, the one exit: it is counted, its run is remembered, and the lane that it held goes on."""
-        self.count(queue, before, after)
-        if run is not None:
-            self.runs.append(run)
-        if held is not None:
+        """End a unit's life."""
+        self.all_ended(queue, 1, () if held is None else (held,), before, after, () if run is None else (run,))
+
+    def all_ended(
+        self, queue: str, number: int, held: Sequence[str], before: int, after: int | None = None, runs: Sequence[Run] = ()
+    ) -> None:
+        """End the lives of units, the one exit: they are counted, their runs are remembered, and the lanes they held go on."""
+        self.count(queue, before, after, number)
+        self.runs += runs
+        if held:
             self.let_out(queue, held)
 
-    def let_out(self, queue: str, lane: str) -> None:
-        """Let the next job by place hold a lane whose holder has left: it is due at once."""
-        if self.change("let_out", queue=queue, lane=lane):
-            self.count(queue, BLOCKED, READY)
+    def let_out(self, queue: str, lanes: Sequence[str]) -> None:
+        """Let the next job by place hold each lane whose holder has left: it is due at once."""
+        if out := self.change_many("let_out", [(queue, lane) for lane in lanes]):
+            self.count(queue, BLOCKED, READY, out)
 
     def waits(self, row: Row, before: int, due: int, *, failed: bool = False) -> None:
         """Count a unit that waits until `due` from now on."""

@@ -50,7 +50,11 @@ def _all_done(turn: Turn, worker: str, done: list[_Ended]) -> bool:
     """Settle many successes in one statement; if one of them is not held, or does not just leave, change nothing."""
     if not turn.change_all("done", [(end.unit.id, end.item.claim.token, worker) for end in done]):
         return False
-    turn.total("processed", sum([_done(turn, end) for end in done]))
+    by_queue: dict[str, list[_Ended]] = {}
+    for end in done:
+        by_queue.setdefault(end.item.claim.queue, []).append(end)
+    for queue, ended in by_queue.items():
+        _leave(turn, queue, ended)
     return True
 
 
@@ -58,7 +62,7 @@ def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
     """Write one outcome; return False if the unit is not held."""
     id_, token = end.unit.id, end.item.claim.token
     if type(end.outcome) is Done and turn.change("done", id=id_, token=token, worker=worker):
-        turn.total("processed", _done(turn, end))
+        _leave(turn, end.item.claim.queue, [end])
         return True
     row = turn.find("held", id=id_, token=token, worker=worker)
     if row is not None:
@@ -81,15 +85,16 @@ def _record(turn: Turn, worker: str, end: _Ended, state: int) -> tuple[object, .
     return (finished, state, state == DONE, item.started, until, value, end.unit.id, item.claim.token, worker)
 
 
-def _done(turn: Turn, end: _Ended) -> int:
-    """Delete the row of a success: the claim has all that is needed. Returns the number processed by it."""
-    claim, unit = end.item.claim, end.unit
-    if unit.payloads:
-        gone = turn.change("payloads_drop_all", lane=unit.number)
-        turn.ended(claim.queue, None, RUNNING, run=_run(turn, end))
-        return gone
-    turn.ended(claim.queue, unit.lane, RUNNING, run=_run(turn, end))
-    return 1
+def _leave(turn: Turn, queue: str, ended: list[_Ended]) -> None:
+    """End the lives of successes whose rows are deleted: their claims have all that is needed."""
+    held = [end.unit.lane for end in ended if end.unit.lane is not None and not end.unit.payloads]
+    turn.all_ended(queue, len(ended), held, RUNNING, runs=[_run(turn, end) for end in ended])
+    turn.total("processed", sum([_payloads(turn, end.unit) if end.unit.payloads else 1 for end in ended]))
+
+
+def _payloads(turn: Turn, unit: Unit) -> int:
+    """Remove the payloads of a collector's run; return how many there were."""
+    return turn.change("payloads_drop_all", lane=unit.number)
 
 
 def _write(turn: Turn, row: Row, end: _Ended) -> None:

@@ -1,7 +1,7 @@
 """Transitions: what becomes of a unit when its run is over, when it goes back, or when a user acts on it.
 
 A unit is a row: a job, or a collector's lane (its payloads are moved by `lanes`). Every end of a unit's life goes through
-`Turn.ended`. A unit that comes back keeps its place and its lane.
+`Turn.all_ended`. A unit that comes back keeps its place and its lane.
 
 Enters: current rows.
 """

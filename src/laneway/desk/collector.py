@@ -122,8 +122,8 @@ class AnyCollector(TaskBase, Generic[T, C]):
 
     def read(self, unit: Unit) -> list[T]:
         """Return a lane's payloads as the function gets them, or raise BadArguments if one cannot be read."""
-        bodies = [payload.body for payload in unit.payloads if payload.body]
-        return [self.payload.unpack(body) for body in (bodies[-1:] if self.last_only else bodies)]
+        bodies, unpack = [payload.body for payload in unit.payloads if payload.body], self.payload.unpack
+        return [unpack(body) for body in (bodies[-1:] if self.last_only else bodies)]
 
     def spoilt(self, unit: Unit) -> tuple[bytes, ...]:
         """Return those of a lane's payloads that cannot be read."""

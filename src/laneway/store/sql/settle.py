@@ -89,12 +89,8 @@ def _leave(turn: Turn, queue: str, ended: list[_Ended]) -> None:
     """End the lives of successes whose rows are deleted: their claims have all that is needed."""
     held = [end.unit.lane for end in ended if end.unit.lane is not None and not end.unit.payloads]
     turn.all_ended(queue, len(ended), held, RUNNING, runs=[_run(turn, end) for end in ended])
-    turn.total("processed", sum([_payloads(turn, end.unit) if end.unit.payloads else 1 for end in ended]))
-
-
-def _payloads(turn: Turn, unit: Unit) -> int:
-    """Remove the payloads of a collector's run; return how many there were."""
-    return turn.change("payloads_drop_all", lane=unit.number)
+    runs = [(end.unit.number,) for end in ended if end.unit.payloads]  # of a collector: it is the payloads that were processed
+    turn.total("processed", len(ended) - len(runs) + (turn.change_many("payloads_drop_all", runs) if runs else 0))
 
 
 def _write(turn: Turn, row: Row, end: _Ended) -> None:

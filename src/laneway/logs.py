@@ -11,13 +11,13 @@ import logging
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 if TYPE_CHECKING:
     from laneway.core.outcome import ErrorInfo
     from laneway.events import Events
 
-__all__ = ["FORMS", "LEVELS", "JsonLines", "log", "log_context", "runs_log", "some", "start_logging", "visible"]
+__all__ = ["FORMS", "LEVELS", "JsonLines", "TextLines", "log", "log_context", "runs_log", "some", "start_logging", "visible"]
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 FORMS = ("text", "json")
@@ -89,6 +89,33 @@ class JsonLines(logging.Formatter):
         return json.dumps(known, ensure_ascii=False, default=str)
 
 
+class TextLines(logging.Formatter):
+    """A record as one line of text, with what is known of the job behind it as `key=value`; a traceback stands below."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging's
+        """Return the line."""
+        known: dict[str, object] = {**log_context, **getattr(record, "laneway_fields", {})}
+        pairs = [f"{name}={_value(value)}" for name, value in known.items() if value is not None]
+        return " ".join([super().formatMessage(record), *pairs])
+
+
+def _value(value: object) -> str:
+    """Return a value in one word, or in quotes.
+
+    >>> _value("mail"), _value("order 7"), _value(0.25), _value(["a", "b"])
+    ('mail', '"order 7"', '0.25', 'a,b')
+    """
+    text = str(value)
+    if isinstance(value, float):
+        text = f"{value:.6g}"
+    elif isinstance(value, list):
+        text = ",".join(map(str, cast("list[object]", value)))
+    return text if re.fullmatch(r"[^\s\"=]+", text) else json.dumps(visible(text), ensure_ascii=False)
+
+
 def start_logging(
     stream: TextIO, tasks: Sequence[str], events: Events | None = None, level: str | None = None, form: str | None = None
 ) -> None:
@@ -107,7 +134,7 @@ def start_logging(
             lines.listen(events)
     elif level is not None or form is not None or not (logging.getLogger().handlers or log.handlers):
         handler = logging.StreamHandler(stream)
-        handler.setFormatter(JsonLines() if form == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(JsonLines() if form == "json" else TextLines())
         log.handlers[:] = [handler]
         log.propagate = level is None and form is None  # else the program's own handlers would show it once more
         log.setLevel(asked)

@@ -31,7 +31,7 @@ from laneway.cli.show import wants_colour
 from laneway.present.words import plural
 
 if TYPE_CHECKING:
-    from laneway.cli.demo_shop import Producer, Verdict
+    from laneway.cli.demo_shop import LedgerCheck, Producer
     from laneway.desk.app import App
     from laneway.present.snapshot import Details, Snapshot
     from laneway.worker import Worker
@@ -302,7 +302,7 @@ def _summary(shown: Demo, seen: Snapshot, kinds: Counter[str]) -> list[str]:
     ]
 
 
-def _lanes(verdict: Verdict, acts: int) -> list[str]:
+def _lanes(verdict: LedgerCheck, acts: int) -> list[str]:
     """Say whether the lanes kept their promise, by the ledger that the charges wrote themselves."""
     if verdict.mistakes:
         return [

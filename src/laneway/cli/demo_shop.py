@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from laneway import App, Retry, current_job
 
-__all__ = ["LedgerEntry", "Producer", "Verdict", "app", "check", "ledger"]
+__all__ = ["LedgerEntry", "Producer", "LedgerCheck", "app", "check", "ledger"]
 
 CUSTOMERS = ("ada", "ben", "cleo", "dan", "eve", "finn", "gus", "hana")
 GOODS = ("tea", "cup", "kettle", "spoon", "biscuits")
@@ -141,7 +141,7 @@ class Producer(threading.Thread):
             charge.enqueue(customer, self._charges[customer])
 
 
-class Verdict(NamedTuple):
+class LedgerCheck(NamedTuple):
     """What the ledger says."""
 
     lanes: int
@@ -150,7 +150,7 @@ class Verdict(NamedTuple):
     mistakes: list[str]  #: none, if lanes keep their promise
 
 
-def check(entries: Iterable[LedgerEntry], dead: Container[tuple[str, int]] = (), *, in_order: bool = True) -> Verdict:
+def check(entries: Iterable[LedgerEntry], dead: Container[tuple[str, int]] = (), *, in_order: bool = True) -> LedgerCheck:
     """Read a ledger: in each lane runs must not overlap, and a number follows the one before it that is done or dead.
 
     A number may come again after it failed. `dead` are the charges that gave up, as customer and number. Where somebody took jobs
@@ -180,4 +180,4 @@ def check(entries: Iterable[LedgerEntry], dead: Container[tuple[str, int]] = (),
         if in_order and not again and not (over and number == before.number + 1):
             mistakes.append(f"{customer}: {number} came after {before.number} ({before.what})")
         running[customer] = number
-    return Verdict(len({customer for customer, _ in seen}), runs, len(seen), mistakes)
+    return LedgerCheck(len({customer for customer, _ in seen}), runs, len(seen), mistakes)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from laneway.core.instant import FAR, SECOND, as_datetime
 from laneway.core.plain import Plain
 from laneway.desk.options import check_schedule_options
-from laneway.desk.schedules import Entry, When, bound_call, read_entry, read_when
+from laneway.desk.schedules import KeptSchedule, When, bound_call, read_entry, read_when
 from laneway.errors import BadOption, GarbageError, LanewayError, NotFound, UnknownTask, did_you_mean
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class ScheduleInspection:
                 f"{did_you_mean(bound.task, known)} Start a worker that knows it first, or correct the name",
                 task=bound.task,
             )
-        entry = Entry.of(bound, schedule, catch_up, this_user() if by is None else by)
+        entry = KeptSchedule.of(bound, schedule, catch_up, this_user() if by is None else by)
         self._store().set_schedule(name, entry.encoded())
 
     def drop_schedule(self, name: str) -> None:
@@ -144,7 +144,7 @@ class ScheduleInspection:
         live = [one for one in self._store().workers() if one.beat_age is not None and one.beat_age < app.dead_after]
         return {*app.declared, *(name for worker in live for name in worker.tasks)}
 
-    def _kept(self, name: str, raw: bytes, known: Callable[[], set[str]]) -> tuple[Entry | None, str]:
+    def _kept(self, name: str, raw: bytes, known: Callable[[], set[str]]) -> tuple[KeptSchedule | None, str]:
         """Return an entry of the store, None if it cannot be read, and why it does not fire."""
         app = self._schedules.app
         try:
@@ -160,7 +160,7 @@ class ScheduleInspection:
         return entry, ""
 
 
-def _shown(name: str, found: Schedules, entry: Entry | None, trouble: str, *, stored: bool) -> ScheduleInfo:
+def _shown(name: str, found: Schedules, entry: KeptSchedule | None, trouble: str, *, stored: bool) -> ScheduleInfo:
     last = found.last.get(name)
     if last is not None and not 0 <= last <= found.now + FAR * SECOND:
         last = None  # no occurrence that a worker wrote

@@ -1,8 +1,8 @@
 """Schedules: calls that are enqueued by themselves, declared in code or kept in the store.
 
-`@app.task(schedule=…)` and `app.schedule(…)` declare one; `app.inspect.set_schedule` keeps one in the store, as an `Entry`. An
-entry has what the caller gave: the call, its options, and when. The rest (queue, lane, retries, …) is what the task declares
-where the job is enqueued, so that a schedule follows its task through deployments.
+`@app.task(schedule=…)` and `app.schedule(…)` declare one; `app.inspect.set_schedule` keeps one in the store, as a
+`KeptSchedule`. An entry has what the caller gave: the call, its options, and when. The rest (queue, lane, retries, …) is what
+the task declares where the job is enqueued, so that a schedule follows its task through deployments.
 
 Enters: a call and when.  Leaves: `Scheduled`, whose `fire` enqueues the job of an occurrence.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from laneway.core.cron import Schedule
     from laneway.desk.app import App
 
-__all__ = ["DeclaredSchedules", "Entry", "Scheduled", "When", "bound_call", "read_entry", "read_when"]
+__all__ = ["DeclaredSchedules", "KeptSchedule", "Scheduled", "When", "bound_call", "read_entry", "read_when"]
 
 #: When a schedule runs: cron, or an interval.
 When = str | timedelta
@@ -65,12 +65,12 @@ class Scheduled:
         occurrence = Occurrence(self.name, at, self.entry)
         return self._app.desk.enqueue(self._app.store, self.call.draft(), occurrence) is None
 
-    def as_entry(self) -> tuple[Entry, str]:
+    def as_entry(self) -> tuple[KeptSchedule, str]:
         """Return it as it would be kept in a store; if its call cannot be made now, without the call, and why."""
         try:
-            return Entry.of(self.call, self.schedule, self.catch_up), ""
+            return KeptSchedule.of(self.call, self.schedule, self.catch_up), ""
         except LanewayError as error:
-            return Entry.without_call(self.call.task, self.schedule, self.catch_up), f"its call cannot be made: {error}"
+            return KeptSchedule.without_call(self.call.task, self.schedule, self.catch_up), f"its call cannot be made: {error}"
 
     def enqueue(self) -> JobHandle[Any]:
         """Enqueue its job now."""
@@ -83,7 +83,7 @@ class Scheduled:
         return JobHandle(self._app, there or draft.id, draft.task, there is None, None if declared is None else False)
 
 
-class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class KeptSchedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A schedule as a store keeps it, as JSON."""
 
     task: str
@@ -97,7 +97,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str = ""  #: who set it
 
     @classmethod
-    def of(cls, call: Bound, schedule: Schedule, catch_up: str, by: str = "") -> Entry:
+    def of(cls, call: Bound, schedule: Schedule, catch_up: str, by: str = "") -> KeptSchedule:
         """Return the entry of a call; raises what an enqueue of it would."""
         draft = call.draft()
         job = draft.seal()
@@ -109,7 +109,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return structs.replace(bare, body=job.body.decode(), collects=collects, options=options, by=by)
 
     @classmethod
-    def without_call(cls, task: str, schedule: Schedule, catch_up: str) -> Entry:
+    def without_call(cls, task: str, schedule: Schedule, catch_up: str) -> KeptSchedule:
         """Return the entry of a call that is not known."""
         cron, every, timezone = schedule.expression, schedule.every, schedule.timezone
         return cls(task=task, cron=cron, every=every, timezone=timezone, catch_up=catch_up)
@@ -168,10 +168,10 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return call
 
 
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = msgspec.json.Decoder(KeptSchedule).decode
 
 
-def read_entry(name: str, raw: bytes) -> Entry:
+def read_entry(name: str, raw: bytes) -> KeptSchedule:
     """Return an entry as the store has it, or raise GarbageError: anybody may have written there."""
     try:
         entry = _decode(raw)

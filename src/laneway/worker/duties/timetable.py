@@ -40,7 +40,7 @@ _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has onl
 SHOWN = 5
 
 
-class Row:
+class TimetableRow:
     """A schedule in the timetable, and where it stands."""
 
     def __init__(self, scheduled: Scheduled) -> None:
@@ -64,7 +64,7 @@ class Timetable(Service):
     def __init__(self, app: App) -> None:
         super().__init__()
         self._app = app
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, TimetableRow] = {}
         self._reported: dict[str, bytes] = {}  # entries in the store that this worker cannot fire
         self._ahead = 0  # how far the store's clock is ahead of the time since this machine started, microseconds
         self._turned = 0  # the last turn, by the store's clock
@@ -93,7 +93,7 @@ class Timetable(Service):
         """Read the store's time, the occurrences fired so far, and the schedules that are kept there."""
         found = self._app.store.schedules()
         self._ahead = found.now - _uptime()
-        rows: dict[str, Row] = {}
+        rows: dict[str, TimetableRow] = {}
         for row in self._find(found.kept):
             name = row.scheduled.name
             last = found.last.get(name)
@@ -104,12 +104,12 @@ class Timetable(Service):
             rows[name] = row
         self._rows = rows
 
-    def _find(self, kept: Mapping[str, bytes]) -> Iterator[Row]:
+    def _find(self, kept: Mapping[str, bytes]) -> Iterator[TimetableRow]:
         """Yield a row for each schedule that this worker can fire; those it has stay as they are."""
         declared = self._app.schedules.by_name()
         for name, scheduled in declared.items():
             row = self._rows.get(name)
-            yield row if row is not None and row.scheduled is scheduled else Row(scheduled)
+            yield row if row is not None and row.scheduled is scheduled else TimetableRow(scheduled)
         unknown: list[str] = []
         for name, raw in kept.items():
             row = self._rows.get(name)
@@ -119,7 +119,7 @@ class Timetable(Service):
                 yield row
             elif self._reported.get(name) != raw:
                 try:
-                    yield Row(read_entry(name, raw).scheduled(self._app, name, raw))
+                    yield TimetableRow(read_entry(name, raw).scheduled(self._app, name, raw))
                 except UnknownTask:
                     unknown.append(name)
                     self._reported[name] = raw
@@ -156,7 +156,7 @@ class Timetable(Service):
         for row in self._rows.values():
             row.missed = False
 
-    def _fire(self, row: Row, now: int) -> None:
+    def _fire(self, row: TimetableRow, now: int) -> None:
         """Fire what is due of one schedule. What goes wrong with it is logged: other schedules go on."""
         from laneway.core.cron import missed  # noqa: PLC0415 - most workers have no schedules, and time zones take a while to load
 

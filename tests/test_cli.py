@@ -620,7 +620,7 @@ def test_a_level_leaves_out_what_is_below_it(tmp_path: Path, run: Run) -> None:
     jobs(tmp_path, "fine.enqueue()", "alone.enqueue()")
     done = run("worker", "--burst", "--log-level", "error", cwd=tmp_path, LANEWAY_LOG_FORMAT="text")
     [line] = [line for line in done.stderr.splitlines() if re.match(r"\S+ \S+ [A-Z]+ ", line)]
-    assert re.fullmatch(r"\d{4}-\S+ \S+ ERROR app.alone \w+ is dead after attempt 1: LookupError: alone", line)
+    assert re.match(r"\d{4}-\S+ \S+ ERROR app.alone \w+ is dead after attempt 1: LookupError: alone job_id=", line)
 
 
 @pytest.mark.parametrize(("flag", "words"), [("--log-level", "debug, info, warning, error"), ("--log-format", "text, json")])

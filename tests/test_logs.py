@@ -52,11 +52,11 @@ def test_a_line_of_text_ends_with_what_is_known_of_the_job(app: App, lines: io.S
     said = lines.getvalue().splitlines()
     [failed] = [line for line in said if "failed in attempt 1" in line]
     assert failed.endswith(
-        f'worker="w 1" job_id={id_} task=shop.charge queue=billing lane="order 7" attempt=1 outcome=retrying again_in=0 '
-        "error=TimeoutError"
+        f'job_id={id_} task=shop.charge queue=billing lane="order 7" attempt=1 outcome=retrying again_in=0 error=TimeoutError '
+        'worker="w 1"'
     )
     at = next(n for n, line in enumerate(said) if "is dead after attempt 2" in line)
-    assert re.search(r"attempt=2 outcome=dead error=TimeoutError$", said[at])
+    assert re.search(r'attempt=2 outcome=dead error=TimeoutError worker="w 1"$', said[at])
     assert said[at + 1].startswith("Traceback")
 
 

@@ -97,7 +97,8 @@ class TextLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging's
         """Return the line."""
-        known: dict[str, object] = {**log_context, **getattr(record, "laneway_fields", {})}
+        fields: dict[str, object] = getattr(record, "laneway_fields", {})
+        known = {**fields, **log_context} if fields else fields
         pairs = [f"{name}={_value(value)}" for name, value in known.items() if value is not None]
         return " ".join([super().formatMessage(record), *pairs])
 

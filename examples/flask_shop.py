@@ -5,7 +5,7 @@ laneway worker examples/flask_shop.py                    a fleet of workers, in 
 laneway dashboard examples/flask_shop.py                 the dashboard, a process of its own
 python examples/flask_shop.py                            all in one process, to try it out
 
-LANEWAY_URL names the store. SENTRY_DSN sends errors.
+LANEWAY_URL names the store. TRACES=spans.jsonl writes spans of requests and jobs, SENTRY_DSN sends errors.
 """
 
 # ruff: noqa: T201 - an example prints
@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from flask import Flask, abort, current_app, request
@@ -65,6 +66,28 @@ def show(id_: str) -> dict[str, Any]:
         abort(404, str(error))
     return {**found.as_dict(), "result": job.result(timeout=1) if found.state == "done" else None}
 
+
+if path := os.environ.get("TRACES"):
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+
+    from laneway.contrib import opentelemetry
+
+    provider = TracerProvider()
+    lines = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 - it is open as long as the program runs
+    written = ConsoleSpanExporter(out=lines, formatter=lambda span: span.to_json(indent=None) + "\n")
+    provider.add_span_processor(SimpleSpanProcessor(written))
+    trace.set_tracer_provider(provider)
+    opentelemetry.instrument(jobs)
+    serve = app.wsgi_app
+
+    def traced(environ: Any, respond: Any) -> Any:
+        """Serve a request inside a span."""
+        with trace.get_tracer("shop").start_as_current_span(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"):
+            return serve(environ, respond)
+
+    app.wsgi_app = traced  # type: ignore[method-assign]
 
 if dsn := os.environ.get("SENTRY_DSN"):
     import sentry_sdk

@@ -154,6 +154,14 @@ def workers_of(fleet: int) -> list[int]:
     return found
 
 
+def trace_of(spans: Path, id_: str) -> list[str]:
+    """Return the names of the spans in the trace of a job's run."""
+    found = [json.loads(line) for line in spans.read_text(encoding="utf-8").splitlines()]
+    runs = [span for span in found if span["kind"].endswith("CONSUMER")]
+    [run] = [span for span in runs if span["attributes"].get("messaging.message.id") == id_]
+    return [span["name"] for span in found if span["context"]["trace_id"] == run["context"]["trace_id"]]
+
+
 @needs_linux
 def test_a_shop_with_fastapi(tmp_path: Path, server: redisbench.Server, inbox: Inbox) -> None:
     first_port, second_port, health = free_port(), free_port(), free_port()
@@ -212,25 +220,32 @@ def test_a_shop_with_fastapi(tmp_path: Path, server: redisbench.Server, inbox: I
     assert {line["outcome"] for line in logged if line.get("job_id") == bad and "outcome" in line} == {"retrying", "dead"}
     assert [line["seconds"] >= 0 for line in logged if line.get("job_id") == id_ and "seconds" in line] == [True]
 
-    found = [json.loads(line) for line in spans.read_text(encoding="utf-8").splitlines()]
-    runs = [span for span in found if span["kind"].endswith("CONSUMER")]
-    [run] = [span for span in runs if span["attributes"].get("messaging.message.id") == id_]
-    trace = [span for span in found if span["context"]["trace_id"] == run["context"]["trace_id"]]
-    assert "POST /charges" in [span["name"] for span in trace]
+    assert "POST /charges" in trace_of(spans, id_)
 
 
 @needs_linux
 def test_a_shop_with_flask(tmp_path: Path, inbox: Inbox) -> None:
-    port = free_port()
+    port, second_port, pages, health = (free_port() for _ in range(4))
     example = str(EXAMPLES / "flask_shop.py")
-    with opened(Programs(tmp_path, f"sqlite:///{tmp_path}/shop.db", SENTRY_DSN=inbox.dsn)) as shop:
-        shop.start("web", "flask", "--app", example, "run", "--port", str(port))
-        client = shop.client(port)
-        until(lambda: answers(client, "/charges/nobody"))
+    spans, url = tmp_path / "spans.jsonl", f"sqlite:///{tmp_path}/shop.db"
+    with opened(Programs(tmp_path, url, TRACES=str(spans), SENTRY_DSN=inbox.dsn)) as shop:
+        shop.start("web1", "flask", "--app", example, "run", "--port", str(port))
+        shop.start("web2", "flask", "--app", example, "run", "--port", str(second_port))
+        shop.start("pages", "laneway", "dashboard", example, "--port", str(pages))
+        client, second, dashboard = shop.client(port), shop.client(second_port), shop.client(pages)
+        until(lambda: answers(client, "/charges/nobody") and answers(second, "/charges/nobody") and answers(dashboard, "/"))
         id_ = client.post("/charges", json={"customer": 7, "cents": 450}).json()["id"]
-        assert client.get(f"/charges/{id_}").json()["state"] == "ready"
-        fleet = shop.start("fleet", "laneway", "worker", example, "-p", "1", "--log-format", "json")
-        assert ended(client, id_)["result"] == "charged customer 7 4.50 EUR"
+        assert second.get(f"/charges/{id_}").json()["state"] == "ready"
+        fleet = shop.start(
+            "fleet", "laneway", "worker", example, "-p", "1", "--log-format", "json", "--health-port", str(health),
+            "--health-host", "127.0.0.1",
+        )  # fmt: skip
+        until(lambda: probe(health, "/readyz")[0] == 200)
+        assert ended(second, id_)["result"] == "charged customer 7 4.50 EUR"
+        assert "Overview" in dashboard.get("/").text
+        os.kill(workers_of(fleet.pid)[0], signal.SIGKILL)
+        assert probe(health, "/livez")[0] == 200
+        until(lambda: probe(health, "/readyz")[0] == 200)
         bad = client.post("/charges", json={"customer": 7, "cents": -1}).json()["id"]
         assert ended(client, bad, "dead")["errors"][-1]["message"] == "-1 cents cannot be charged"
         until(lambda: len(inbox.events) >= 1)
@@ -239,3 +254,4 @@ def test_a_shop_with_flask(tmp_path: Path, inbox: Inbox) -> None:
         fleet.send_signal(signal.SIGTERM)
         assert fleet.wait(60) == 0
         assert all(json.loads(line) for line in shop.said("fleet") if line)
+    assert "POST /charges" in trace_of(spans, id_)

@@ -4,6 +4,9 @@ A thread is ended by an exception that is raised in it wherever it is. In a job'
 store it would leave a lock held, or half an answer unread. So stores raise the shield where they must not be interrupted, and the
 exception waits until it is down. It also waits while the thread takes or releases a lock, or enters or leaves a `with`:
 raised at that point, it would leave the lock taken.
+
+Python ignores an exception that leaves a destructor (`__del__`) or a callback of the garbage collector: it only calls
+`sys.unraisablehook`. A hook of ours notices that the exception was lost there, and the limit strikes again.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ import gc
 import logging
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Limit", "TimeIsUp", "down", "mend_log", "up"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Limit", "TimeIsUp", "down", "mend_log", "notice_lost", "up"]
 
 
 #: Functions that take and release locks, in logging, threading, importlib and elsewhere. The exception is raised in the innermost
@@ -58,9 +64,9 @@ class Limit:
         raise TimeIsUp
 
     def strike(self) -> bool:
-        """Raise TimeIsUp in the run's thread, once: now, or when its shield goes down. Returns False if it must be tried again.
+        """Raise TimeIsUp in the run's thread: now, or when its shield goes down. Returns False if it cannot be raised at this point.
 
-        Called by another thread.
+        Called by another thread, until the run has ended: it raises again only if the exception was lost.
         """
         with self._lock:
             self._waits = True
@@ -72,6 +78,10 @@ class Limit:
             self._struck = True
             _raise_in(self._thread, TimeIsUp)
             return True
+
+    def lost(self) -> None:
+        """Let it be struck again: Python ignored the exception. Called in the run's thread."""
+        self._open = True  # without the lock: this thread may hold it at this very moment
 
     def lift(self) -> None:
         """Disarm the limit: the run has ended. Call it again if it was interrupted."""
@@ -101,6 +111,26 @@ def down() -> None:
     limit = _here.limit
     if limit is not None:
         limit.down()
+
+
+def notice_lost() -> None:
+    """Notice from now on if Python ignores the exception of a limit. Other ignored exceptions go to the hook that was there."""
+    if isinstance(sys.unraisablehook, _Hook):
+        return
+    sys.unraisablehook = _Hook(sys.unraisablehook)
+
+
+class _Hook:
+    """Called by the interpreter, in the thread that lost the exception."""
+
+    def __init__(self, before: Callable[[sys.UnraisableHookArgs], object]) -> None:
+        self._before = before
+
+    def __call__(self, ignored: sys.UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, TimeIsUp):
+            self._before(ignored)
+        elif _here.limit is not None:
+            _here.limit.lost()
 
 
 def _is_delicate(thread: int) -> bool:

@@ -252,10 +252,10 @@ class Runner:
 
     def _call_limited(self, run: Execution, seconds: float) -> Verdict:
         """Call a task with a timeout."""
-        limit: Limit | None = None
+        limit = Limit()
         try:
             try:
-                limit = self.watchdog.begin(seconds)
+                self.watchdog.begin(limit, seconds)
                 return self._call_inside(run)
             finally:
                 self._lift(limit)
@@ -264,8 +264,8 @@ class Runner:
             mend_log()
             raise timed_out(run.task, error) from None
 
-    def _lift(self, limit: Limit | None) -> None:
-        if limit is not None and forks.depth == self._home:
+    def _lift(self, limit: Limit) -> None:
+        if forks.depth == self._home:
             self.watchdog.end(limit)
 
     async def _acall(self, run: Execution) -> Meant:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import threading
 import time
 
-from laneway.shield import Limit
+from laneway.shield import Limit, notice_lost
 from laneway.worker.duties.service import Service
 
 __all__ = ["Watchdog"]
 
 #: The delay before the next try when a run cannot be ended at this point, seconds.
 AGAIN = 0.002
+#: The delay before looking whether a run that was struck has lost the exception, seconds.
+LOST = 0.02
 
 
 class Watchdog(Service):
@@ -31,19 +33,18 @@ class Watchdog(Service):
         self._changed = threading.Condition()
         self._limits: dict[Limit, float] = {}  # the deadline of each, monotonic
 
-    def begin(self, seconds: float) -> Limit:
-        """Give the run in this thread `seconds` seconds."""
-        limit = Limit()
+    def begin(self, limit: Limit, seconds: float) -> None:
+        """Give the run in this thread `seconds` seconds, and lower its shield."""
         with self._changed:
             self._limits[limit] = time.monotonic() + seconds
             if self._thread is None:
+                notice_lost()
                 self.start()
             self._changed.notify()
         limit.down()
-        return limit
 
     def end(self, limit: Limit) -> None:
-        """Remove the limit of a run that ended. Call it again if it was interrupted: a limit strikes only once."""
+        """Remove the limit of a run that ended. Call it again if it was interrupted."""
         limit.lift()
         with self._changed:
             self._limits.pop(limit, None)
@@ -60,9 +61,6 @@ class Watchdog(Service):
                 now = time.monotonic()
                 for limit, over in list(self._limits.items()):
                     if over <= now:
-                        if limit.strike():
-                            del self._limits[limit]
-                        else:
-                            self._limits[limit] = now + AGAIN
+                        self._limits[limit] = now + (LOST if limit.strike() else AGAIN)
                 next_one = min(self._limits.values(), default=None)
                 self._changed.wait(None if next_one is None else max(next_one - now, 0))

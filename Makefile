@@ -40,7 +40,7 @@ check: setup  ## ruff, mypy --strict and pyright
 	$(BIN)/mypy
 	$(BIN)/pyright --level warning
 
-bench: setup  ## measure store and worker against a raw sqlite3 loop; ARGS="push noop" picks parts
+bench: setup  ## measure stores and workers against raw loops; ARGS="push noop" picks parts
 	$(BIN)/python bench/run.py $(ARGS)
 
 soak: setup  ## long runs of the random tests

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+import postgresbench
 import redisbench
 from browser import CHROMIUM, Desk, Tab, Window, why_not
 from conftest import SOAK
@@ -36,11 +38,21 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
+def address(store: str, folder: Path) -> str:
+    """Return the URL of an empty store."""
+    if store == "sqlite":
+        return f"sqlite:///{folder / 'jobs.db'}"
+    if store == "redis":
+        return redisbench.emptied().url
+    postgresbench.server().drop("desk")  # in the usual schema the clock may stand still
+    return f"{postgresbench.server().url}?schema=desk"
+
+
 @pytest.fixture(scope="module", params=STORES)
 def desk(browser: Browser, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """A shop on a store, for all tests of a module; where there is a browser to look at it."""
     folder = tmp_path_factory.mktemp("desk")
-    made = Desk(folder, f"sqlite:///{folder / 'jobs.db'}" if request.param == "sqlite" else redisbench.emptied().url)
+    made = Desk(folder, address(request.param, folder))
     try:
         made.open()
         yield made

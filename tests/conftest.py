@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import gc
 import logging
 import os
 import re
+import signal
 import sqlite3
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 import laneway
+import postgresbench
 import redisbench
 from laneway import App
 from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
-
-settings.register_profile("laneway", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("laneway")
+from numbers_for_models import Numbered, NumberedInspect
 
 SOAK = bool(os.environ.get("LANEWAY_SOAK"))
 
@@ -38,6 +40,12 @@ if (disk := redisbench.quick_disk()) is not None:
 def often(usual: int, soaking: int) -> int:
     """Return how often something is tried: usually, or with make soak."""
     return soaking if SOAK else usual
+
+
+settings.register_profile(
+    "laneway", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=often(30, 1_000)
+)  # fmt: skip
+settings.load_profile("laneway")
 
 
 #: A busy machine may keep a server from answering for seconds: how long that may take is tested elsewhere.
@@ -86,6 +94,60 @@ def redis(_: Path, clock: Clock) -> Bench:
     return Bench(store, RedisInspect(store), clock, step="change")
 
 
+class ServerClock(Clock):
+    """A clock of the server's: its function for the time is replaced by one that reads a table."""
+
+    def __init__(self, *, steady: bool = False) -> None:
+        self._now = self._highest = 0
+        self._steady = steady  # the server's never goes back: a store notices that only after a second, and models at once
+
+    @property
+    def now(self) -> int:
+        return self._now
+
+    @now.setter
+    def now(self, now: int) -> None:
+        self._now, self._highest = now, max(now, self._highest)
+        postgresbench.server().set_clock(self._highest if self._steady else now)
+
+
+def postgres(_: Path, __: Clock) -> Bench:
+    from laneway.store.postgres import PostgresInspect, PostgresStore  # noqa: PLC0415 - its driver may be missing
+
+    store = PostgresStore(postgresbench.server().url, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
+    return Bench(store, PostgresInspect(store), _begin_anew(store))
+
+
+_lines: dict[int, list[Any]] = {}
+
+
+def _begin_anew(store: Any, *, steady: bool = False) -> Clock:
+    """Empty the tables, and return the clock that the server has now.
+
+    Connections go from one test to the next: a new one takes thirty milliseconds until the server has planned its functions.
+    """
+    store.lately = 0.0
+    pool, kept = store.wire.pool, _lines.setdefault(os.getpid(), [])
+    if not postgresbench.server().has_tables():  # another test has dropped them
+        kept.clear()
+    if kept:
+        pool.idle.append(kept.pop())
+    else:
+        store.migrate()
+    close = pool.close
+
+    def keep() -> None:
+        kept.extend(line for line in pool.idle[:1] if not kept and line.is_open and line.is_quiet() and not line.in_transaction())
+        pool.idle[:] = [line for line in pool.idle if line not in kept]
+        close()
+
+    pool.close = keep
+    postgresbench.server().begin_anew()
+    clock = ServerClock(steady=steady)
+    clock.now = 1_000_000_000
+    return clock
+
+
 def old_store(kind: str, written: str, folder: Path, clock: Clock, *, migrate: bool = True) -> Bench:
     """A store as another version wrote it: rows or keys from a file beside the tests, byte for byte."""
     found = msgspec.json.decode(Path(__file__).with_name(written).read_bytes())
@@ -105,10 +167,27 @@ def old_store(kind: str, written: str, folder: Path, clock: Clock, *, migrate: b
 def redis_by_number(_: Path, clock: Clock) -> Bench:
     """For models: they count claims over the whole store, and Redis over each queue."""
     url = redisbench.emptied().url
-    from redisnumbers import NumberedInspect, NumberedStore  # noqa: PLC0415 - the same
+    from laneway.store.redis import RedisInspect, RedisStore  # noqa: PLC0415 - the same
 
-    store = NumberedStore(url, clock=clock, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
-    return Bench(store, NumberedInspect(store), clock)
+    class Store(Numbered, RedisStore): ...
+
+    class Inspect(NumberedInspect, RedisInspect): ...
+
+    store = Store(url, clock=clock, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
+    return Bench(store, Inspect(store), clock)
+
+
+def postgres_by_number(_: Path, __: Clock) -> Bench:
+    """The same for PostgreSQL, whose tokens have the time in them."""
+    url = postgresbench.server().url
+    from laneway.store.postgres import PostgresInspect, PostgresStore  # noqa: PLC0415 - the same
+
+    class Store(Numbered, PostgresStore): ...
+
+    class Inspect(NumberedInspect, PostgresInspect): ...
+
+    store = Store(url, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
+    return Bench(store, Inspect(store), _begin_anew(store, steady=True))
 
 
 #: Every store passes the same suite: a new one is one line here.
@@ -116,13 +195,16 @@ STORES: dict[str, Callable[[Path, Clock], Bench]] = {
     "sqlite-file": sqlite_file,
     "sqlite-memory": sqlite_memory,
     "redis": redis_by_number,
+    "postgres": postgres_by_number,
 }
+#: The stores as they are, where models have others.
+_AS_THEY_ARE = {"redis": redis, "postgres": postgres}
 
 
 @pytest.fixture(params=STORES)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     # The contract is for the store as it is.
-    made = (redis if request.param == "redis" else STORES[request.param])(tmp_path, Clock())
+    made = _AS_THEY_ARE.get(request.param, STORES[request.param])(tmp_path, Clock())
     yield made
     made.store.close()
 
@@ -131,6 +213,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 def no_server_outlives_the_tests() -> Iterator[None]:
     yield
     redisbench.stop_all()
+    postgresbench.stop_all()
 
 
 @pytest.fixture
@@ -170,12 +253,16 @@ def pytest_runtest_teardown() -> None:
 
 #: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
-    "hostile", "cli", "browser_pages", "worker_balance", "timeouts", "fleet_life", "browser_live", "browser_acts", "model",
-    "fleet_kill", "redis_trouble", "redis_hosts", "balance", "browser_hostile", "redis_interrupts", "worker_trouble", "redis",
-    "redis_exchange", "web_server", "model_collect", "contract", "stats_fleet", "cli_demo", "worker_bad_input",
-    "fleet_frozen", "isolate", "lifespan", "fleet_harm", "web_access", "codec", "contract_collect", "web_live", "urls",
-    "pages", "desk", "sqlite_interrupts", "pages_lists", "look_lists", "docs", "cli_lanes", "sqlite", "collector",
-    "worker_runs", "stats_stores", "contract_stats", "fleet_collect",
+    "contract", "contract_collect", "transactions", "postgres_transactions",
+    "fleet_life", "browser_live", "browser_pages", "fleet_kill", "cli", "hostile",
+    "redis_hosts", "browser_acts", "copy_live", "timeouts", "redis_trouble", "worker_trouble", "fleet_frozen",
+    "browser_hostile", "cli_demo", "redis", "contract_stats", "postgres_trouble", "balance", "worker_balance", "model", "copy",
+    "kept_schedules", "stats_fleet", "web_server", "shops", "web_live", "postgres_poolers", "postgres_stress", "postgres_fleet",
+    "fleet_harm", "docs", "sqlite_interrupts", "redis_interrupts", "look_lists", "timetable", "lifespan", "isolate", "desk",
+    "browser_ear", "probes", "minimum", "redis_exchange", "forks", "model_collect", "stats_stores", "codec", "sqlite",
+    "inspect_workers", "contrib_otel", "contrib_sentry", "fleet_collect", "postgres_interrupts", "storm", "pages",
+    "pages_lists", "worker_bad_input", "urls", "web_access", "cli_parts", "cli_lanes", "collector", "merge", "plan",
+    "enqueue_many", "worker_runs", "postgres", "doctor_postgres", "cli_store", "postgres_plans", "postgres_migrate",
 )  # fmt: skip
 
 
@@ -183,11 +270,27 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile our modules once: tests start hundreds of programs, which may be told to write down nothing that they compile.
 
     What pytest makes of modules is kept as well: to find the assertions in all of them takes seconds in each process.
+    A shell lets what it starts in the background ignore Ctrl-C, and so would all programs that the tests start.
     """
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     sys.dont_write_bytecode = False
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(laneway.__file__).parent, quiet=2)
         compileall.compile_dir(Path(__file__).parent, maxlevels=0, rx=re.compile("/test_"), quiet=2)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let make soak try many more examples of what is true for all of them."""
+    if isinstance(item, pytest.Function) and is_hypothesis_test(item.function):
+        item.add_marker("soak")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay until the end: no search for garbage needs to look at them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -198,7 +301,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 #: The stores of `app`, where a test asks for all of them.
 APP_STORES = ("sqlite", "redis")
-#: What a module says as EVERY_STORE whose tests need all their parameters on the first store, and on another only the first.
+#: What a module says as EVERY_STORE whose tests need all their parameters on the first store, and on another only the first; a
+#: single test says `every_store(ONCE)`.
 ONCE = "once"
 
 
@@ -206,7 +310,9 @@ def _once(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     """Leave out the parameters that a module does not want to see again on another store."""
     seen: set[tuple[object, object]] = set()
     for item in items:
-        if isinstance(item, pytest.Function) and getattr(item.module, "EVERY_STORE", None) == ONCE and hasattr(item, "callspec"):
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and ONCE in (
+            getattr(item.module, "EVERY_STORE", None), *(said for mark in item.iter_markers("every_store") for said in mark.args)
+        ):  # fmt: skip
             store = item.callspec.params.get("app", APP_STORES[0])
             if store != APP_STORES[0] and (item.function, store) in seen:
                 continue

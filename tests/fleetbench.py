@@ -256,7 +256,8 @@ class Trial:
     store: str = ""  #: its URL; empty: a file in the folder
 
     def __post_init__(self) -> None:
-        self.app = App(self.store or url(self.folder))
+        # How long an enqueue may take is tested elsewhere.
+        self.app = App(self.store or url(self.folder), enqueue_timeout=DEADLINE)
         self.tasks = fleet_jobs.declare(self.app)
         self.tail = Tail(self.folder / "evidence")
         self.jobs: dict[str, Job] = {}

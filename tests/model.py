@@ -40,6 +40,7 @@ class Job:
     place: tuple[int, int]
     due: int
     key: str | None = None  # an equal job has the same
+    end_key: str | None = None  # the key, if it lasts until the job's end: a replayed one takes it again
     expires: int | None = None  # it is not to start later
     where: str = "waiting"  # waiting | parked | running | dead
     failed: bool = False
@@ -76,8 +77,9 @@ class Model:
         self.now = max(self.now, self.clock) if "time never goes back" in self.rules else self.clock
 
     def push(
-        self, id_: str, queue: str, lane: str | None, priority: int, delay: int, key: str | None = None, expires: int = 0
-    ) -> str | None:
+        self, id_: str, queue: str, lane: str | None, priority: int, delay: int, key: str | None = None, expires: int = 0,
+        until_end: bool = False,
+    ) -> str | None:  # fmt: skip
         """Take a job; or say which is there in its stead."""
         self.begin()
         self.seq += 1
@@ -87,7 +89,8 @@ class Model:
         if equal is not None and "of equal jobs one waits" in self.rules:
             return equal.id
         place = (self.now + delay, self.seq)
-        self.jobs[id_] = Job(id_, queue, lane, priority, place, place[0], key, place[0] + expires if expires else None)
+        ends = place[0] + expires if expires else None
+        self.jobs[id_] = Job(id_, queue, lane, priority, place, place[0], key, key if until_end else None, ends)
         self.totals["enqueued"] += 1
         return None
 
@@ -137,7 +140,7 @@ class Model:
             self.holder[job.queue, job.lane] = job.id
         self.token += 1
         job.where, job.worker, job.token, job.claimed = "running", worker, self.token, True
-        if "a key ends at the claim" in self.rules:
+        if "a key ends at the claim" in self.rules and job.end_key is None:
             job.key = None
         return job.id, self.token, job.attempt + 1, job.lost
 
@@ -235,6 +238,8 @@ class Model:
             job.due, job.where, job.attempt, job.failed = self.now, "waiting", 0, False
             job.claimed = job.started = job.halts
             job.halts = False
+            if job.end_key is not None and all(other.key != job.end_key for other in self.jobs.values()):
+                job.key = job.end_key
             return True
         if job.where == "waiting" and job.due > self.now and (job.failed or self.holds(job)):
             job.due, job.failed = self.now, False
@@ -304,7 +309,8 @@ class Model:
         keys = Counter(j.key for j in self.jobs.values() if j.key is not None)
         assert all(number == 1 for number in keys.values()), "equal jobs"
         for job in self.jobs.values():
-            assert job.key is None or not job.claimed, "a key that outlived its claim"
+            assert job.key is None or job.end_key or not job.claimed, "a key that outlived its claim"
+            assert job.key is None or job.where != "dead", "a key that outlived its job"
             if job.where == "parked":
                 lane = [j for j in self.jobs.values() if (j.queue, j.lane) == (job.queue, job.lane) and j is not job]
                 assert any(

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["PROGRAM", "Server", "emptied", "quick_disk", "server", "stop_all", "version", "why_not"]
+__all__ = ["PROGRAM", "Server", "emptied", "free_port", "quick_disk", "server", "stop_all", "version", "why_not"]
 
 _all: list[Server] = []
 
@@ -35,7 +35,7 @@ class Server:
 
     def __init__(self, *options: str) -> None:
         self.folder = tempfile.mkdtemp(prefix="laneway-redis-", dir=quick_disk())
-        self.port = _free_port()
+        self.port = free_port()
         self.url = self._plain_url = f"redis://127.0.0.1:{self.port}/0"
         self._options = options
         self._pid = os.getpid()
@@ -118,7 +118,7 @@ def quick_disk() -> str | None:
     return None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Return a port that nobody listens on; a cluster's node takes the one 10,000 above too.
 
     Both are below those that systems give out by themselves: one of these may be a client's in the next moment.

@@ -16,7 +16,7 @@ from webdesk import serving
 pytest_plugins = ("browser_fixtures",)
 
 #: Looks at every page, follows what happens and acts: so much is seen in a browser on each store.
-on_every_store = pytest.mark.parametrize("desk", ["sqlite", "redis"], indirect=True)
+on_every_store = pytest.mark.parametrize("desk", ["sqlite", "redis", "postgres"], indirect=True)
 
 PREFIX = "/admin/lane way"
 #: What the browser says while a server is away.
@@ -46,7 +46,6 @@ def is_same_page(page: Page) -> bool:
     return page.evaluate("window.isTheSame === true") is True
 
 
-@on_every_store
 def test_counters_and_rows_follow_what_is_enqueued_and_run(desk: Desk, tab: Tab) -> None:
     tab.open("/jobs")
     mark_page(tab.page)
@@ -91,7 +90,6 @@ def test_a_row_stays_the_same_one_when_others_come(desk: Desk, tab: Tab) -> None
     assert [tab.row(id_).evaluate("(row) => row.isMine === true") for id_ in (new, old)] == [False, True]
 
 
-@on_every_store
 def test_a_jobs_page_follows_the_job_to_its_end(desk: Desk, tab: Tab) -> None:
     gate = desk.gate()
     id_ = desk.tasks.charge.using(run_after=3600).enqueue("ada", str(gate)).id

@@ -31,11 +31,11 @@ SECOND = 1_000_000
 
 def job(
     id_: str | None = None, *, lane: str | None = None, queue: str = "default", priority: int = 0, delay: float = 0,
-    unique: str | None = None, expires: float = 0, task: str = "app.task",
+    unique: str | None = None, expires: float = 0, task: str = "app.task", until_end: bool = False,
 ) -> Job:  # fmt: skip
     return Job(
         id_ or new_id(), task, queue, b"[[1],{}]", lane, priority, round(delay * SECOND), unique=unique,
-        expires=round(expires * SECOND),
+        expires=round(expires * SECOND), until_end=until_end,
     )  # fmt: skip
 
 
@@ -324,6 +324,22 @@ class TestUnique:
         assert store.push([job("b", unique="k")]) == [None]
         assert states(inspect) == {"ready": 2}
 
+    @pytest.mark.parametrize("end", ["claimed again", "cancel", "delete", "kill"])
+    def test_a_job_that_comes_back_leaves_the_key_to_the_equal_job_behind_it(
+        self, store: Store, inspect: Inspect, end: str
+    ) -> None:
+        store.push([job("a", unique="k")])
+        claim(store)
+        store.push([job("b", unique="k")])
+        store.give_back("w")
+
+        if end == "claimed again":
+            assert ids(claim(store, 1)) == ["a"]
+        else:
+            assert getattr(inspect, end)("a")
+
+        assert store.push([job("c", unique="k")]) == ["b"]
+
     def test_a_rescheduled_job_keeps_its_key(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a", unique="k")])
         inspect.reschedule("a", 60 * SECOND, 0)
@@ -338,6 +354,13 @@ class TestOrder:
         store.push([job("urgent-2", priority=5)])
 
         assert ids(claim(store)) == ["urgent", "urgent-2", "first", "second", "late", "idle"]
+
+    def test_of_those_that_are_due_at_the_same_time_the_first_by_place_is_claimed(self, store: Store, clock: Clock) -> None:
+        store.push([job("delayed", delay=10), job("retried")])
+        settle(store, claim(store), Retrying(10 * SECOND, ERROR))
+        clock.advance(10)
+
+        assert ids(claim(store)) == ["retried", "delayed"]
 
     def test_what_is_due_later_is_not_claimed_before(self, store: Store, clock: Clock) -> None:
         store.push([job("a", delay=5), job("urgent", delay=7, priority=100)])
@@ -377,6 +400,8 @@ class TestOrder:
         assert [totals[name] for name in ("processed", "retried", "dead", "cancelled")] == [
             counted[kind] for kind in (Done, Retrying, Dead, Cancelled)
         ]
+        runs = Counter(run.outcome for run in bench.inspect.recent(99))
+        assert runs == {kind.name: counted[kind] for kind in (Done, Retrying, Dead, Cancelled)}
 
     def test_the_next_that_is_due_is_the_first_of_all_priorities_and_queues(self, store: Store) -> None:
         store.push([job(priority=5, delay=10), job(delay=100), job(queue="a", delay=50), job(queue="b", delay=7)])
@@ -394,6 +419,13 @@ class TestOrder:
         settle(store, claim(store), Retrying(10 * SECOND, ERROR))
 
         assert store.exchange("w", [], [ClaimRequest("default", 9)], 9).next_due == 10 * SECOND
+
+    def test_with_the_next_of_a_lane_it_is_said_when_others_are_due(self, store: Store) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x"), job("later", delay=60)])
+
+        answer = settle(store, claim(store), Done(), limit=9)
+
+        assert (ids(answer.claims), answer.more, answer.next_due) == (["x1"], False, 60 * SECOND)
 
     def test_steps_are_served_in_order_within_the_limit(self, store: Store) -> None:
         store.push([job(f"{queue}{n}", queue=queue) for n in range(5) for queue in "ab"])
@@ -509,6 +541,27 @@ class TestLanes:
 
         assert ids(claim(store)) == ["x2"]
 
+    def test_the_next_of_a_lane_comes_after_what_is_due_before_it(self, store: Store, clock: Clock) -> None:
+        store.push([job("x0", lane="x")])
+        head = claim(store)
+        for next_one in (job("plain"), job("x1", lane="x")):
+            clock.advance(1)
+            store.push([next_one])
+        claim(store, worker="other")  # plain; x1 is parked
+        store.give_back("other")
+
+        first = settle(store, head, Done(), limit=1).claims
+
+        assert (ids(first), ids(claim(store))) == (["plain"], ["x1"])
+
+    def test_behind_many_that_are_parked_no_more_are_claimed_than_wanted(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(lane="x") for _ in range(6)])
+        head = claim(store, limit=1)
+        store.push([job(f"y{n}", lane=f"y{n}" if n % 2 else None) for n in range(9)])
+
+        assert ids(claim(store, limit=2)) == ["y0", "y1"]
+        assert states(inspect) == {"running": 2 + len(head), "blocked": 5, "ready": 7}
+
     def test_at_most_a_thousand_are_parked_in_one_call(self, store: Store, inspect: Inspect) -> None:
         store.push([job(lane="x") for _ in range(2500)])
         store.push([job("other", lane="y")])
@@ -619,6 +672,13 @@ class TestExpiry:
         assert ids(claim(store)) == ["x4", "y1"]
         assert (states(inspect), inspect.totals()["cancelled"]) == ({"running": 2}, 4)
 
+    def test_behind_those_that_are_too_old_one_that_may_still_start_is_next(self, store: Store, clock: Clock) -> None:
+        store.push([job("x0", lane="x"), *(job(f"x{n}", lane="x", expires=expires) for n, expires in ((1, 5), (2, 5), (3, 60)))])
+        head = claim(store)
+        clock.advance(6)
+
+        assert ids(settle(store, head, Done(), limit=5).claims) == ["x3"]
+
     def test_with_a_holder_its_followers_leave_though_the_claim_has_its_fill(
         self, store: Store, inspect: Inspect, clock: Clock
     ) -> None:
@@ -665,10 +725,13 @@ class TestExpiry:
         clock.advance(6)
         settle(store, head, Done())
 
-        answers = [store.exchange("w", [], [ClaimRequest("default", 1)], 1) for _ in range(3)]
+        answers, gone = [], []
+        for _ in range(3):
+            answers.append(store.exchange("w", [], [ClaimRequest("default", 1)], 1))
+            gone.append(inspect.totals()["cancelled"])
 
         assert [(ids(answer.claims), answer.more) for answer in answers] == [([], True), ([], True), (["fresh"], False)]
-        assert (inspect.totals()["cancelled"], states(inspect)) == (2500, {"running": 1})
+        assert (gone, states(inspect)) == ([1000, 2000, 2500], {"running": 1})
 
     def test_holders_of_many_lanes_that_are_too_old_are_passed_over(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         lanes = [f"lane-{n}" for n in range(300)]
@@ -690,11 +753,12 @@ class TestClaims:
         assert ids(claim(store, worker="ann")) == ["a"]
         assert claim(store, worker="bob") == []
 
-    def test_a_stranger_cannot_settle(self, store: Store, inspect: Inspect) -> None:
+    @pytest.mark.parametrize("outcome", [Done(), Retrying(0, ERROR)], ids=lambda outcome: outcome.name)
+    def test_a_stranger_cannot_settle(self, store: Store, inspect: Inspect, outcome: Outcome) -> None:
         store.push([job("a")])
         held = claim(store, worker="ann")
 
-        assert settle(store, held, Done(), worker="bob").refused == ["a"]
+        assert settle(store, held, outcome, worker="bob").refused == ["a"]
         assert inspect.counts()["running"] == 1
         assert inspect.totals()["refused"] == 1
 
@@ -717,6 +781,35 @@ class TestClaims:
 
         assert settle(store, held, outcome).refused == ["a"]
         assert (inspect.counts(), inspect.totals()["failed"]) == before
+
+    @pytest.mark.parametrize("number", [4, 20])
+    def test_of_many_successes_those_that_are_not_held_are_refused_and_the_others_settled(
+        self, store: Store, inspect: Inspect, number: int
+    ) -> None:
+        store.push([job(f"{n:02}", lane=f"lane-{n}" if n % 2 else None) for n in range(number)])
+        held = claim(store, limit=number)
+        store.give_back("w", keep=[one.token for one in held[1:-1]])
+
+        assert settle(store, held, Done()).refused == [held[0].unit.id, held[-1].unit.id]
+
+        totals = inspect.totals()
+        assert (states(inspect), totals["processed"], totals["refused"]) == ({"ready": 2}, number - 2, 2)
+        assert sorted(run.id for run in inspect.recent(99)) == ids(held[1:-1])
+
+    @pytest.mark.parametrize("number", [1, 2])
+    @pytest.mark.parametrize("priority", [0, 5])
+    def test_what_comes_to_others_of_its_priority_is_counted_once(self, store: Store, priority: int, number: int) -> None:
+        for _ in range(3):
+            store.push([job(priority=priority) for _ in range(number)])
+
+        assert store.exchange("w", [], [ClaimRequest("default", 0)], 0).loads == {"default": 3 * number}
+
+    def test_what_goes_back_to_others_of_its_priority_is_counted_once(self, store: Store) -> None:
+        store.push([job(priority=5), job(priority=5)])
+        claim(store, 1)
+        store.give_back("w")
+
+        assert store.exchange("w", [], [ClaimRequest("default", 0)], 0).loads == {"default": 2}
 
     def test_giving_back_keeps_place_lane_due_and_attempts(self, store: Store, inspect: Inspect) -> None:
         store.push([job("x0", lane="x"), job("x1", lane="x"), job("a")])
@@ -873,6 +966,26 @@ class TestFailures:
         due = {"scheduled": 0, "retrying": 0, "ready": after["scheduled"] + after["retrying"] + after["ready"]}
         assert inspect.counts() == {**after, **due}
 
+    @pytest.mark.parametrize("act", ["cancel", "delete", "kill"])
+    def test_what_became_due_by_itself_is_counted_once(self, bench: Bench, act: str) -> None:
+        store, inspect = bench.store, bench.inspect
+        store.push([job("failed")])
+        settle(store, claim(store), Retrying(5 * SECOND, ERROR))
+        store.push([job("later", delay=5), job("waits", delay=5)])
+        bench.clock.advance(5)
+
+        for id_ in ("failed", "later"):
+            getattr(inspect, act)(id_)
+
+        assert states(inspect) == {"ready": 1} | ({"dead": 2} if act == "kill" else {})
+
+    @pytest.mark.parametrize("outcome", [Done(), Retrying(0, ERROR), Dead(ERROR), Cancelled()], ids=lambda outcome: outcome.name)
+    def test_a_run_began_and_ended_when_its_worker_says_so(self, store: Store, inspect: Inspect, outcome: Outcome) -> None:
+        store.push([job("a")])
+        settle(store, claim(store), outcome)
+
+        assert [(run.outcome, run.started, run.finished) for run in inspect.recent(9)] == [(outcome.name, 1, 2)]
+
     def test_results_are_kept_as_long_as_asked(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([job("a")])
         settle(store, claim(store), Done(b"42"), keep=10 * SECOND)
@@ -1016,6 +1129,13 @@ class TestHalting:
 
 
 class TestAsking:
+    def test_the_last_job_of_a_priority_can_be_cancelled_while_others_are_due_later(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("later", delay=60), job("urgent", priority=5)])
+
+        assert inspect.cancel("urgent")
+
+        assert store.exchange("w", [], [ClaimRequest("default", 9)], 9).next_due == 60 * SECOND
+
     def test_a_running_job_that_is_cancelled_is_marked_until_it_ends(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a")])
         held = claim(store)
@@ -1613,6 +1733,17 @@ class TestLooking:
             ("cancelled", "cancelled"), ("dies", "dead"), ("retried", "retrying"), ("done", "done"),
         ]  # fmt: skip
 
+    def test_a_job_that_is_cancelled_before_it_runs_is_a_run_that_never_started(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("plain"), job("laned", lane='l"1', task="app.other", queue="mail")])
+        assert inspect.cancel("plain")
+        assert inspect.cancel("laned")
+
+        runs = [(run.id, run.task, run.queue, run.lane, run.outcome, run.started) for run in inspect.recent(9)]
+
+        assert sorted(runs) == [
+            ("laned", "app.other", "mail", 'l"1', "cancelled", 0), ("plain", "app.task", "default", None, "cancelled", 0),
+        ]  # fmt: skip
+
     @pytest.mark.parametrize("after", ["seq:²", "seq:" + "9" * 30, "seq:", "seq:x"])
     def test_a_place_that_no_page_gave_is_not_found(self, inspect: Inspect, after: str) -> None:
         with pytest.raises(NotFound, match=r"page\.next"):
@@ -1971,6 +2102,18 @@ class TestOnlyThat:
 
         assert bench.inspect.totals()["cancelled"] == 2
         assert [bench.inspect.job(id_) is not None for id_ in ("a0", "a1", "b1", "c1")] == [False, False, True, True]
+
+    def test_what_is_too_old_behind_a_holder_is_counted_as_it_waits(self, bench: Bench) -> None:
+        store = bench.store
+        store.push([job("a0", lane="a", expires=5)])
+        claim(store)
+        store.give_back("w")
+        store.push([job("a1", lane="a", expires=5)])  # ready: no claim has met it
+        bench.clock.advance(6)
+
+        assert claim(store) == []
+
+        assert (states(bench.inspect), bench.inspect.totals()["cancelled"]) == ({}, 2)
 
     def test_a_mark_is_for_one_run_and_heard_by_its_worker(self, bench: Bench) -> None:
         store = bench.store

@@ -244,6 +244,7 @@ class TestPush:
         assert store.push([pay("a")], Occurrence("nightly", at=100)) == [None]
         assert store.push([pay("b")], Occurrence("nightly", at=100)) == [""]
         assert states(inspect) == {"ready": 1}
+        assert store.push([pay("b")], Occurrence("nightly", at=101)) == [None]
 
     def test_jobs_and_payloads_can_come_together_for_different_queues(self, store: Store, inspect: Inspect) -> None:
         store.push([plain("x")])
@@ -267,11 +268,12 @@ class TestKinds:
         assert caught.value.queue == QUEUE
         assert states(inspect) == {"ready": 1}
 
-    def test_a_queue_with_jobs_takes_no_payloads(self, store: Store, inspect: Inspect) -> None:
+    @pytest.mark.parametrize("others", [[], [pay("a", queue="fine")]])
+    def test_a_queue_with_jobs_takes_no_payloads(self, store: Store, inspect: Inspect, others: list[Job]) -> None:
         store.push([plain("x", queue=QUEUE)])
 
         with pytest.raises(WrongQueue, match="of its own"):
-            store.push([pay("a", queue="fine"), pay("a")], Occurrence("nightly", at=100))
+            store.push([*others, pay("a")], Occurrence("nightly", at=100))
 
         assert (states(inspect), store.schedules().last) == ({"ready": 1}, {})
 
@@ -367,6 +369,12 @@ class TestClaims:
         assert [(held.task, [lane.lane for lane in held.units]) for held in claims] == [
             ("app.sync", ["a"]), ("app.old", ["b", "c"]),
         ]  # fmt: skip
+
+    def test_lanes_that_do_not_run_together_make_no_more_runs_than_wanted(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a"), pay("b", task="app.old"), pay("c")])
+
+        assert gives(claim(store, limit=1, lanes=9)) == {"a": [1]}
+        assert states(inspect) == {"ready": 2, "running": 1}
 
     def test_a_lane_that_lost_its_claim_runs_alone(self, store: Store, clock: Clock) -> None:
         for lane in "abc":
@@ -761,6 +769,12 @@ class TestOutcomes:
 
         assert (gives(answer.claims), answer.more) == ({"a": [2]}, False)
 
+    @pytest.mark.parametrize("outcome", [Retrying(SECOND, ERROR), Dead(ERROR), Cancelled()], ids=lambda outcome: outcome.name)
+    def test_another_lane_may_be_claimed_in_the_same_step(self, store: Store, outcome: Outcome) -> None:
+        store.push([pay("a"), pay("b")])
+
+        assert gives(settle(store, claim(store, limit=1), outcome, limit=9).claims) == {"b": [1]}
+
 
 class TestDeath:
     def test_one_of_the_run_is_dead_and_the_rest_goes_on_at_once(self, store: Store, inspect: Inspect, clock: Clock) -> None:
@@ -889,7 +903,7 @@ class TestDeath:
 
         found = dead(inspect, 1)
         assert (found.score, [error.message for error in found.errors]) == (7, ["2"])
-        assert found.due_at == as_datetime(clock() - SECOND)
+        assert (found.due_at, found.enqueued_at) == (as_datetime(clock() - SECOND), as_datetime(clock() - 3 * SECOND))
         assert (states(inspect), totals(inspect, "enqueued", "dead", "merged")) == ({"dead": 1}, [3, 3, 2])
 
     def test_dead_payloads_beyond_the_limit_are_forgotten_oldest_first(self, bench: Bench) -> None:
@@ -1014,6 +1028,14 @@ class TestAsking:
 
         assert (there(inspect), states(inspect)) == (False, {"dead": 1} if action == "kill" else {})
         assert totals(inspect, "cancelled", "dead") == [int(action == "cancel"), int(action == "kill")]
+
+    def test_where_nothing_gathers_only_the_run_is_cancelled(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1)])
+        held = claim(store)
+        inspect.cancel(lane_id(QUEUE, "a"))
+        settle(store, held, Retrying(0, ERROR))
+
+        assert [(run.outcome, run.started) for run in inspect.recent(9)] == [("cancelled", 1)]
 
     @pytest.mark.parametrize("action", ["cancel", "delete", "kill"])
     def test_a_run_that_was_done_before_it_heard_is_done(self, store: Store, inspect: Inspect, action: str) -> None:
@@ -1211,6 +1233,18 @@ class TestDebounce:
         assert (stands(inspect).due_at, stands(inspect).state) == (as_datetime(began + 9 * SECOND), "ready")
         assert gives(claim(store)) == {"a": [2, 3, 4, 5]}
 
+    def test_what_gathers_and_is_due_stays_due_when_more_comes(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([pay("a", 1)])
+        held = claim(store)
+        began = clock()
+        for n in (2, 3):
+            store.push([pay("a", n)])
+            clock.advance(5)
+
+        settle(store, held, Done())
+
+        assert stands(inspect).due_at == as_datetime(began)
+
     def test_an_earlier_lane_ends_the_wait_for_a_later_one(self, store: Store) -> None:
         store.push([pay("a", quiet=100)])
         assert store.exchange("w", [], [ClaimRequest(QUEUE, 1)], 1).next_due == 100 * SECOND
@@ -1314,6 +1348,15 @@ class TestPayloads:
         store.push([pay("a", 9, delay=3)])  # it gathers anew
         settle(store, held, Done())
         assert (states(inspect), stands(inspect).due_at) == ({"scheduled": 1}, as_datetime(clock() + 3 * SECOND))
+
+    def test_what_is_left_of_those_that_gather_goes_on(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1)])
+        held = claim(store)
+        store.push([pay("a", n) for n in (2, 3, 4)])
+
+        inspect.drop_oldest(QUEUE, "a")
+
+        assert gives(settle(store, held, Done(), limit=1).claims) == {"a": [3, 4]}
 
     def test_a_lane_whose_last_one_is_dropped_is_gone(self, store: Store, inspect: Inspect) -> None:
         store.push([pay("a", 1, delay=5), pay("b", 2)])
@@ -1438,6 +1481,75 @@ def keys(lanes: Sequence[LaneInfo], order: str) -> list[Any]:
     }  # fmt: skip
     value, sign = values[order.removeprefix("-")], -1 if order.startswith("-") else 1
     return [(sign * value(lane), lane.queue, lane.lane) for lane in lanes]
+
+
+# -- only what is meant -------------------------------------------------------------------------------------------
+
+
+class TestOnlyThat:
+    """What is done to one lane, or to one payload, leaves all others as they are."""
+
+    def test_a_lane_that_is_claimed_in_part_is_the_only_one_that_runs(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1), pay("a", 2), pay("b", delay=5), plain("x")])
+
+        claim(store, payloads=1)
+
+        found = [stands(inspect, "a"), stands(inspect, "b"), inspect.job("x")]
+        assert [one and one.state for one in found] == ["running", "scheduled", "ready"]
+
+    def test_a_lane_that_is_put_off_is_the_only_one_with_another_time(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([pay("a", 1, quiet=5), pay("b", delay=3), plain("x", delay=4 * SECOND)])
+        began = clock()
+        clock.advance(1)
+
+        store.push([pay("a", 2, quiet=5)])
+
+        found = [stands(inspect, "a"), stands(inspect, "b"), inspect.job("x")]
+        assert [one and one.due_at for one in found] == [as_datetime(began + after * SECOND) for after in (6, 3, 4)]
+
+    def test_sides_are_joined_in_one_lane_and_stay_apart_in_another(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay(lane, n, score=n) for lane in "ab" for n in (1, 2)])
+        held = claim(store)
+        store.push([pay(lane, n, score=score) for lane in "ab" for n, score in ((3, 3), (1, 4))])
+
+        settle(store, held[:1], Snoozed(0))
+
+        assert holding(inspect, "a") == [(2, False), (3, False), (1, False)]
+        assert holding(inspect, "b") == [(1, True), (2, True), (3, False), (1, False)]
+        assert totals(inspect, "merged") == [1]
+
+    def test_each_outcome_is_for_its_own_lane_whichever_came_first(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([pay("b", delay=2), pay("a", delay=1)])
+        clock.advance(2)
+        held = claim(store, lanes=2)
+        assert list(gives(held)) == ["a", "b"]
+
+        settle(store, held, Retrying(SECOND, ERROR), Snoozed(SECOND))
+
+        assert [stands(inspect, lane).attempt for lane in "ab"] == [1, 0]
+
+    def test_of_payloads_with_one_score_one_goes(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", n, score=1) for n in range(4)])
+
+        inspect.drop_oldest(QUEUE, "a")
+        settle(store, claim(store), Dead(ERROR))
+
+        assert dead(inspect, 1).score == 1
+        assert gives(claim(store)) == {"a": [2, 3]}
+
+    def test_one_of_the_run_dies_though_one_that_gathers_arrived_before(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a", 1, score=2), pay("a", 2, score=1)])
+
+        settle(store, claim(store, payloads=1), Dead(ERROR))
+
+        assert dead(inspect, 2).score == 1
+        assert gives(claim(store)) == {"a": [1]}
+
+    def test_a_page_of_payloads_has_those_of_its_own_lane(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay(lane, f"{lane}{n}", score=n) for n in range(3) for lane in "abc"])
+        first = inspect.payloads(QUEUE, "b", 1, None)
+
+        assert [p.value for p in inspect.payloads(QUEUE, "b", 9, first.next)] == ["b1", "b2"]
 
 
 # -- whatever the order of arrival ----------------------------------------------------------------------------------

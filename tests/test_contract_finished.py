@@ -71,6 +71,14 @@ class TestRecords:
         assert (inspect.result("a").state, inspect.result("a").value) == ("done", b'{"paid":true}')
         assert inspect.result("a").task == "app.task"
 
+    def test_a_run_whose_end_is_not_known_ended_now(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([job("a")])
+        [held] = claim(store)
+        clock.advance(3)
+        store.exchange("w", [Settled.alike(held, DONE, keep=HOUR)], [], 0)
+
+        assert found(inspect, "a").finished_at == as_datetime(clock())
+
     def test_its_priority_and_place_are_those_of_the_job(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a", priority=7)])
         before = found(inspect, "a")
@@ -225,6 +233,15 @@ class TestLife:
         store.push(jobs[:10])
 
         assert sorted(listed(inspect)) == sorted(one.id for one in jobs[10:])
+
+    def test_beside_one_that_is_not_taken_others_take_the_places_of_theirs(self, store: Store, inspect: Inspect) -> None:
+        finish(store, job("a"), job("b"))
+        store.push([job("there")])
+
+        assert store.push([job("a"), job("there"), job("b")]) == [None, "there", None]
+        for id_ in "ab":
+            inspect.delete(id_)
+        assert (inspect.job("a"), inspect.job("b")) == (None, None)
 
     def test_a_job_that_is_not_taken_leaves_the_record(self, store: Store, inspect: Inspect) -> None:
         finish(store, job("a"))

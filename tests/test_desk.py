@@ -398,7 +398,10 @@ def test_options_chain_and_the_later_one_counts(app: App, send: Send) -> None:
     ("options", "words"),
     [
         ({"quene": "a"}, r'send\.using\(\) has no option "quene". Did you mean "queue"\?'),
-        ({"keep_result": 5}, 'no option "keep_result".*It has: queue, lane, priority, run_after, retry, expires, id'),
+        (
+            {"keep_result": 5},
+            'no option "keep_result".*It has: queue, lane, priority, run_after, retry, expires, unique_until, id',
+        ),
         ({"id": "a/b"}, "option id: 'a/b' is no id: use 1 to 100 letters"),
         ({"id": ""}, "option id.*no id"),
         ({"id": 42}, "option id.*no id"),

@@ -80,6 +80,50 @@ class TestUnique:
 
         assert work.enqueue_many([(1,), (2,), (1,), (3,)]) == 3
 
+    @pytest.mark.parametrize("how", ["declared", "using"])
+    def test_until_the_end_it_prevents_an_equal_one_while_it_runs(self, app: App, how: str) -> None:
+        seen: list[bool | None] = []
+        options: Any = {"unique_until": "end"}
+
+        @app.task(unique="order", **(options if how == "declared" else {}))
+        def work(order: int) -> None:
+            seen.append(work.enqueue(order).created)
+            seen.append(work.using(unique_until="claim").enqueue(order).created)
+
+        (work if how == "declared" else work.using(**options)).enqueue(1)
+        burst(app)
+
+        assert seen == [False, False]
+        assert work.enqueue(1).created
+
+    def test_a_claim_in_place_of_the_end(self, app: App) -> None:
+        seen: list[bool | None] = []
+
+        @app.task(unique=True, unique_until="end")
+        def work() -> None:
+            if not seen:
+                seen.append(work.using(unique_until="claim").enqueue().created)
+
+        work.using(unique_until="claim").enqueue()
+        burst(app)
+
+        assert seen == [True]
+
+    def test_until_when_is_checked(self, app: App) -> None:
+        options: Any = {"unique_until": "start"}
+        with pytest.raises(BadOption, match=r'unique_until: \'start\': use "claim" .* or "end"'):
+            app.task(unique=True, **options)(lambda: None)
+        with pytest.raises(DeclarationError, match="unique_until= goes with unique="):
+            app.task(name="a", unique_until="end")(lambda: None)
+
+        @app.task
+        def work() -> None: ...
+
+        with pytest.raises(BadOption, match="unique_until= goes with unique=, which is declared on the task"):
+            work.using(unique_until="end").enqueue()
+        with pytest.raises(BadOption, match="unique_until= goes with unique="):
+            app.using(unique_until="end").enqueue("elsewhere", check=False)
+
     @pytest.mark.parametrize(
         ("unique", "said"), [("nothing", "names no parameter; there are: order"), (5, "name the parameter"), ("a b", "name")]
     )

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 import redisbench
-from conftest import Clock
+from conftest import Clock, often
 from laneway import App
 from laneway.core.instant import SECOND
 from laneway.core.job import STATES, Gather, Job, lane_id
@@ -55,7 +55,8 @@ def listed(inspect: Inspect, which: Filter, newest: bool) -> list[str]:
     raise AssertionError("a list without end")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(often(2, 40)))
 def test_a_list_by_state_and_queue_is_a_part_of_the_list_of_all(store: Store, inspect: Inspect, clock: Clock, seed: int) -> None:
     fill(store, clock, random.Random(seed))  # noqa: S311 - the same in every run
     everything: dict[bool, list[JobInfo]] = {newest: list(inspect.jobs(Filter(), 1000, None, newest)) for newest in (False, True)}

@@ -359,7 +359,7 @@ def play(moves: list[Any], bench: Bench | None, rules: frozenset[str] = RULES) -
 @pytest.mark.model
 @pytest.mark.parametrize("name", STORES)
 def test_the_store_answers_as_the_model_does(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    examples = often(50, 6_000) if name.endswith("memory") else often(15, 600)
+    examples = often(40, 6_000) if name.endswith("memory") else often(6 if name == "postgres" else 10, 600)
 
     @settings(max_examples=examples)
     @given(steps)

@@ -23,7 +23,7 @@ from laneway.errors import StoreUnavailable
 from laneway.present.snapshot import Snapshot
 from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.store.inspection import QueueInfo
-from laneway.store.redis.inspection import read_info
+from laneway.store.redis.inspection import store_info
 from laneway.web import dashboard
 from laneway.web.health import Health
 from laneway.web.metrics import totals_by_task
@@ -541,8 +541,8 @@ def test_the_overview_tells_about_its_store(app: App) -> None:
 
 
 def test_a_server_that_throws_keys_away_is_warned_of() -> None:
-    assert "allkeys-lru" in read_info({"maxmemory_policy": "allkeys-lru"}).warning
-    silent = read_info({})
+    assert "allkeys-lru" in store_info({"maxmemory_policy": "allkeys-lru"}).warning
+    silent = store_info({})
     assert (silent.memory, silent.clients, silent.warning) == (None, None, "")
 
 

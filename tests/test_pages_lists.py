@@ -168,7 +168,7 @@ def test_tabs_count_states_and_keep_the_rest_of_the_query(app: App) -> None:
     [
         ("state:dead", "dead"), ("error:money", "dead"), ("task:charge error:ValueError", "dead"), ("money", "dead"),
         ("lane:c-1", "dead"), ("state:retrying", "retrying"), ("is:failing", "retrying"), ("state:ready queue:mail", "ready"),
-        ("args:ada", "ready"), ("ADA", "ready"), ("args:bob", "scheduled"),
+        ("args:ada", "ready"), ("AUTHORIZATION", "ready"), ("args:bob", "scheduled"),
     ],
 )  # fmt: skip
 def test_a_query_finds_its_job(app: App, query: str, name: str) -> None:

@@ -132,7 +132,8 @@ def test_a_fleet_whose_store_is_away_is_alive_and_not_ready(yard: Yard) -> None:
     path = yard.folder / "away.py"
     path.write_text(f"from laneway import App\napp = App({own.url!r})\n@app.task\ndef t(): ...\n")
     try:
-        yard.start("--health-port", str(port), "--beat", "0.1", app_name=str(path), processes=1, ready=False)
+        options = ("--health-port", str(port), "--beat", "0.1", "--shutdown-timeout", "0.5")
+        yard.start(*options, app_name=str(path), processes=1, ready=False)
         until(lambda: ask(port, "/readyz") == (200, "ok"), "a fleet that is ready")
         own.stop(kill=True)
         until(lambda: ask(port, "/readyz") == (503, "the store is away"), "that the store is away")

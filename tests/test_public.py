@@ -22,14 +22,13 @@ FILES = {
     ".".join(["laneway", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__"): path
     for path in sorted(ROOT.rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
-
 STORE = {name for name in FILES if name == "laneway.store" or name.startswith("laneway.store.")}
 CORE = [name for name in FILES if name.startswith("laneway.core.")]
 #: Each knows only those before it: modules, and packages with all that is in them.
 FLOORS = (
-    ("errors", "clock", "ids", "kernel", "locks", "shield"), ("core",), ("logs", "settings"), ("config", "events"), ("store",),
-    ("desk",), ("pool",), ("worker",), ("fleet", "testing"), ("present", "capacity"), ("cli", "web", "contrib"), ("__main__",),
+    ("errors", "clock", "ids", "kernel", "locks", "shield"), ("core",), ("logs", "settings"),
+    ("config", "events", "transactions"), ("store",), ("desk",), ("pool",), ("worker",), ("fleet", "testing"),
+    ("present", "capacity"), ("cli", "web", "contrib"), ("__main__",),
 )  # fmt: skip
 #: What a module of `core` neither imports nor calls: it computes, and does nothing else.
 IMPURE = {
@@ -37,6 +36,12 @@ IMPURE = {
     "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time",
 }  # fmt: skip
 IMPURE_CALLS = {"open", "print", "input", "now", "today", "utcnow", "read_text", "write_text", "getenv"}
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """All modules, parsed when the first test asks: every process of the tests imports this module, and one needs them."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
 
 def targets(statement: ast.stmt) -> Iterator[tuple[str, str | None]]:
@@ -66,7 +71,7 @@ def loaded(body: list[ast.stmt]) -> Iterator[str]:
 def imports() -> dict[str, set[tuple[str, str]]]:
     """Return for each module the names that others import from it, and who does."""
     found: dict[str, set[tuple[str, str]]] = {name: set() for name in FILES}
-    for user, tree in TREES.items():
+    for user, tree in trees().items():
         for statement in ast.walk(tree):
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 for module, thing in targets(statement):
@@ -75,7 +80,10 @@ def imports() -> dict[str, set[tuple[str, str]]]:
     return found
 
 
-GRAPH = {name: set(loaded(tree.body)) for name, tree in TREES.items()}
+@functools.cache
+def graph() -> dict[str, set[str]]:
+    """Return the modules that are loaded with each."""
+    return {name: set(loaded(tree.body)) for name, tree in trees().items()}
 
 
 def reach(start: str) -> set[str]:
@@ -83,7 +91,7 @@ def reach(start: str) -> set[str]:
     found: set[str] = set()
     waiting = [start]
     while waiting:
-        for module in GRAPH[waiting.pop()] - found:
+        for module in graph()[waiting.pop()] - found:
             found.add(module)
             waiting.append(module)
     return found
@@ -111,7 +119,7 @@ def test_every_modules_all_names_what_others_import_from_it() -> None:
 
 
 def test_every_module_opens_with_its_story() -> None:
-    assert [name for name in FILES if not ast.get_docstring(TREES[name])] == []
+    assert [name for name in FILES if not ast.get_docstring(trees()[name])] == []
 
 
 def test_importing_laneway_loads_neither_an_event_loop_nor_a_driver() -> None:
@@ -134,7 +142,7 @@ def test_some_docstrings_have_examples() -> None:
 
 
 def test_imports_point_one_way() -> None:
-    order = list(graphlib.TopologicalSorter(GRAPH).static_order())
+    order = list(graphlib.TopologicalSorter(graph()).static_order())
     assert order.index("laneway.errors") < order.index("laneway.desk.app") < order.index("laneway.fleet.zygote")
 
 
@@ -145,7 +153,7 @@ def floor(name: str) -> int:
 
 
 def test_each_floor_knows_only_those_below_it() -> None:
-    named = [(user, used) for user, all_used in GRAPH.items() for used in all_used if "laneway" not in (user, used)]
+    named = [(user, used) for user, all_used in graph().items() for used in all_used if "laneway" not in (user, used)]
     assert [f"{user} imports {used}" for user, used in named if floor(used) > floor(user)] == []
     assert [f"{user} imports {used}" for user, used in named if "web" in user.split(".") and "cli" in used.split(".")] == []
 
@@ -153,10 +161,10 @@ def test_each_floor_knows_only_those_below_it() -> None:
 @pytest.mark.parametrize("name", CORE)
 def test_the_core_only_computes(name: str) -> None:
     imported = {
-        alias.name.split(".")[0] for node in ast.walk(TREES[name]) if isinstance(node, ast.Import) for alias in node.names
+        alias.name.split(".")[0] for node in ast.walk(trees()[name]) if isinstance(node, ast.Import) for alias in node.names
     }
-    imported |= {str(node.module).split(".")[0] for node in ast.walk(TREES[name]) if isinstance(node, ast.ImportFrom)}
-    calls = [node.func for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)]
+    imported |= {str(node.module).split(".")[0] for node in ast.walk(trees()[name]) if isinstance(node, ast.ImportFrom)}
+    calls = [node.func for node in ast.walk(trees()[name]) if isinstance(node, ast.Call)]
     called = {
         call.id if isinstance(call, ast.Name) else call.attr for call in calls if isinstance(call, ast.Name | ast.Attribute)
     }

@@ -27,11 +27,12 @@ import msgspec
 import pytest
 
 import redisbench
+from conftest import Clock
 from laneway import App
 from laneway.cli.top import Top
 from laneway.config import safe_url
 from laneway.core.job import Claim, Gather, Job, lane_id
-from laneway.core.outcome import Dead, Done, ErrorInfo, Retrying, Settled, Snoozed
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Retrying, Settled, Snoozed
 from laneway.errors import (
     BulkError,
     ConfigError,
@@ -181,15 +182,72 @@ def test_what_a_run_left_behind_goes_with_a_success(store: RedisStore, server: r
     assert left <= {b"meta", b"recent", b"arrived", b"version", b"queues", b"bell"}
 
 
-def test_no_more_runs_are_remembered_than_should_be(store: RedisStore) -> None:
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("made", [job, lambda: pay("lane", 1)], ids=["jobs", "payloads"])
+def test_a_push_into_a_queue_that_is_known_runs_one_script(
+    store: RedisStore, server: redisbench.Server, made: Callable[[], Job], number: int
+) -> None:
+    for _ in range(2):  # then the server has the scripts
+        store.push([made() for _ in range(number)])
+    before = scripts_run(server)
+
+    store.push([made() for _ in range(number)])
+
+    assert scripts_run(server) - before == 1
+
+
+@pytest.mark.parametrize("outcome", [Done(), Cancelled()], ids=lambda outcome: outcome.name)
+def test_no_more_runs_are_remembered_than_should_be(
+    store: RedisStore, server: redisbench.Server, outcome: Done | Cancelled
+) -> None:
     for _ in range(3):
         store.push([job() for _ in range(700)])
         held = claim(store, 700)
         for start in range(0, 700, 10):
-            assert settle(store, held[start : start + 10], Done()) == []
+            assert settle(store, held[start : start + 10], outcome) == []
 
-    assert 1000 <= len(RedisInspect(store).recent(5000)) <= 1500
-    assert RedisInspect(store).totals()["processed"] == 2100
+    assert len(RedisInspect(store).recent(5000)) == 1000
+    assert 100 <= server.ask("LLEN", queue_key("default", "RECENT")) <= 150  # ten in each entry
+    assert RedisInspect(store).totals()["processed" if isinstance(outcome, Done) else "cancelled"] == 2100
+
+
+def test_many_runs_at_once_take_the_places_of_as_many_before_them(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job() for _ in range(1700)])
+    for one in claim(store, 300):
+        settle(store, [one], Done())
+
+    assert settle(store, claim(store, 1400), Done()) == []
+
+    assert server.ask("LLEN", queue_key("default", "RECENT")) == 1  # all of the 300 are forgotten
+
+
+def test_records_whose_time_is_over_are_removed_from_all_indexes(server: redisbench.Server) -> None:
+    clock = Clock()
+    with closing(RedisStore(server.url, clock=clock)) as store:
+        for number in range(3):
+            store.push([job(f"j{number}")])
+            settle(store, claim(store), Done(b"1"), keep=1_000_000)
+            clock.advance(2)
+        store.push([job("j2")])
+
+    assert not server.all_keys() & {queue_key("default", name) for name in ("FINISHED", "ENDED", "KEPT")}
+
+
+@pytest.mark.parametrize("made", [job, lambda: pay("lane", 1)], ids=["jobs", "payloads"])
+def test_an_occurrence_that_another_fires_between_the_look_and_the_push_fires_once(
+    store: RedisStore, server: redisbench.Server, made: Callable[[], Job]
+) -> None:
+    occurrence = Occurrence("nightly", at=100)
+
+    class Late(RedisStore):
+        def _fires(self, *arguments: Any) -> bool:
+            fires = super()._fires(*arguments)
+            assert store.push([made()], occurrence) == [None]
+            return fires
+
+    with closing(Late(server.url)) as late:
+        assert late.push([made()], occurrence) == [""]
+    assert RedisInspect(store).totals()["enqueued"] == 1
 
 
 # -- scripts and keys ----------------------------------------------------------------------------------------------
@@ -355,6 +413,31 @@ def test_tokens_are_new_over_all_queues_and_grow_for_a_worker(store: RedisStore)
         seen += tokens
     assert len(set(seen)) == len(seen)
     assert max(seen) < 2**53
+
+
+@pytest.mark.parametrize("made", [job, lambda lane, queue: pay(lane or "", 1, queue)], ids=["jobs", "payloads"])
+@pytest.mark.parametrize("lanes", [[None], [None, "x"]])
+def test_queues_that_begin_with_one_job_have_numbers_of_their_own(
+    server: redisbench.Server, opened: Callable[..., RedisStore], made: Callable[..., Job], lanes: list[str | None]
+) -> None:
+    tokens: set[int] = set()
+    for queue in "ab":
+        store = opened(server)  # knows nothing of the tokens of the other
+        for lane in lanes:
+            store.push([made(lane=lane, queue=queue)])
+        tokens |= {one.token for one in claim(store, queue=queue)}
+
+    assert len({queue_number(token) for token in tokens}) == 2
+
+
+def test_tokens_grow_though_another_client_made_the_claim_before(store: RedisStore, opened: Callable[..., RedisStore]) -> None:
+    store.push([job("a")])
+    tokens = []
+    for client in (store, opened(redisbench.server()), store):
+        tokens += [one.token for one in claim(client)]
+        client.give_back("w")
+
+    assert tokens == sorted(set(tokens))
 
 
 def test_there_is_an_end_to_queues(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -827,7 +910,7 @@ def bury(store: RedisStore, claims: list[Claim]) -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"", b"\xff\x00garbage", b"null", b"\x80" * 30, b"\x07" * 40, b"\x81\x64" + b"\xff" * 60, b"x" * 1000],
+    [b"", b"\xff\x00garbage", b"null", b"\x80" * 30, bytes(30), b"\x07" * 40, b"\x81\x64" + b"\xff" * 60, b"x" * 1000],
     ids=lambda raw: repr(raw[:12]),
 )
 def test_a_record_that_is_none_is_claimed_as_such_and_stays_dead(
@@ -874,14 +957,14 @@ def test_a_body_that_is_none_does_not_stop_its_lane(
 
 
 def test_a_record_of_a_lanes_holder_that_is_none_does_not_stop_the_lane(store: RedisStore, server: redisbench.Server) -> None:
-    store.push([job(f"x{n}", "x") for n in range(3)])
-    settle(store, claim(store), Retrying(0, ERROR))
-    claim(store, 5, worker="other")
-    store.give_back("other")
+    store.push([job(f"{lane}{n}", lane) for lane in "xy" for n in range(3)])
+    settle(store, claim(store, 1), Retrying(0, ERROR))
+    held = claim(store, 5, worker="other")
+    store.give_back("other", keep=[one.token for one in held if one.unit.lane == "y"])
     server.ask("HSET", JOB, "x0", b"garbage")
 
     bury(store, claim(store))
-    assert ids(claim(store)) == ["x1"]
+    assert ids(claim(store)) == ["x1"]  # and of the other lane none, since its holder runs
 
 
 def test_a_parked_record_that_is_none_is_claimed_as_such_and_its_lane_goes_on(
@@ -939,6 +1022,34 @@ def test_a_lanes_record_that_is_none_is_claimed_as_such_and_stays_dead(
     assert states(store) == {"running": 2, "dead": 1}
     assert RedisInspect(store).totals()["failed"] == 1
     assert settle(store, [again], Dead(ERROR)) == [again.unit.id]
+
+
+def test_lanes_whose_payloads_or_records_are_missing_leave_and_hold_up_nobody(
+    store: RedisStore, server: redisbench.Server
+) -> None:
+    store.push([pay(lane, n) for lane in "abcdefg" for n in range(2)])
+    server.ask("DEL", queue_key("orders", "WAITS", "a"), queue_key("orders", "BODIES", "a"))
+    server.ask("HDEL", queue_key("orders", "JOB"), lane_id("orders", "b"))
+    server.ask("DEL", queue_key("orders", "BODIES", "c"))
+    for digest in server.ask("HKEYS", queue_key("orders", "BODIES", "e")):
+        server.ask("HSET", queue_key("orders", "BODIES", "e"), digest, "short")
+
+    claims = [one for _ in range(3) for one in store.exchange("w", [], [ClaimRequest("orders", 1)], 1).claims]
+
+    assert [[lane.lane for lane in one.units] for one in claims] == [["d"], ["f"], ["g"]]
+    assert states(store) == {"running": 3}
+
+
+def test_lanes_whose_records_are_those_of_jobs_are_claimed_one_by_one(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([*(pay(lane, 1) for lane in "abcd"), job("x")])
+    for lane in "bc":
+        server.ask("HSET", queue_key("orders", "JOB"), lane_id("orders", lane), server.ask("HGET", JOB, "x"))
+
+    claims = store.exchange("w", [], [ClaimRequest("orders", 10, lanes=10)], 10).claims
+
+    assert [bool(one.garbage) for one in claims] == [False, True, True, False]
+    bury(store, claims)
+    assert states(store) == {"ready": 1, "running": 2, "dead": 2}
 
 
 def test_an_entry_without_a_record_is_passed_over(store: RedisStore, server: redisbench.Server) -> None:
@@ -1152,6 +1263,74 @@ def test_one_job_wakes_one_and_what_it_leaves_wakes_another(
 
 
 @pytest.mark.usefixtures("no_looking")
+def test_the_next_of_a_lane_rings_though_another_job_of_the_step_is_due_later(
+    store: RedisStore, server: redisbench.Server
+) -> None:
+    store.push([job("x0", "x"), job("x1", "x"), job("y"), Job("soon", "t", "default", b"[[1],{}]", delay=30_000_000)])
+    outcomes: list[Done | Retrying] = [Done(), Retrying(60_000_000, ERROR)]
+    settled = [Settled.alike(one, outcome, 1, 2) for one, outcome in zip(claim(store), outcomes, strict=True)]
+    server.ask("DEL", queue_key("default", "BELL"))
+
+    store.exchange("w", settled, [], 0)
+
+    assert queue_key("default", "BELL") in server.all_keys()
+
+
+@pytest.mark.parametrize("seconds", [(10, 20), (20, 10)])
+def test_of_several_jobs_that_a_step_puts_off_the_first_that_is_due_rings(
+    store: RedisStore, server: redisbench.Server, seconds: tuple[int, int]
+) -> None:
+    store.push([job("a"), job("b"), job("soon", delay=30_000_000)])
+    puts_off = zip(claim(store), seconds, strict=True)
+    settled = [Settled.alike(one, Retrying(after * 1_000_000, ERROR), 1, 2) for one, after in puts_off]
+    server.ask("DEL", queue_key("default", "BELL"))
+
+    store.exchange("w", settled, [], 0)
+
+    assert queue_key("default", "BELL") in server.all_keys()
+
+
+@pytest.mark.parametrize(
+    ("pushed", "rings"),
+    [
+        ([{}], True), ([{}, {}], True), ([{}, {"lane": "x"}], True),
+        ([{"delay": 20}], True), ([{"delay": 20}, {"delay": 10}], True), ([{"delay": 10}, {"delay": 20}], True),
+        ([{"delay": 20}, {"delay": 40, "priority": 5}], True), ([{"delay": 40}, {"delay": 20, "priority": 5}], True),
+        ([{"delay": 40}], False), ([{"delay": 40}, {"delay": 50, "priority": 5}], False),
+    ],
+)  # fmt: skip
+def test_who_waits_hears_of_what_is_due_before_all_else_and_of_nothing_else(
+    store: RedisStore, server: redisbench.Server, pushed: list[dict[str, Any]], rings: bool
+) -> None:
+    store.push([job(delay=30_000_000), job(delay=30_000_000, priority=5)])
+    server.ask("DEL", queue_key("default", "BELL"))
+
+    store.push([job(**{**one, "delay": one.get("delay", 0) * 1_000_000}) for one in pushed])
+
+    assert (queue_key("default", "BELL") in server.all_keys()) == rings
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_what_comes_behind_what_is_ready_rings_for_nobody(store: RedisStore, server: redisbench.Server, number: int) -> None:
+    store.push([job()])
+    server.ask("DEL", queue_key("default", "BELL"))
+
+    store.push([job() for _ in range(number)])
+
+    assert queue_key("default", "BELL") not in server.all_keys()
+
+
+def test_what_goes_back_to_a_paused_queue_rings_for_nobody(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job()])
+    claim(store)
+    RedisInspect(store).pause("default", True)
+    server.ask("DEL", queue_key("default", "BELL"))
+
+    assert len(store.give_back("w")) == 1
+
+    assert queue_key("default", "BELL") not in server.all_keys()
+
+
 def test_who_has_stopped_waiting_takes_no_ring(
     store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
 ) -> None:

@@ -434,6 +434,17 @@ def test_a_worker_that_holds_nothing_is_no_holder(store: RedisStore) -> None:
     assert queue_key("a", "HOLDERS") not in redisbench.server().all_keys()
 
 
+def test_a_worker_that_has_given_back_all_is_no_holder(store: RedisStore) -> None:
+    store.push(jobs("a", 2))
+    held = store.exchange("w", [], [ClaimRequest("a", 2)], 2).claims
+
+    store.give_back("w", keep=[held[0].token])
+    assert redisbench.server().ask("SMEMBERS", queue_key("a", "HOLDERS")) == [b"w"]
+    store.give_back("w")
+
+    assert queue_key("a", "HOLDERS") not in redisbench.server().all_keys()
+
+
 def test_a_worker_whose_successes_are_refused_holds_what_it_claims(store: RedisStore) -> None:
     store.push(jobs("a", 2))
     held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims

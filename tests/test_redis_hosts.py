@@ -461,7 +461,7 @@ def workers_of(trial: Trial, fleet: HostFleet) -> set[str]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kills_on_two_hosts_of_which_one_is_cut_off_and_back(site: Site, seed: int) -> None:
-    kill_on_two_hosts(site, seed, kills=6, cuts=1, jobs=1_000)
+    kill_on_two_hosts(site, seed, kills=3, cuts=1, jobs=500)
 
 
 @pytest.mark.soak

@@ -343,7 +343,7 @@ def collecting(tmp_path: Path) -> Iterator[Trial]:
 
 @pytest.mark.parametrize("seed", FLEET_SEEDS)
 def test_kill_9_at_random_loses_nothing_and_repeats_only_what_it_cut(healthy: Trial, seed: int) -> None:
-    kill_at_random(healthy, seed, kills=8, jobs=1_200)
+    kill_at_random(healthy, seed, kills=4, jobs=600)
 
 
 @pytest.mark.soak
@@ -355,7 +355,7 @@ def test_kill_9_at_random_for_long(healthy: Trial, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", COLLECT_SEEDS)
 def test_lanes_are_collected_in_order_and_nothing_is_swallowed_whatever_is_killed(collecting: Trial, seed: int) -> None:
-    collect_at_random(collecting, seed, kills=4, payloads=1_000)
+    collect_at_random(collecting, seed, kills=3, payloads=900)
 
 
 @pytest.mark.soak

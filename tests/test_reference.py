@@ -28,6 +28,7 @@ from laneway.desk.task import Task
 from laneway.pool import Dispatch, WorkerPool, WorkerStats
 from laneway.settings import SETTINGS
 from laneway.store.error_groups import ErrorGroup
+from laneway.store.findings import Finding
 from laneway.store.inspection import JobInfo, LaneInfo, PayloadInfo, QueueInfo, RunningJob, WorkerStatus
 from laneway.store.runs import Run
 from laneway.testing import Testing
@@ -43,7 +44,18 @@ CLASSES: dict[str, tuple[type, ...]] = {
     "JobHandle": (JobHandle,),
     "Retry": (Retry,),
     "Workers": (Worker, JobContext),
-    "app.inspect": (Inspection, Explanation, ScheduleInfo, JobInfo, LaneInfo, PayloadInfo, QueueInfo, WorkerStatus, RunningJob),
+    "app.inspect": (
+        Inspection,
+        Explanation,
+        ScheduleInfo,
+        JobInfo,
+        LaneInfo,
+        PayloadInfo,
+        QueueInfo,
+        WorkerStatus,
+        RunningJob,
+        Finding,
+    ),
     "app.stats": (Stats, Point, Day, Summary, Times, Run, ErrorGroup),
     "Testing": (Testing,),
     "Pools": (WorkerPool, WorkerStats, Dispatch),

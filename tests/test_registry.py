@@ -60,7 +60,7 @@ def test_its_options_are_checked_as_ours_are() -> None:
 
 
 def test_a_scheme_that_nobody_knows_names_those_that_are_known() -> None:
-    with pytest.raises(ConfigError, match=r'no store "mysql" in this version: use "sqlite:///jobs.db" .* or "redis://'):
+    with pytest.raises(ConfigError, match=r'no store "mysql" in this version: use "sqlite:///jobs.db" .* or "postgresql://'):
         App("mysql://localhost")
 
 

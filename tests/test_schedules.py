@@ -28,7 +28,7 @@ from laneway.errors import (
     NotFound,
     UnknownTask,
 )
-from laneway.store.contract import Occurrence, WorkerInfo
+from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
 
 
 @dataclass
@@ -280,6 +280,18 @@ def test_a_task_that_nobody_knows_is_refused_until_a_worker_does(app: App) -> No
     assert shown(app)["r"].trouble == 'no live worker knows the task "elsewhere.report": it waits for one'
     with pytest.raises(UnknownTask, match=r'schedule "r": no task named "elsewhere.report" is registered here'):
         app.inspect.run_schedule("r")
+
+
+def test_until_when_it_is_unique_is_kept(app: App) -> None:
+    @app.task(unique=True)
+    def sweep() -> None: ...
+
+    app.inspect.set_schedule("sweep", sweep.using(unique_until="end").bind(), "@hourly")
+    made = app.inspect.run_schedule("sweep")
+    [claim] = app.store.exchange("w", [], [ClaimRequest("default", 1)], 1).claims
+
+    assert claim.unit.id == made.id
+    assert not sweep.enqueue().created  # it runs
 
 
 def test_a_call_that_does_not_fit_any_more_is_shown(app: App) -> None:

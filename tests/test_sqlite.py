@@ -198,7 +198,7 @@ def test_a_long_traceback_takes_little_room(store: SQLiteStore, path: Path) -> N
         (b"no zlib", "(the stored traceback cannot be read"),
         (zlib.compress(b"a line that was cut")[:12], "a l"),
         (zlib.compress(b"\xff\xfe"), "\ufffd\ufffd"),
-        (zlib.compress(b"a bomb" * 10_000_000), "a bomba bomb"),
+        (zlib.compress(b"a bomb" * 1_000_000), "a bomba bomb"),
     ],
     ids=["not packed", "cut off", "no text", "a bomb"],
 )

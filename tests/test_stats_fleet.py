@@ -14,12 +14,17 @@ from pathlib import Path
 import pytest
 
 import redisbench
+from conftest import SOAK, often
 from fleet_evidence import SECOND, Fault, Mark
 from fleetbench import Fleet, Trial, open_trial, tell
 from laneway.desk.stats import Day, Point
 from workbench import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and adopts orphans")
+
+
+#: A report is written by one verb, which the contract suite proves on each store: kills meet it on another one with make soak.
+AFTER_KILLS = ["sqlite", *(["redis"] if SOAK else [])]
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -55,9 +60,11 @@ def assert_figures(trial: Trial, least: int) -> int:
     return done
 
 
+@pytest.mark.soak
 def test_after_clean_stops_figures_equal_the_evidence(trial: Trial) -> None:
     chance = random.Random(5)  # noqa: S311 - chance that can be had again
-    for _ in range(4):
+    rounds = often(2, 12)
+    for _ in range(rounds):
         fleet = trial.start("--shutdown-timeout", "30")
         trial.enqueue(f"l{chance.randrange(100)}" for _ in range(250))
         trial.until_left(chance.randint(20, 200))
@@ -65,8 +72,8 @@ def test_after_clean_stops_figures_equal_the_evidence(trial: Trial) -> None:
     verdict = trial.finish(trial.start())
 
     assert verdict.repeats == []
-    assert len(ends(trial)) == len(trial.jobs) == 1_000
-    assert_figures(trial, least=1_000)
+    assert len(ends(trial)) == len(trial.jobs) == 250 * rounds
+    assert_figures(trial, least=250 * rounds)
     longest = sorted((run.end.at - run.start.at) / SECOND for run in verdict.runs if run.end is not None)
     found = trial.app.stats.tasks()["step"].run
     assert found.p50 >= longest[len(longest) // 2] * 0.9  # a run is a little longer than what its job sees of it
@@ -77,12 +84,14 @@ def kill(fleet: Fleet, role: str) -> Fault:
     return fleet.kill(role, fleet.of_role("worker")[0]) if role == "worker" else fleet.kill(role)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("trial", AFTER_KILLS, indirect=True)
 def test_who_is_killed_takes_along_what_it_has_not_told_yet_and_no_more(trial: Trial) -> None:
     fleet, at_risk, stats = trial.start(), 0, trial.app.stats
     for role in ("worker", "fleet", "supervisor"):
         trial.until_left(0)
-        trial.enqueue((f"l{n % 100}" for n in range(1_000)), 0.02)
-        until_told(trial, processed(stats.series()) + 100)
+        trial.enqueue((f"l{n % 100}" for n in range(500)), 0.04)
+        until_told(trial, processed(stats.series()) + 50)
         told = processed(stats.series())
         kill(fleet, role)
         at_risk += len(ends(trial)) - told

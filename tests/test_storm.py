@@ -17,7 +17,7 @@ import redisbench
 from conftest import SOAK
 from workbench import file_of, ids_in_store, is_intact
 
-SECONDS = float(os.environ.get("LANEWAY_STORM", "600")) if SOAK else 4.0
+SECONDS = float(os.environ.get("LANEWAY_STORM", "600")) if SOAK else 2.0
 PROGRAM = str(Path(__file__).with_name("storm_program.py"))
 
 
@@ -44,7 +44,7 @@ def test_forks_signals_and_threads_lose_nothing_and_lock_nobody_out(url: str, tm
     os.close(lives)
     worker = start("work", seed)
     # The pipe ends with the last child of the storms. Until then the worker is killed now and then.
-    while not select.select([ended], [], [], 3.0)[0]:
+    while not select.select([ended], [], [], min(3.0, SECONDS / 2))[0]:
         worker.kill()
         worker.wait()
         clear_log_away(url)

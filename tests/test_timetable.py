@@ -218,7 +218,7 @@ for number in range(10):
 def tock(number: int) -> None:
     note("ticks", f"tock-{number}")
 """
-SECONDS = often(5, 20)
+SECONDS = often(3, 20)
 
 
 @pytest.mark.soak

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from conftest import ONCE
 from laneway import App
 from laneway.errors import StoreUnavailable
 from laneway.store.contract import WorkerInfo
@@ -18,7 +19,7 @@ from laneway.web.refused import Refused
 from webdesk import ACTIONS, DEADLINE, Shop, visiting
 
 
-@pytest.mark.every_store
+@pytest.mark.every_store(ONCE)  # what each verb changes in a store the contract suite says
 @pytest.mark.parametrize("endpoint", ACTIONS, ids=lambda one: one.path)
 def test_every_action_changes_something(app: App, endpoint: Endpoint) -> None:
     shop = Shop(app).fill()

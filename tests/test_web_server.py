@@ -134,6 +134,7 @@ def test_a_crowd_that_sends_half_a_request_locks_nobody_out(running: Dashboard, 
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
+    until(lambda: bool(heard), "nothing was heard before the crowd came")
     crowd = Crowd(running.port, sent, CROWD)
     try:
         waited = [running.ask() for _ in range(5)]

@@ -4,12 +4,14 @@
 
     LanewayError
     ├── ConfigError               a URL or a setting
+    │   └── NoReceipts            the user's database has no table for once()
     ├── DeclarationError          a task that cannot work, found where it is declared
     ├── EnqueueError
     │   ├── BadArguments          arguments that do not fit or cannot make the trip
     │   │   └── PayloadTooLarge
     │   ├── BadOption             an option of using() or task() that is unknown or wrong
     │   ├── BulkError             enqueue_many stopped on the way; says how many were accepted
+    │   ├── NotSameDatabase       a connection of the user's that does not lead to the store's database
     │   ├── PoolClosed            of laneway.pool, as the next one
     │   ├── QueueFull
     │   ├── UnknownTask
@@ -34,6 +36,7 @@
         ├── GarbageError          bytes in the store that are no job
         ├── SchemaError           tables of another version
         ├── StoreCorrupt
+        ├── StoreMoved            its jobs were moved to another store: use that
         └── StoreUnavailable      the same call may work later; a job with the same id is never taken twice
             ├── StoreBusy
             ├── StoreFull
@@ -62,8 +65,10 @@ __all__ = [
     "LanewayError",
     "LifespanError",
     "NoCurrentJob",
+    "NoReceipts",
     "NoResult",
     "NotFound",
+    "NotSameDatabase",
     "PayloadTooLarge",
     "PoolClosed",
     "QueueFull",
@@ -75,6 +80,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
+    "StoreMoved",
     "StoreReadOnly",
     "StoreUnavailable",
     "UnknownJob",
@@ -101,6 +107,18 @@ class ConfigError(LanewayError, ValueError):
     """A setting has a value that Laneway cannot use."""
 
     no_app = False  #: no app was named, and none was found
+
+
+class NoReceipts(ConfigError):
+    """The database of this connection has no table for receipts."""
+
+    @classmethod
+    def of(cls, connection: object, statements: Iterable[str]) -> NoReceipts:
+        """Return the error for a connection; the statements create the table."""
+        return cls(
+            f"the database of {connection} has no table laneway_receipt, or its search path does not lead there. Create it "
+            f"before you use once(): {'; '.join(statements)}"
+        )
 
 
 class DeclarationError(LanewayError, TypeError):
@@ -137,6 +155,19 @@ class BulkError(EnqueueError):
         why = str(reason).replace("Nothing was written", "Nothing of this chunk was written")
         message = f"{why} (enqueue_many stopped here: {accepted} were accepted before; enqueue the rest again{more})"
         return cls(message, accepted=accepted, reason=reason)
+
+
+class NotSameDatabase(EnqueueError, ValueError):
+    """The connection does not lead to the database that the store is in."""
+
+    @classmethod
+    def of(cls, connection: object, store: object) -> NotSameDatabase:
+        """Return the error for a connection and a store that share no transaction."""
+        return cls(
+            f"{connection} does not lead to the database of {store}: a job there cannot be one transaction with what you write. "
+            "Nothing was written: give a connection to the store's database; or name an outbox in yours, App(…, outbox=URL); or "
+            "enqueue after your commit, outside of the block, and accept that a crash in between loses the job"
+        )
 
 
 class PoolClosed(EnqueueError, RuntimeError):
@@ -248,6 +279,19 @@ class SchemaError(StoreError):
 
 class StoreCorrupt(StoreError):
     """The store's file is damaged."""
+
+
+class StoreMoved(StoreError):
+    """The store was moved to another address. Nothing was written."""
+
+    address: str  #: where its jobs are, or go; without the password
+    written = False
+
+    @classmethod
+    def of(cls, store: object, address: str) -> StoreMoved:
+        """Return the error of a store whose jobs are elsewhere."""
+        what = f"{store} was moved to {address}: it takes no jobs and gives no claims. Nothing was written: use the new address"
+        return cls(f"{what} (or undo the move with laneway store reopen)", address=address)
 
 
 class StoreUnavailable(StoreError):

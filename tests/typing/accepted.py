@@ -55,7 +55,7 @@ assert_type(tags.enqueue("a", "b", c=1), JobHandle[None])
 assert_type(ping.enqueue(), JobHandle[None])
 assert_type(add.enqueue(1).result(timeout=1.5), int)
 assert_type(charge.enqueue(1, 2).result(), str)
-assert_type(add.enqueue(1).created, bool)
+assert_type(add.enqueue(1).created, bool | None)
 assert_type(add.enqueue(1).cancel(), bool)
 
 

@@ -61,16 +61,21 @@ def observed(app: App) -> Observed:
             "or give the figures: laneway plan --rate 100 --seconds 0.05"
         )
     queues = app.inspect.queues()
-    workers = [worker for worker in app.inspect.workers() if worker.phase == "working" and worker.slots]
+    workers = [worker for worker in app.inspect.workers() if worker.phase == "working" and 0 < worker.slots <= 10**6]
     last = max(run.finished for run in runs)
     now = max(app.store.schedules().now, last)
     waiting = _waiting(queues, "ready", "blocked")
     came, over = arrivals(runs, waiting + _waiting(queues, "running"), now)
     return Observed(
-        load=Load(rate=came / over, seconds=job_seconds(runs), backlog=waiting),
+        # A damaged store may hold any figure: within these limits it can be planned with, and nobody gave a bad option.
+        load=Load(
+            rate=_between(0, came / over, 10**9),
+            seconds=_between(10**-6, job_seconds(runs), 10**9),
+            backlog=int(_between(0, waiting, 10**15)),
+        ),
         crew=Crew(sum(worker.slots for worker in workers), len(workers), len({worker.host for worker in workers})),
         slots=max((worker.slots for worker in workers), default=None),
-        app_memory=max((worker.rss for worker in workers), default=0) or None,
+        app_memory=int(_between(0, max((worker.rss for worker in workers), default=0), 10**15)) or None,
         runs=len(runs),
         over=over,
         ago=(now - last) / SECOND,
@@ -100,3 +105,7 @@ def _jobs(runs: Sequence[Run]) -> set[tuple[str, int]]:
 
 def _waiting(queues: Sequence[QueueInfo], *states: str) -> int:
     return sum(number for queue in queues if not queue.paused for state, number in queue.counts.items() if state in states)
+
+
+def _between(low: float, value: float, high: float) -> float:
+    return min(max(value, low), high)

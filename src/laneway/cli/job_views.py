@@ -131,7 +131,7 @@ def _about(job: JobInfo) -> list[tuple[str, str]]:
         ("attempts", str(job.attempt)),
         ("worker", job.worker or ""),
         ("asked for", job.mark or ""),
-        ("unique", "an equal job is not taken until this one starts" if job.unique else ""),
+        ("unique", "no equal job is taken at present" if job.unique else ""),
         ("progress", _progress(*job.progress) if job.progress else ""),
     ]
 

@@ -68,6 +68,7 @@ class Job(Struct, frozen=True, gc=False):
     unique: str | None = None  #: equal jobs have the same key; the task's name is in it
     expires: int = 0  #: it does not start later than its place's time plus this, microseconds; 0: it never expires
     gather: Gather | None = None  #: it is a payload; its id is `lane_id` of its queue and lane
+    until_end: bool = False  #: it has a unique key, which ends when it does, or dies; else at its first claim
 
 
 class Alike(Sequence[Job]):

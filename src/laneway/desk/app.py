@@ -20,13 +20,13 @@ from laneway.desk.hooks import Hooks
 from laneway.desk.inspection import Inspection
 from laneway.desk.lifespan import AsyncLifespan, Lifespan
 from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middleware
-from laneway.desk.offload import offload_many
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.desk.schedules import DeclaredSchedules, When
 from laneway.desk.stats import Stats
 from laneway.desk.synonyms import MISSING_OF_APPS
 from laneway.desk.task import Bound, Task, is_task
 from laneway.desk.task_base import TaskBase
+from laneway.desk.transaction import Transaction
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError
 from laneway.locks import lock_held_over_forks, this_frame
 from laneway.settings import UNSET, Settings
@@ -177,7 +177,7 @@ class App:
     def task(self, /, **options: Unpack[TaskOptions]) -> Declare: ...
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
         """Declare a task, bare or with options: name, queue, lane, halt_on_death, priority, retry, keep_result, timeout,
-        isolate, kind, unique, expires, schedule, timezone, catch_up.
+        isolate, kind, unique, unique_until, expires, schedule, timezone, catch_up.
 
         `lane` names the parameter whose value is the lane's key, or is a function of the arguments that returns it: jobs with the
         same key run one at a time, in order. With `halt_on_death` a dead job keeps its lane, until it is replayed or deleted.
@@ -331,7 +331,8 @@ class App:
     # -- enqueueing ------------------------------------------------------------------------------------------
 
     def using(self, **options: Unpack[JobOptions]) -> UsingByName:
-        """Set options for the next enqueue by name: queue, lane, priority, run_after, retry, expires, id.
+        """Set options for the next enqueue by name: queue, lane, priority, run_after, retry, expires, unique_until, id and
+        connection.
 
         >>> app = App("sqlite://")
         >>> app.using(queue="mail", run_after=60).enqueue("shop.add", 1, 2).state()
@@ -346,6 +347,14 @@ class App:
     async def aenqueue(self, task: str, /, *args: Any, check: bool = True, **kwargs: Any) -> JobHandle[Any]:
         """Enqueue by name from an event loop."""
         return await self._by_name.aenqueue(task, *args, check=check, **kwargs)
+
+    def transaction(self, connection: Any) -> Transaction:
+        """Let the jobs that this code enqueues go with your transaction: `with app.transaction(connection):`, or `async with`.
+
+        They are there when you commit, and never were if you roll back. Nothing is begun or committed for you. `connection` leads
+        to the store's database: of sqlite3, aiosqlite, psycopg, asyncpg, SQLAlchemy (Connection, Session), Django (or its alias).
+        """
+        return Transaction(self.desk, lambda: self.store, connection)
 
     def job(self, id: str) -> JobHandle[Any]:  # noqa: A002 - the glossary's word
         """Return a handle of a job, from any process that knows its id. Whether there is such a job is found out when you ask.
@@ -369,7 +378,7 @@ class App:
 
     async def aenqueue_many(self, calls: Iterable[Bound] | AsyncIterable[Bound], *, chunk: int = 1000) -> int:
         """Enqueue bound calls from an event loop, which goes on meanwhile; return how many were accepted."""
-        return await offload_many(partial(self.enqueue_many, chunk=chunk), calls, chunk)
+        return await self.desk.aenqueue_many(self.store, partial(self.enqueue_many, chunk=chunk), calls, chunk)
 
     @staticmethod
     def _bound(call: object) -> Bound:

@@ -57,6 +57,7 @@ class AsyncInspection:
     workers = _awaited(Inspection.workers)
     quiet = _awaited(Inspection.quiet)
     stop = _awaited(Inspection.stop)
+    examine = _awaited(Inspection.examine)
     lanes = _awaited(Inspection.lanes)
     lane = _awaited(Inspection.lane)
     payloads = _awaited(Inspection.payloads)

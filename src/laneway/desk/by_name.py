@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from laneway.core.codec import Codec
 from laneway.desk.enqueue import Draft
-from laneway.desk.handle import JobHandle
-from laneway.desk.options import JobOptions, check_job_options, check_task_options
+from laneway.desk.handle import JobHandle, was_created
+from laneway.desk.options import JobOptions, check_bound, check_job_options, check_task_options
 from laneway.desk.signature import Signature
 from laneway.desk.task import Bound, Task, Using, is_task
 from laneway.desk.task_base import TaskBase
@@ -34,7 +34,7 @@ class UsingByName:
         self._any_call = any_call
 
     def using(self, **options: Unpack[JobOptions]) -> UsingByName:
-        """Add options: queue, lane, priority, run_after, retry, expires, id."""
+        """Add options: queue, lane, priority, run_after, retry, expires, unique_until, id, connection."""
         check_job_options("app.using()", options)
         return UsingByName(self._app, {**self._options, **options}, self._any_call)
 
@@ -60,6 +60,7 @@ class UsingByName:
         if known is not None:
             return known.bind(*args, **kwargs)
         options = check_job_options("app.using()", self._options)
+        check_bound("app.using()", options)
         return Bound(task, lambda args, kwargs: self._draft(task, args, kwargs), args, kwargs, options)
 
     def _known(self, task: str, *, check: bool) -> Using[..., Any] | None:
@@ -87,7 +88,7 @@ class UsingByName:
         return Draft(task, self._any_call.named(task), None, args, kwargs, "default", 0, options)
 
     def _handle(self, draft: Draft, there: str | None) -> JobHandle[Any]:
-        return JobHandle(self._app, there or draft.id, draft.task, there is None, None)
+        return JobHandle(self._app, there or draft.id, draft.task, was_created(there), None)
 
 
 def _any_call(*args: Any, **kwargs: Any) -> None:

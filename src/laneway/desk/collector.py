@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import typing
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar, Unpack, cast
 
 import msgspec
@@ -22,9 +22,8 @@ from laneway.core.instant import micros
 from laneway.core.job import Unit, check_queue
 from laneway.desk.enqueue import LaneDraft, computed
 from laneway.desk.handle import LaneHandle
-from laneway.desk.offload import offload_many
-from laneway.desk.options import LaneOptions, check_lane_options
-from laneway.desk.signature import annotation, change, check_type, hints_of, is_loose
+from laneway.desk.options import LaneOptions, check_bound, check_lane_options
+from laneway.desk.signature import annotation, change, check_type, hints_of, is_loose, payload_hint
 from laneway.desk.task import Bound
 from laneway.desk.task_base import INTROSPECTION_LOCK, TaskBase
 from laneway.errors import BadArguments, DeclarationError, PayloadTooLarge
@@ -109,7 +108,7 @@ class AnyCollector(TaskBase, Generic[T, C]):
     def _look(self) -> _PayloadType:
         hints = hints_of(self.function, self.name)
         first = next(iter(inspect.signature(self.function).parameters))
-        return _PayloadType(self.app, self.name, _payload_hint(self.name, hints.get(first)))
+        return _PayloadType(self.app, self.name, payload_hint(self.name, hints.get(first)))
 
     def prepare(self) -> None:
         """Read the annotations."""
@@ -129,12 +128,13 @@ class AnyCollector(TaskBase, Generic[T, C]):
         """Return those of a lane's payloads that cannot be read."""
         return tuple(payload.body for payload in unit.payloads if payload.body and not self.payload.can_read(payload.body))
 
-    def draft(self, lane: object, payload: object, score: object, when: tuple[int, int] | None) -> LaneDraft:
+    def draft(self, lane: object, payload: object, score: object, options: Mapping[str, Any]) -> LaneDraft:
         """Return the draft of a payload for a lane."""
         if score is None and self.score is not None and payload is not LEFT_OUT:
             rule = self.score
             score = computed(f"{self.name}, score=", lambda: rule(payload))
-        return LaneDraft(self.name, self.payload.pack, lane, payload, score, when, self._quiet, self._longest)
+        when, connection = options.get("run_after"), options.get("connection")
+        return LaneDraft(self.name, self.payload.pack, lane, payload, score, when, self._quiet, self._longest, connection)
 
     def keyed(self, payload: object) -> object:
         """Return the lane of a payload."""
@@ -146,9 +146,9 @@ class AnyCollector(TaskBase, Generic[T, C]):
 class _Sending(Generic[T]):
     """Puts drafts of a collector into its store."""
 
-    def __init__(self, collector: AnyCollector[T, Any], when: tuple[int, int] | None = None) -> None:
+    def __init__(self, collector: AnyCollector[T, Any], options: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._collector = collector
-        self._when = when
+        self._options = options  # checked
 
     def _send(self, draft: LaneDraft) -> LaneHandle:
         app = self._collector.app
@@ -162,33 +162,37 @@ class _Sending(Generic[T]):
 
     def _send_many(self, drafts: Iterable[LaneDraft], chunk: int) -> int:
         app = self._collector.app
-        return app.desk.enqueue_many(app.store, drafts, chunk)
+        return app.desk.enqueue_many(app.store, drafts, chunk, self._options.get("connection"))
+
+    async def _asend_many(self, push: Callable[[Any], int], items: Iterable[Any] | AsyncIterable[Any], chunk: int) -> int:
+        app = self._collector.app
+        return await app.desk.aenqueue_many(app.store, push, items, chunk, self._options.get("connection"))
 
     def _handle(self, draft: LaneDraft) -> LaneHandle:
         return LaneHandle(self._collector.app, self._collector.queue, str(draft.lane))
 
     def _bound(self, draft: Callable[[tuple[Any, ...], Mapping[str, Any]], LaneDraft]) -> Bound:
-        return Bound(self._collector.name, draft, (), {}, {} if self._when is None else {"run_after": self._when})
+        check_bound(f"{self._collector.name}.using()", self._options)
+        return Bound(self._collector.name, draft, (), {}, self._options)
 
-    def _moment(self, options: Mapping[str, Any]) -> tuple[int, int] | None:
-        checked = check_lane_options(f"{self._collector.name}.using()", options)
-        return cast("tuple[int, int] | None", checked.get("run_after", self._when))
+    def _with(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**self._options, **check_lane_options(f"{self._collector.name}.using()", options)}
 
 
 class Gathering(_Sending[T]):
     """A collector and the options for the next enqueue; `collector.using(...)` makes one."""
 
     def using(self, **options: Unpack[LaneOptions]) -> Gathering[T]:
-        """Set options: run_after."""
-        return Gathering(self._collector, self._moment(options))
+        """Set options: run_after, connection."""
+        return Gathering(self._collector, self._with(options))
 
     def enqueue(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> LaneHandle:
         """Put a payload into a lane; with the payload left out the lane just runs."""
-        return self._send(self._collector.draft(lane, payload, score, self._when))
+        return self._send(self._collector.draft(lane, payload, score, self._options))
 
     async def aenqueue(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> LaneHandle:
         """Put a payload into a lane, from an event loop; calls of the same turn of the loop share round trips."""
-        return await self._asend(self._collector.draft(lane, payload, score, self._when))
+        return await self._asend(self._collector.draft(lane, payload, score, self._options))
 
     def enqueue_many(self, items: Iterable[Lane | Sequence[Any]], *, chunk: int = 1000) -> int:
         """Put many payloads into lanes: `(lane, payload, score, run_after)`; items may be left out from the end."""
@@ -198,15 +202,15 @@ class Gathering(_Sending[T]):
         self, items: Iterable[Lane | Sequence[Any]] | AsyncIterable[Lane | Sequence[Any]], *, chunk: int = 1000
     ) -> int:
         """Put many payloads into lanes, from an event loop."""
-        return await offload_many(partial(self.enqueue_many, chunk=chunk), items, chunk)
+        return await self._asend_many(partial(self.enqueue_many, chunk=chunk), items, chunk)
 
     def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
         """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
-        return self._bound(lambda _args, _kwargs: self._collector.draft(lane, payload, score, self._when))
+        return self._bound(lambda _args, _kwargs: self._collector.draft(lane, payload, score, self._options))
 
     def _item(self, item: Lane | Sequence[Any]) -> LaneDraft:
         if isinstance(item, str | int):
-            return self._collector.draft(item, LEFT_OUT, None, self._when)
+            return self._collector.draft(item, LEFT_OUT, None, self._options)
         parts: tuple[Any, ...] = tuple(cast("Sequence[Any]", item)) if isinstance(item, tuple | list) else ()
         if not 1 <= len(parts) <= 4:
             raise BadArguments(
@@ -214,8 +218,8 @@ class Gathering(_Sending[T]):
                 "(lane, payload, score, run_after)"
             )
         lane, payload, score, run_after = parts + (None, LEFT_OUT, None, None)[len(parts) :]
-        when = self._when if run_after is None else self._moment({"run_after": run_after})
-        return self._collector.draft(lane, payload, score, when)
+        options = self._options if run_after is None else self._with({"run_after": run_after})
+        return self._collector.draft(lane, payload, score, options)
 
 
 class Collector(AnyCollector[T, C]):
@@ -238,7 +242,7 @@ class Collector(AnyCollector[T, C]):
         self._gathering: Gathering[T] = Gathering(self)
 
     def using(self, **options: Unpack[LaneOptions]) -> Gathering[T]:
-        """Set options for the next enqueue: run_after."""
+        """Set options for the next enqueue: run_after, connection."""
         return self._gathering.using(**options)
 
     def enqueue(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> LaneHandle:
@@ -268,8 +272,8 @@ class KeyedGathering(_Sending[T]):
     """Options of one enqueue, for a collector that knows the lane of a payload."""
 
     def using(self, **options: Unpack[LaneOptions]) -> KeyedGathering[T]:
-        """Set options: run_after."""
-        return KeyedGathering(self._collector, self._moment(options))
+        """Set options: run_after, connection."""
+        return KeyedGathering(self._collector, self._with(options))
 
     def enqueue(self, payload: T, *, score: float | None = None) -> LaneHandle:
         """Put a payload into its lane."""
@@ -285,14 +289,14 @@ class KeyedGathering(_Sending[T]):
 
     async def aenqueue_many(self, payloads: Iterable[T] | AsyncIterable[T], *, chunk: int = 1000) -> int:
         """Put many payloads into their lanes, from an event loop."""
-        return await offload_many(partial(self.enqueue_many, chunk=chunk), payloads, chunk)
+        return await self._asend_many(partial(self.enqueue_many, chunk=chunk), payloads, chunk)
 
     def bind(self, payload: T, *, score: float | None = None) -> Bound:
         """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
         return self._bound(lambda _args, _kwargs: self._draft(payload, score))
 
     def _draft(self, payload: T, score: float | None) -> LaneDraft:
-        return self._collector.draft(self._collector.keyed(payload), payload, score, self._when)
+        return self._collector.draft(self._collector.keyed(payload), payload, score, self._options)
 
 
 class KeyedCollector(AnyCollector[T, C]):
@@ -303,7 +307,7 @@ class KeyedCollector(AnyCollector[T, C]):
         self._gathering: KeyedGathering[T] = KeyedGathering(self)
 
     def using(self, **options: Unpack[LaneOptions]) -> KeyedGathering[T]:
-        """Set options for the next enqueue: run_after."""
+        """Set options for the next enqueue: run_after, connection."""
         return self._gathering.using(**options)
 
     def enqueue(self, payload: T, *, score: float | None = None) -> LaneHandle:
@@ -379,19 +383,3 @@ class _PayloadType:
         except BaseException:  # noqa: BLE001 - a user's codec may raise anything
             return False
         return True
-
-
-def _payload_hint(name: str, hint: Any) -> Any:
-    """Return the type that `dict[str, list[…]]` holds; Any without one."""
-    if hint is None or hint is Any or hint is dict:
-        return Any
-    said = typing.get_args(hint)
-    if isinstance(origin := typing.get_origin(hint), type) and issubclass(dict, origin) and len(said) == 2 and said[0] is str:
-        inner = typing.get_args(said[1])
-        if said[1] is Any or said[1] is list:
-            return Any
-        if isinstance(origin := typing.get_origin(said[1]), type) and issubclass(list, origin) and len(inner) == 1:
-            return inner[0]
-    raise DeclarationError(
-        f"{name} is called with its lanes: annotate them with dict[str, list[Order]], or what its payloads are"
-    )

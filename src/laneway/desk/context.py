@@ -11,13 +11,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laneway.core.headers import read_headers
 from laneway.core.instant import FAR
 from laneway.core.job import Claim, check_lane
 from laneway.core.outcome import Cancelled, Dead, Done, Notes, Outcome, Retrying, Snoozed
 from laneway.errors import NoCurrentJob
+
+if TYPE_CHECKING:
+    from laneway.transactions.receipts import Once
 
 __all__ = [
     "Cancel",
@@ -221,6 +224,15 @@ class JobContext:
         """Take over the notes of an isolated run."""
         self._notes = notes
         self.notes_changed = True
+
+    def once(self, connection: Any, name: str = "") -> Once:
+        """Write a receipt in your transaction: `with current_job().once(connection) as first:`, or `async with`.
+
+        `first` is False if a run of this job has committed one before. `name` tells several of one job apart.
+        """
+        from laneway.transactions.receipts import Once  # noqa: PLC0415 - most jobs need none
+
+        return Once(self.claim, connection, name)
 
     def _go_on(self) -> None:
         """End a run that was cancelled. A thread cannot be stopped from outside, so a run ends at its next call here."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from laneway.clock import now_micros
@@ -23,8 +24,10 @@ from laneway.core.job import Alike, Gather, Job, check_lane, check_score, lane_i
 from laneway.core.retry import Retry, stored_policy
 from laneway.desk.gatherer import Gatherer
 from laneway.desk.middleware import Middleware, around
+from laneway.desk.offload import offload_many, portions
 from laneway.desk.options import check_job_options
 from laneway.desk.signature import Call, Signature
+from laneway.desk.transaction import Transaction, joined
 from laneway.errors import BadOption, BulkError, LanewayError, PayloadTooLarge
 from laneway.ids import new_id
 from laneway.store.contract import Occurrence, Store, begin_push
@@ -47,8 +50,10 @@ class Draft:
         "_key",
         "_signature",
         "_unique",
+        "_until_end",
         "args",
         "at",
+        "connection",
         "delay",
         "expires",
         "headers",
@@ -66,6 +71,7 @@ class Draft:
     def __init__(
         self, task: str, signature: Signature, key: LaneKey, args: Sequence[Any], kwargs: Mapping[str, Any],
         queue: str, priority: int, options: Mapping[str, Any], unique: bool | str = False, expires: float | None = None,
+        unique_until: str = "claim",
     ) -> None:  # fmt: skip
         self.task = task
         self.args = args
@@ -80,9 +86,13 @@ class Draft:
         self.expires: float | None = options.get("expires", expires)
         self.headers: dict[str, str] = {}  #: travel with the job: trace ids and similar
         self.schedule: str | None = None  #: the schedule that fires it
+        self.connection: Any = options.get("connection")  #: of the user's: the job goes with its transaction
         self._signature = signature
         self._key = key  # the parameter that names the lane, or a function of the arguments
         self._unique = unique  # all arguments, or the parameter that counts
+        if "unique_until" in options and not unique:
+            raise BadOption(f"{task}: unique_until= goes with unique=, which is declared on the task")
+        self._until_end = options.get("unique_until", unique_until) == "end"
 
     def seal(self) -> Job:
         """Check everything and return the job, or raise an error that says what is wrong."""
@@ -114,7 +124,8 @@ class Draft:
             )
         unique = self._unique_key(call) if self._unique else None
         expires = 0 if self.expires is None else micros(self.expires)
-        return Job(id_, self.task, self.queue, body, lane, self.priority, self.delay, self.at, unique, expires)
+        ends = self._until_end
+        return Job(id_, self.task, self.queue, body, lane, self.priority, self.delay, self.at, unique, expires, until_end=ends)
 
     def _unique_key(self, call: Call) -> str:
         if isinstance(self._unique, str):
@@ -153,11 +164,13 @@ class Draft:
 class LaneDraft:
     """A payload on its way into a collector's lane. Client middlewares may change it."""
 
-    __slots__ = ("_longest", "_pack", "_quiet", "at", "delay", "headers", "lane", "payload", "schedule", "score", "task")
+    __slots__ = (
+        "_longest", "_pack", "_quiet", "at", "connection", "delay", "headers", "lane", "payload", "schedule", "score", "task",
+    )  # fmt: skip
 
     def __init__(
         self, task: str, pack: Callable[[object], bytes], lane: object, payload: object, score: object,
-        when: tuple[int, int] | None, quiet: int, longest: int,
+        when: tuple[int, int] | None, quiet: int, longest: int, connection: Any = None,
     ) -> None:  # fmt: skip
         self.task = task
         self.lane = lane
@@ -166,6 +179,7 @@ class LaneDraft:
         self.delay, self.at = when or (0, 0)
         self.headers: dict[str, str] = {}  #: travel with the payload; equal payloads that merge have those of all
         self.schedule: str | None = None  #: as on a job's draft
+        self.connection = connection  #: as on a job's draft
         self._pack = pack
         # A caller that gives a time does not want the debounce.
         self._quiet = quiet if when is None else 0
@@ -235,23 +249,45 @@ class Desk:
     def __init__(self) -> None:
         self.middlewares: list[Middleware] = []
         self.pushed: Callable[[], None] | None = None  #: called after every push; for tests
+        self.is_tested = False  #: the store is one of a test: transactions of users are elsewhere
         self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, Gatherer] = weakref.WeakKeyDictionary()
 
     def enqueue(self, store: Store, draft: AnyDraft, occurrence: Occurrence | None = None) -> str | None:
-        """Push one draft; return None if it was inserted, otherwise the id of the existing job that prevented it."""
+        """Push one draft; return None if it was inserted, "" if that is not known yet, or the id of the job that prevented it."""
         if not self.middlewares:
-            there = store.push((draft.seal(),), occurrence)[0]
+            there = self._push(store, draft, occurrence)
         else:
             draft.schedule = None if occurrence is None else occurrence.schedule
             with around(self.middlewares, (draft,)):
                 draft.check()
-                there = store.push((draft.seal(),), occurrence)[0]
+                there = self._push(store, draft, occurrence)
         if self.pushed is not None:
             self.pushed()
         return there
 
+    def _push(self, store: Store, draft: AnyDraft, occurrence: Occurrence | None) -> str | None:
+        block = self._joined(store, draft.connection) if occurrence is None else None
+        jobs = (draft.seal(),)
+        return (store.push(jobs, occurrence) if block is None else block.push(jobs))[0]
+
+    def _joined(self, store: Store, connection: Any) -> Transaction | None:
+        """Return the user's transaction that a call takes part in: of its own connection, or of the block that it is in."""
+        if self.is_tested:
+            return None
+        block = joined(self)
+        if connection is None or (block is not None and block.given is connection):
+            return block
+        return Transaction(self, lambda: store, connection)
+
     async def aenqueue(self, store: Store, draft: AnyDraft) -> str | None:
         """Push a draft from an event loop. Drafts enqueued in the same turn share round trips, see `Gatherer`."""
+        block = self._joined(store, draft.connection)
+        if block is not None:
+            with around(self.middlewares, (draft,) if self.middlewares else ()):
+                if self.middlewares:
+                    draft.check()
+                [there] = await block.apush((draft.seal(),))
+            return there
         import asyncio  # noqa: PLC0415 - programs without an event loop never load it
 
         loop = asyncio.get_running_loop()
@@ -268,7 +304,7 @@ class Desk:
             await loop.run_in_executor(None, self.pushed)  # an async task cannot run inside this turn of the loop
         return there
 
-    def enqueue_many(self, store: Store, drafts: Iterable[AnyDraft], chunk: int) -> int:
+    def enqueue_many(self, store: Store, drafts: Iterable[AnyDraft], chunk: int, connection: Any = None) -> int:
         """Push any number of drafts, a chunk or two in memory at a time; return the number inserted."""
         middlewares = self.middlewares
 
@@ -278,18 +314,35 @@ class Desk:
                     draft.check()
             return [draft.seal() for draft in portion]
 
-        return self._push_all(store, drafts, chunk, seal, middlewares)
+        return self._push_all(store, drafts, chunk, seal, middlewares, connection)
 
-    def enqueue_calls(self, store: Store, calls: Iterable[T], chunk: int, seal: Callable[[list[T]], Sequence[Job]]) -> int:
+    def enqueue_calls(
+        self, store: Store, calls: Iterable[T], chunk: int, seal: Callable[[list[T]], Sequence[Job]], connection: Any = None
+    ) -> int:
         """Push calls without middlewares: each chunk is sealed at once."""
-        return self._push_all(store, calls, chunk, seal, ())
+        return self._push_all(store, calls, chunk, seal, (), connection)
+
+    async def aenqueue_many(
+        self, store: Store, push: Callable[[list[T]], int], items: Iterable[T] | AsyncIterable[T], chunk: int,
+        connection: Any = None,
+    ) -> int:  # fmt: skip
+        """Push items from an event loop by a function that pushes a list of them; return the number accepted."""
+        block = self._joined(store, connection)
+        if block is None:
+            return await offload_many(push, items, chunk)
+        accepted = 0
+        async for portion in portions(items, chunk):
+            for jobs in block.collect(push, portion):
+                accepted += _accepted(await block.apush(jobs))
+        return accepted
 
     def _push_all(
         self, store: Store, items: Iterable[T], chunk: int, seal: Callable[[list[T]], Sequence[Job]],
-        middlewares: Sequence[Middleware],
+        middlewares: Sequence[Middleware], connection: Any,
     ) -> int:  # fmt: skip
         if not isinstance(chunk, int) or chunk < 1:
             raise BadOption(f"chunk={chunk!r}: use a whole number from 1")
+        block = self._joined(store, connection)
         accepted = 0
         heard: Callable[[], list[str | None]] | None = None  # of the previous chunk: the store takes it while this one is sealed
 
@@ -297,7 +350,7 @@ class Desk:
             nonlocal accepted, heard
             if heard is not None:
                 last, heard = heard, None
-                accepted += last().count(None)
+                accepted += _accepted(last())
                 if self.pushed is not None:
                     self.pushed()
 
@@ -308,11 +361,18 @@ class Desk:
                     with around(middlewares, portion if middlewares else ()):
                         sealed = seal(portion)
                         hear()
-                        heard = begin_push(store, sealed)
+                        heard = begin_push(store, sealed) if block is None else partial(block.push, sealed)
                         if middlewares:
                             hear()  # before the middlewares are left
             finally:
                 hear()
         except LanewayError as error:
+            if block is not None:
+                raise  # all of it is the user's to roll back
             raise BulkError.of(error, accepted) from error
         return accepted
+
+
+def _accepted(answers: Sequence[str | None]) -> int:
+    """Return how many jobs no other one prevented, as far as that is known."""
+    return len(answers) - sum(map(bool, answers))

@@ -11,8 +11,9 @@ from datetime import datetime
 from msgspec import Struct
 
 from laneway.store.inspection import JobInfo, QueueInfo, WorkerStatus
+from laneway.store.workers import serving_of
 
-__all__ = ["Around", "ago", "explain"]
+__all__ = ["Around", "ago", "explain", "span"]
 
 
 class Around(Struct, frozen=True, kw_only=True):
@@ -57,7 +58,7 @@ def _running(job: JobInfo, around: Around) -> list[str]:
     else:
         said = [f"it has run on {where} for {ago(around.now, run.started_at)}"]
     if worker.beat_age is not None and worker.beat_age > 10:
-        said.append(f"that worker was last heard of {_span(worker.beat_age)} ago")
+        said.append(f"that worker was last heard of {span(worker.beat_age)} ago")
     if job.mark:
         said.append(f"it is to be {_MARKS.get(job.mark, job.mark)} when its run has ended")
     return said
@@ -68,7 +69,7 @@ def _finished(job: JobInfo, around: Around) -> list[str]:
     if job.finished_at is None:  # pragma: no cover - a finished job has ended
         return [said]
     tried = f", in attempt {job.attempt}" if job.attempt > 1 else ""
-    took = "" if job.started_at is None else f", which took {_span((job.finished_at - job.started_at).total_seconds())}"
+    took = "" if job.started_at is None else f", which took {span((job.finished_at - job.started_at).total_seconds())}"
     return [f"{said} {ago(around.now, job.finished_at)} ago{tried}", f"worker {job.worker} made its last run{took}"]
 
 
@@ -79,7 +80,7 @@ def _dead(job: JobInfo, around: Around) -> list[str]:
 
 
 def _later(job: JobInfo, around: Around) -> str:
-    wait = _span((job.due_at - around.now).total_seconds())
+    wait = span((job.due_at - around.now).total_seconds())
     if job.state == "retrying" and job.errors:
         error = job.errors[-1]
         return f"attempt {job.attempt} failed ({error.kind}: {error.message}); the next one is due in {wait}"
@@ -101,7 +102,7 @@ def _behind(job: JobInfo, around: Around) -> str:
     elif holder.state == "dead":
         doing = "is dead and halts the lane: replay it (retry), or delete it to go on with the next"
     elif holder.due_at > around.now:
-        doing = f"is {holder.state} and due in {_span((holder.due_at - around.now).total_seconds())}"
+        doing = f"is {holder.state} and due in {span((holder.due_at - around.now).total_seconds())}"
     else:
         doing = f"is {holder.state}"
     return f"it waits in lane {job.lane} behind job {holder.id} ({holder.task}), which {doing}{others}"
@@ -116,7 +117,7 @@ def _hindrances(job: JobInfo, around: Around) -> list[str]:
         since = f" for {ago(around.now, queue.paused_at)}" if queue.paused_at else ""
         said.append(f"queue {job.queue} has been paused{by}{since}")
     working = [worker for worker in around.workers if worker.phase == "working"]
-    serving = [worker for worker in working if not worker.queues or job.queue in worker.queues]
+    serving = serving_of(job.queue, working)
     if not working:
         return [*said, "no worker runs: start one with laneway worker"]
     if not serving:
@@ -136,10 +137,11 @@ _MARKS = {"cancel": "cancelled", "delete": "deleted", "kill": "dead"}
 
 def ago(now: datetime, then: datetime) -> str:
     """Return how long ago a time was."""
-    return _span((now - then).total_seconds())
+    return span((now - then).total_seconds())
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Return a duration in at most two units."""
     seconds = max(seconds, 0)
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"

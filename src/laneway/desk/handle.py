@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from laneway.desk.inspection import Explanation
     from laneway.store.inspection import JobInfo, StoredResult
 
-__all__ = ["JobHandle", "LaneHandle"]
+__all__ = ["JobHandle", "LaneHandle", "was_created"]
 
 R = TypeVar("R")
 
@@ -37,7 +37,7 @@ class JobHandle(Generic[R]):
     __slots__ = ("_app", "_keeps", "_read", "created", "id", "task")
 
     def __init__(
-        self, app: App, id: str, task: str, created: bool,  # noqa: A002 - the glossary's word
+        self, app: App, id: str, task: str, created: bool | None,  # noqa: A002 - the glossary's word
         keeps: bool | None, read: Callable[[bytes], Any] = msgspec.json.decode,
     ) -> None:  # fmt: skip
         self._app = app
@@ -45,7 +45,8 @@ class JobHandle(Generic[R]):
         self._read = read
         self.id = id
         self.task = task  #: its name; empty if only the job's id is known
-        #: False: this job, or an equal one (`unique`), was in the store already, and nothing was added.
+        #: False: this job, or an equal one (`unique`), was in the store already, and nothing was added. None: that is found out
+        #: when the transaction it was enqueued in has committed.
         self.created = created
 
     def state(self) -> State:
@@ -163,6 +164,11 @@ class JobHandle(Generic[R]):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def was_created(there: str | None) -> bool | None:
+    """Return what the answer of a push means: None: inserted; the id of a job that prevented it; or "": not known yet."""
+    return True if there is None else False if there else None
 
 
 class LaneHandle:

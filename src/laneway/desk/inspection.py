@@ -11,10 +11,13 @@ from laneway.clock import now_micros
 from laneway.core.instant import When, as_datetime, parse_when
 from laneway.core.job import FINISHED, STATES, State, check_queue
 from laneway.core.plain import Plain
+from laneway.desk.checks import Work, check_work
 from laneway.desk.explain import Around, explain
 from laneway.desk.lane_inspection import LaneInspection
 from laneway.desk.schedule_inspection import ScheduleInfo, ScheduleInspection, this_user
-from laneway.errors import ConfigError, UnknownJob, UnknownWorker, did_you_mean
+from laneway.errors import ConfigError, SchemaError, StoreCorrupt, UnknownJob, UnknownWorker, did_you_mean
+from laneway.settings import Settings
+from laneway.store.findings import Finding
 from laneway.store.inspection import Counts, Filter, JobInfo, Page, QueueInfo, WorkerStatus
 
 if TYPE_CHECKING:
@@ -197,6 +200,28 @@ class Inspection(LaneInspection, ScheduleInspection):
         id_ = worker.id if isinstance(worker, WorkerStatus) else worker
         if not self._store().tell(id_, command):
             raise UnknownWorker(f'no worker "{id_}" beats in the store: it has ended, or was taken for dead', id=id_)
+
+    # -- all of it -------------------------------------------------------------------------------------------
+
+    def examine(self, *, deep: bool = False) -> list[Finding]:
+        """Examine the store, its settings and its surroundings, and whether jobs get done.
+
+        With `deep` also what takes long: an SQLite file is read as a whole. A store of another version is one finding.
+        """
+        store, contract, app = self._store(), self._contract(), self._schedules.app
+        try:
+            findings = store.examine(deep)
+        except SchemaError as error:
+            return [Finding("layout", "problem", str(error))]
+        try:
+            work = Work(
+                workers=store.workers(), queues=store.queues(), schedules=self.schedules(),
+                ahead=contract.schedules().now - now_micros(), dead_after=app.dead_after, dead_max=app.settings["dead_max"],
+                max_lag=Settings().find("health_lag").value,
+            )  # fmt: skip
+        except StoreCorrupt as error:
+            return [*findings, Finding("integrity", "problem", str(error))]
+        return [*findings, *check_work(work)]
 
 
 def _filter(

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from laneway.config import safe_url
 from laneway.desk.app import App
 from laneway.errors import ConfigError, StoreUnavailable, did_you_mean
 from laneway.settings import Settings
@@ -192,7 +193,8 @@ def check_store(app: App, *, to_write: bool) -> None:
     if not to_write and not url.path:
         raise ConfigError(f"{app.url} is a store in the memory of one process: no other can look at it")
     if not to_write and backend_of(url.scheme).is_missing(url):
-        message = f"there is no store {Path(url.path).resolve()} yet: the first enqueue makes it, or a worker"
+        name = Path(url.path).resolve() if url.scheme == "sqlite" else safe_url(app.url)
+        message = f"there is no store {name} yet: the first enqueue makes it, or a worker"
         raise StoreUnavailable(message, written=False, missing=True)
     app.inspect.counts()
     if to_write:

@@ -14,7 +14,7 @@ from laneway.errors import BulkError
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["is_on_a_loop", "offload", "offload_many"]
+__all__ = ["is_on_a_loop", "offload", "offload_many", "portions"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,7 +57,7 @@ async def offload(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
 async def offload_many(push: Callable[[list[T]], int], items: Iterable[T] | AsyncIterable[T], chunk: int) -> int:
     """Push items in chunks, each in a thread; the items are made on the event loop. Return the number accepted."""
     accepted = 0
-    async for portion in _portions(items, chunk):
+    async for portion in portions(items, chunk):
         try:
             accepted += await offload(push, portion)
         except BulkError as error:
@@ -65,7 +65,8 @@ async def offload_many(push: Callable[[list[T]], int], items: Iterable[T] | Asyn
     return accepted
 
 
-async def _portions(items: Iterable[T] | AsyncIterable[T], chunk: int) -> AsyncIterator[list[T]]:
+async def portions(items: Iterable[T] | AsyncIterable[T], chunk: int) -> AsyncIterator[list[T]]:
+    """Yield items in lists of this length."""
     chunk = max(chunk, 1) if isinstance(chunk, int) else 1  # the push refuses it
     if not isinstance(items, AsyncIterable):
         rest = iter(items)

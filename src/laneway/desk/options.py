@@ -19,6 +19,7 @@ __all__ = [
     "JobOptions",
     "LaneOptions",
     "TaskOptions",
+    "check_bound",
     "check_collector_options",
     "check_job_options",
     "check_lane_options",
@@ -34,6 +35,8 @@ KINDS = ("cpu", "io")
 CATCH_UP = ("one", "all", "none")
 #: The payloads of a lane that a collector's function gets.
 MERGE = ("all", "last")
+#: When the key of a unique job ends: at its first claim, or when it is done, cancelled or dead.
+UNTIL = ("claim", "end")
 #: The most lanes or payloads that a run may have.
 MOST_AT_ONCE = 100_000
 
@@ -47,7 +50,9 @@ class JobOptions(TypedDict, total=False):
     run_after: When
     retry: Retry
     expires: float | timedelta
+    unique_until: Literal["claim", "end"]  #: of a task with `unique`
     id: str
+    connection: Any  #: of yours: the job goes with its transaction
 
 
 class TaskOptions(TypedDict, total=False):
@@ -64,6 +69,7 @@ class TaskOptions(TypedDict, total=False):
     isolate: bool  #: each run in a process of its own
     kind: Literal["cpu", "io"]  #: whether it computes or waits; learned if not given
     unique: bool | str  #: an equal job that has not started prevents this one; equal in all arguments, or in this one
+    unique_until: Literal["claim", "end"]  #: until the first claim of the equal job, or until it is done, cancelled or dead
     expires: float | timedelta  #: it does not start later than this after it could have
     schedule: str | timedelta  #: when it runs by itself: cron, or an interval
     timezone: str  #: of the schedule; default UTC
@@ -74,6 +80,7 @@ class LaneOptions(TypedDict, total=False):
     """What a collector's `using(...)` takes."""
 
     run_after: When
+    connection: Any  #: of yours: the payload goes with its transaction
 
 
 class CollectorOptions(TypedDict, total=False):
@@ -134,8 +141,14 @@ def _unique(value: object) -> bool | str:
     return value
 
 
+def _unique_until(value: object) -> object:
+    if value not in UNTIL:
+        raise ValueError(f'{value!r}: use "claim" (until it starts) or "end" (until it is done, cancelled or dead)')
+    return value
+
+
 def _as_it_is(value: object) -> object:
-    return value  # checked together with the others, by the task
+    return value  # checked where it is used
 
 
 def _catch_up(value: object) -> object:
@@ -195,16 +208,17 @@ def _collector_name(value: object) -> str:
 
 _JOB: dict[str, Callable[[object], object]] = {
     "queue": check_queue, "lane": check_lane, "priority": check_priority, "run_after": _when, "retry": _plain_retry,
-    "expires": _duration, "id": check_id,
+    "expires": _duration, "unique_until": _unique_until, "id": check_id, "connection": _as_it_is,
 }  # fmt: skip
 _TASK: dict[str, Callable[[object], object]] = {
     "name": _name, "queue": check_queue, "lane": _lane_key, "halt_on_death": _yes_or_no, "priority": check_priority,
     "retry": _retry, "keep_result": _seconds, "timeout": _seconds, "isolate": _yes_or_no, "kind": _kind,
-    "unique": _unique, "expires": _duration, "schedule": _as_it_is, "timezone": _as_it_is, "catch_up": _catch_up,
+    "unique": _unique, "unique_until": _unique_until, "expires": _duration, "schedule": _as_it_is, "timezone": _as_it_is,
+    "catch_up": _catch_up,
 }  # fmt: skip
 
 
-_LANE: dict[str, Callable[[object], object]] = {"run_after": _when}
+_LANE: dict[str, Callable[[object], object]] = {"run_after": _when, "connection": _as_it_is}
 _COLLECTOR: dict[str, Callable[[object], object]] = {
     "name": _collector_name, "lane": _function, "score": _function, "max_lanes": _one_or_more, "max_payloads": _one_or_more,
     "merge": _merge, "debounce": _duration, "max_wait": _duration, "retry": _retry, "timeout": _seconds, "isolate": _yes_or_no,
@@ -248,6 +262,12 @@ def check_job_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def check_task_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a task as they will be used, or raise BadOption."""
     return _check(where, options, _TASK)
+
+
+def check_bound(where: str, options: Mapping[str, Any]) -> None:
+    """Raise BadOption for options that a call as a value cannot have: it may be enqueued when the connection is gone."""
+    if options.get("connection") is not None:
+        raise BadOption(f"{where}, option connection: a bound call has none; write `with app.transaction(connection):` around it")
 
 
 def _check(where: str, options: Mapping[str, Any], known: Mapping[str, Callable[[object], object]]) -> dict[str, Any]:

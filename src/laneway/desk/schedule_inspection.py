@@ -14,6 +14,7 @@ from laneway.core.plain import Plain
 from laneway.desk.options import check_schedule_options
 from laneway.desk.schedules import KeptSchedule, When, bound_call, read_entry, read_when
 from laneway.errors import BadOption, GarbageError, LanewayError, NotFound, UnknownTask, did_you_mean
+from laneway.store.workers import live_of
 
 if TYPE_CHECKING:
     from laneway.desk.handle import JobHandle
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from laneway.store.contract import Schedules, Store
     from laneway.store.inspection import Inspect
 
-__all__ = ["ScheduleInfo", "ScheduleInspection", "this_user"]
+__all__ = ["ScheduleInfo", "ScheduleInspection", "no_worker_knows", "this_user"]
 
 #: So many names are listed in a message.
 SHOWN = 20
@@ -141,7 +142,7 @@ class ScheduleInspection:
     def _known_tasks(self) -> set[str]:
         """Name the tasks of this app, and those that live workers know."""
         app = self._schedules.app
-        live = [one for one in self._store().workers() if one.beat_age is not None and one.beat_age < app.dead_after]
+        live = live_of(self._store().workers(), app.dead_after)
         return {*app.declared, *(name for worker in live for name in worker.tasks)}
 
     def _kept(self, name: str, raw: bytes, known: Callable[[], set[str]]) -> tuple[KeptSchedule | None, str]:
@@ -152,12 +153,17 @@ class ScheduleInspection:
         except GarbageError as error:
             return None, str(error)
         if entry.task not in app.declared:
-            return entry, "" if entry.task in known() else f'no live worker knows the task "{entry.task}": it waits for one'
+            return entry, "" if entry.task in known() else no_worker_knows(entry.task)
         try:
             entry.scheduled(app, name, raw)
         except LanewayError as error:
             return entry, f"its call does not fit the task: {error}"
         return entry, ""
+
+
+def no_worker_knows(task: str) -> str:
+    """Say why a schedule does not fire."""
+    return f'no live worker knows the task "{task}": it waits for one'
 
 
 def _shown(name: str, found: Schedules, entry: KeptSchedule | None, trouble: str, *, stored: bool) -> ScheduleInfo:

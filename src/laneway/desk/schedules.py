@@ -46,7 +46,7 @@ __all__ = ["DeclaredSchedules", "KeptSchedule", "Scheduled", "When", "bound_call
 #: When a schedule runs: cron, or an interval.
 When = str | timedelta
 #: The options of a call that an entry keeps. How often it is retried travels in its body.
-KEPT = ("queue", "lane", "priority", "expires")
+KEPT = ("queue", "lane", "priority", "expires", "unique_until")
 
 
 class Scheduled:
@@ -163,7 +163,7 @@ class KeptSchedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def _lane_call(self, collector: AnyCollector[Any, Any]) -> Bound:
         payload = collector.payload.unpack(self.body.encode()) if self.body else LEFT_OUT
         lane, score = self.options["lane"], self.options.get("score")
-        call = Bound(self.task, lambda _args, _kwargs: collector.draft(lane, payload, score, None), (), {}, {})
+        call = Bound(self.task, lambda _args, _kwargs: collector.draft(lane, payload, score, {}), (), {}, {})
         call.draft().seal()  # checks the lane and the score
         return call
 

@@ -25,7 +25,7 @@ from laneway.core.codec import Codec, check_size, check_sizes, is_pydantic
 from laneway.desk.options import hint_for_arguments
 from laneway.errors import BadArguments, DeclarationError, LanewayError, PayloadTooLarge
 
-__all__ = ["Call", "Signature", "annotation", "change", "check_type", "hints_of", "is_loose"]
+__all__ = ["Call", "Signature", "annotation", "change", "check_type", "hints_of", "is_loose", "payload_hint"]
 
 #: A call's positional and keyword arguments.
 Call = tuple[Sequence[Any], Mapping[str, Any]]
@@ -348,3 +348,19 @@ def annotation(value: object) -> str:
         inner = annotation(next(iter(cast("list[object]", value))))
         return f"tuple[{inner}, ...]" if isinstance(value, tuple) else f"{_kind_name(cast(object, value))}[{inner}]"
     return _kind_name(cast(object, value))
+
+
+def payload_hint(name: str, hint: Any) -> Any:
+    """Return the type that `dict[str, list[…]]` holds; Any without one."""
+    if hint is None or hint is Any or hint is dict:
+        return Any
+    said = typing.get_args(hint)
+    if isinstance(origin := typing.get_origin(hint), type) and issubclass(dict, origin) and len(said) == 2 and said[0] is str:
+        inner = typing.get_args(said[1])
+        if said[1] is Any or said[1] is list:
+            return Any
+        if isinstance(origin := typing.get_origin(said[1]), type) and issubclass(list, origin) and len(inner) == 1:
+            return inner[0]
+    raise DeclarationError(
+        f"{name} is called with its lanes: annotate them with dict[str, list[Order]], or what its payloads are"
+    )

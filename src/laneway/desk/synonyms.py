@@ -59,7 +59,6 @@ _OPTIONS = {
     "base": "@app.middleware, around every run",
     "context": "current_job(), which a task calls",
     "broker": "App(url)",
-    "connection": "App(url)",
     "args": "enqueue(…) or bind(…), which take the task's own arguments; with a schedule app.schedule(TASK.bind(…), …)",
     "kwargs": "enqueue(…) or bind(…), which take the task's own arguments; with a schedule app.schedule(TASK.bind(…), …)",
     "sidekiq_options": "queue=…, retry=…",

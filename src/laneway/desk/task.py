@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeGuard, TypeVar, U
 
 from laneway.core.job import Job
 from laneway.desk.enqueue import AnyDraft, Draft, LaneDraft
-from laneway.desk.handle import JobHandle
-from laneway.desk.offload import offload_many
-from laneway.desk.options import JobOptions, check_job_options
+from laneway.desk.handle import JobHandle, was_created
+from laneway.desk.options import JobOptions, check_bound, check_job_options
 from laneway.desk.signature import Signature
 from laneway.desk.task_base import INTROSPECTION_LOCK, TaskBase, single_parameters
 from laneway.errors import BadArguments, BadOption, DeclarationError
@@ -37,7 +36,7 @@ class Using(Generic[P, R]):
         self._options = options
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
-        """Add options: queue, lane, priority, run_after, retry, expires, id."""
+        """Add options: queue, lane, priority, run_after, retry, expires, unique_until, id, connection."""
         where = f"{self._task.name}.using()"
         checked = {**self._options, **check_job_options(where, options)}
         if ("lane" in checked or self._task.lane is not None) and checked.get("priority", self._task.priority):
@@ -67,15 +66,21 @@ class Using(Generic[P, R]):
             raise BadOption(f"{self._task.name}.using(id=…).enqueue_many: one id is for one job")
         desk, store = self._task.app.desk, self._task.app.store
         if desk.middlewares:
-            return desk.enqueue_many(store, (self._draft(self._args(call), {}) for call in calls), chunk)
-        return desk.enqueue_calls(store, calls, chunk, self._seal)
+            return desk.enqueue_many(store, (self._draft(self._args(call), {}) for call in calls), chunk, self._connection)
+        return desk.enqueue_calls(store, calls, chunk, self._seal, self._connection)
 
     async def aenqueue_many(self, calls: Iterable[tuple[Any, ...]] | AsyncIterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
         """Enqueue a job for each tuple of arguments, from an event loop; return how many were accepted."""
-        return await offload_many(partial(self.enqueue_many, chunk=chunk), calls, chunk)
+        app = self._task.app
+        return await app.desk.aenqueue_many(app.store, partial(self.enqueue_many, chunk=chunk), calls, chunk, self._connection)
+
+    @property
+    def _connection(self) -> Any:
+        return self._options.get("connection")
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
+        check_bound(f"{self._task.name}.using()", self._options)
         return Bound(self._task.name, self._draft, args, kwargs, self._options)
 
     def _draft(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Draft:
@@ -91,6 +96,7 @@ class Using(Generic[P, R]):
             self._options,
             task.unique,
             task.expires,
+            task.unique_until,
         )
 
     def _seal(self, calls: Sequence[object]) -> Sequence[Job]:
@@ -157,12 +163,15 @@ class Task(TaskBase, Generic[P, C, R]):
         self.lane: str | Callable[..., object] | None = options.get("lane")
         self.priority: int = options.get("priority", 0)
         self.unique: bool | str = options.get("unique", False)
+        self.unique_until: str = options.get("unique_until", "claim")
         self.expires: float | None = options.get("expires")
         self.catch_up: str = options.get("catch_up", "one")
         self._signature: Signature | None = None
         self._using: Using[P, R] = Using(self, {})
         self._check()
         self._check_schedule(options)
+        if "unique_until" in options and not self.unique:
+            raise DeclarationError(f"{self.name}: unique_until= goes with unique=")
 
     def _check(self) -> None:
         """Find mistakes at the declaration."""
@@ -221,7 +230,7 @@ class Task(TaskBase, Generic[P, C, R]):
         return cast(C, self.function(*args, **kwargs))
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
-        """Set options for the next enqueue: queue, lane, priority, run_after, retry, expires, id.
+        """Set options for the next enqueue: queue, lane, priority, run_after, retry, expires, unique_until, id, connection.
 
         >>> from laneway import App
         >>> app = App("sqlite://")
@@ -255,7 +264,7 @@ class Task(TaskBase, Generic[P, C, R]):
     def handle(self, id_: str, there: str | None) -> JobHandle[R]:
         """Return the handle of a job that was pushed; `there` is the id of the existing job that prevented it."""
         keeps = self.keep_result is not None
-        return JobHandle(self.app, there or id_, self.name, there is None, keeps, self.signature.decode_result)
+        return JobHandle(self.app, there or id_, self.name, was_created(there), keeps, self.signature.decode_result)
 
 
 def is_task(declared: object) -> TypeGuard[Task[..., Any, Any]]:

@@ -47,6 +47,7 @@ class Probes:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128  # with the usual 5 the kernel drops what comes at once, and clients try again after seconds
 
     def __init__(self, host: str, port: int, family: int, readiness: Readiness) -> None:
         self.address_family = family

@@ -10,7 +10,7 @@ __all__ = ["StoreInfo"]
 class StoreInfo(Plain, frozen=True, kw_only=True):
     """What a store reports about itself: its program, its size, its connections."""
 
-    kind: str  #: SQLite, Redis, Valkey
+    kind: str  #: SQLite, Redis, Valkey, PostgreSQL
     version: str  #: the program's
     layout: int  #: the version of Laneway's tables or keys
     memory: int | None = None  #: bytes: a server's memory, or a file's size

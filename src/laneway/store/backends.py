@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode
 
 from laneway.config import IN_PASSWORDS, safe_url
 from laneway.errors import ConfigError
@@ -13,7 +13,16 @@ from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
 from laneway.store.registry import Backend, StoreSettings, StoreURL, number, register
 
-__all__ = ["Redis", "SQLite"]
+__all__ = ["Postgres", "Redis", "SQLite"]
+
+#: The options of libpq that a URL may have.
+LIBPQ = (
+    "application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname", "fallback_application_name",
+    "gssencmode", "host", "hostaddr", "keepalives", "keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname",
+    "load_balance_hosts", "options", "passfile", "password", "port", "require_auth", "requirepeer", "service", "sslcert",
+    "sslcompression", "sslcrl", "sslcrldir", "sslkey", "ssl_max_protocol_version", "ssl_min_protocol_version", "sslmode",
+    "sslnegotiation", "sslpassword", "sslrootcert", "sslsni", "target_session_attrs", "tcp_user_timeout", "user",
+)  # fmt: skip
 
 
 class SQLite(Backend):
@@ -135,5 +144,91 @@ class Redis(Backend):
         return f"{address}?{urlencode(named)}" if named else address
 
 
+class Postgres(Backend):
+    """A PostgreSQL server."""
+
+    schemes = ("postgresql", "postgres")
+    example = '"postgresql://user@localhost/shop"'
+    #: Laneway's options; all others are for libpq.
+    ours = ("connections", "listen", "prepare", "schema", "synchronous", "timeout")
+    options = (*ours, *LIBPQ)
+
+    def path(self, url: str, parts: SplitResult) -> str:
+        """Return the server's address, without user and password."""
+        try:
+            _ = parts.port
+        except ValueError:
+            if "," not in parts.netloc:  # several hosts, each with a port
+                raise ConfigError(f"{safe_url(url)!r}: this is no port. {IN_PASSWORDS}") from None
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}" or "localhost"
+
+    def check(self, url: StoreURL) -> None:
+        """Check our options, and that the driver is installed."""
+        safe = safe_url(url.url)
+        number(url.options, "timeout", 5.0)
+        connections = url.options.get("connections", "5")
+        if not connections.isdecimal() or not 0 < int(connections) <= 10_000:
+            raise ConfigError(f"connections={connections}: use a whole number from 1 to 10000")
+        schema = self._schema(url)
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,50}", schema):
+            raise ConfigError(f"schema={schema}: use up to 50 small letters, digits and _")
+        for name in ("prepare", "synchronous"):
+            if url.options.get(name, "on") not in ("on", "off"):
+                raise ConfigError(f"{name}={url.options[name]}: use on or off")
+        if importlib.util.find_spec("psycopg") is None:
+            raise ConfigError(f'{safe} needs a driver that is not installed here: pip install "laneway[postgres]"')
+
+    def open(self, url: StoreURL, settings: StoreSettings) -> tuple[Store, Inspect]:
+        """Return the store and its inspection side."""
+        from laneway.store.postgres import PostgresInspect, PostgresStore  # noqa: PLC0415 - loaded only if it is used
+
+        options = url.options
+        store = PostgresStore(
+            self._for_driver(url.url), schema=self._schema(url), listen=options.get("listen"),
+            durable=options.get("synchronous") == "on", prepare=options.get("prepare", "on") == "on",
+            connections=settings.connections or int(options.get("connections", 5)), timeout=number(options, "timeout", 5.0),
+            enqueue_timeout=settings.enqueue_timeout, dead_days=settings.dead_days, dead_max=settings.dead_max,
+            dead_after=settings.dead_after,
+        )  # fmt: skip
+        return store, PostgresInspect(store)
+
+    def layout(self) -> int:
+        """Return the version of the tables."""
+        from laneway.store.postgres.schema import VERSION  # noqa: PLC0415 - loaded only if it is used
+
+        return VERSION
+
+    def steps(self, found: int) -> list[str]:
+        """Return the migration steps from a version of the tables."""
+        from laneway.store.postgres.schema import MIGRATIONS  # noqa: PLC0415 - loaded only if it is used
+
+        return [what for version, what in sorted(MIGRATIONS.items()) if version > found]
+
+    def script(self, url: StoreURL, found: int | None) -> str:
+        """Return the statements from a version on, as one transaction."""
+        from laneway.store.postgres.schema import script  # noqa: PLC0415 - loaded only if it is used
+
+        return f"begin;\n{script(self._schema(url), found or 0)}\ncommit;"
+
+    def is_missing(self, url: StoreURL) -> bool:
+        """Return whether the database has none of our tables."""
+        from laneway.store.postgres.schema import read_version  # noqa: PLC0415 - loaded only if it is used
+        from laneway.store.postgres.wire import PostgresWire  # noqa: PLC0415
+
+        wire = PostgresWire(self._for_driver(url.url), timeout=number(url.options, "timeout", 5.0))
+        return read_version(wire, self._schema(url)) is None
+
+    def _schema(self, url: StoreURL) -> str:
+        return url.options.get("schema", "laneway")
+
+    def _for_driver(self, url: str) -> str:
+        """Return a URL as libpq reads it: without our options."""
+        address, _, query = url.partition("?")
+        given = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)  # to libpq a + is no space
+        options = [(name, value) for name, value in given if name not in self.ours]
+        return f"{address}?{urlencode(options, quote_via=quote)}" if options else address
+
+
 register(SQLite())
 register(Redis())
+register(Postgres())

@@ -55,7 +55,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from msgspec import Struct
 
@@ -64,10 +64,14 @@ from laneway.core.job import Claim, Job
 from laneway.core.outcome import Settled
 from laneway.errors import StoreError
 
+if TYPE_CHECKING:
+    from laneway.transactions.connection import UserConnection
+    from laneway.transactions.steps import Steps
+
 __all__ = [
-    "BeatReply", "Capabilities", "ClaimRequest", "Exchange", "Occurrence", "PipelinedStore", "Schedules", "SentPush", "Store",
-    "WorkerInfo",
-    "begin_exchange", "begin_push", "is_pipelined",
+    "BeatReply", "Capabilities", "ClaimRequest", "Exchange", "JoiningStore", "Occurrence", "PipelinedStore", "Schedules",
+    "SentPush", "Store", "WorkerInfo",
+    "begin_exchange", "begin_push", "can_join", "is_pipelined",
 ]  # fmt: skip
 
 
@@ -87,8 +91,8 @@ class Exchange(Struct, frozen=True):
     claims: list[Claim]  #: what the worker may run now, in order
     more: bool  #: due jobs of the wanted queues were left: ask again as soon as there is room
     next_due: int | None  #: microseconds from now until the next job of the wanted queues is due, if none is left now
-    #: ready jobs of each queue that is not paused. With claims, or if none were wanted, the figures of other queues than the
-    #: claims' may be a second old. `more` is exact.
+    #: ready jobs of each queue that is not paused. With claims, or if none were wanted, these figures may be a second old;
+    #: `more` is exact.
     loads: dict[str, int]
     #: tokens of settled claims that could not be written now, since an open transaction of another client has locked them. They
     #: are still held: settle them again, a moment later. Only a database with row locks has such
@@ -146,6 +150,7 @@ class Capabilities(Struct, frozen=True):
 
     pipelined: bool  #: it is a `PipelinedStore`
     one_step: bool  #: a verb is one atomic step over all queues, and not one for each of them
+    transactions: str = ""  #: it is a `JoiningStore`, and this is the kind of its database, as drivers of users name it
 
 
 class Store(Protocol):
@@ -157,8 +162,10 @@ class Store(Protocol):
     def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Insert jobs, in order. Return one entry per job: None if it was inserted, else the id of the job that prevented it.
 
-        That is the job with the same id, as long as it is in the store; or one with the same `unique` key that has never been
-        claimed. The existing job stays as it is. A unique key ends at its job's first claim, and with every exit.
+        That is the job with the same id, as long as it is in the store; or one with the same `unique` key. The existing job
+        stays as it is. A unique key ends at its job's first claim, and with every exit. With `until_end` it outlasts claims,
+        and ends with the job: done, cancelled, deleted or dead. A dead job that is retried takes its key again; if another job
+        has it meanwhile, it runs without.
 
         The store gives each job its place: the later of its time and the store's now, then a sequence number.
 
@@ -319,6 +326,32 @@ class PipelinedStore(Store, Protocol):
         comes after that.
         """
         ...
+
+
+class JoiningStore(Store, Protocol):
+    """A store in a database where users may keep tables of their own: jobs can join a transaction of theirs."""
+
+    def push_with(self, connection: UserConnection, jobs: Sequence[Job]) -> Steps[list[str | None]]:
+        """Insert jobs in the transaction of a user's connection, in order: they are there when it commits, or never were.
+
+        Returns what `push` does, or "" for a job whose key, or a payload whose lane, is looked at when the transaction has
+        committed. A connection to another database raises NotSameDatabase. Nothing is tried again: what fails in a transaction
+        is the user's to repeat. Nobody is woken: sleeping workers look by themselves, four times a second.
+        """
+        ...
+
+    def open(self) -> None:
+        """Make the tables if there are none: a user's transaction may be in the way of that later."""
+        ...
+
+    def ring(self) -> None:
+        """Wake all sleeping workers."""
+        ...
+
+
+def can_join(store: Store) -> TypeGuard[JoiningStore]:
+    """Return whether jobs can be pushed in transactions of users."""
+    return bool(store.capabilities.transactions)
 
 
 def is_pipelined(store: Store) -> TypeGuard[PipelinedStore]:

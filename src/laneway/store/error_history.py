@@ -9,12 +9,13 @@ Enters: `ErrorInfo`.  Leaves: JSON.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 
 import msgspec
 
 from laneway.core.outcome import ErrorInfo
 
-__all__ = ["KILLED", "WORKER_LOST", "add_error", "read_errors", "worker_lost"]
+__all__ = ["KILLED", "WORKER_LOST", "add_error", "read_errors", "worker_lost", "write_errors"]
 
 #: How many errors a job remembers.
 KEEP = 10
@@ -48,6 +49,14 @@ def add_error(stored: bytes | None, error: ErrorInfo, at: int, attempt: int) -> 
         traceback, packed = "", zlib.compress(traceback.encode(errors="replace"))
     now = _Stored(error.kind, error.message, traceback, at, attempt, packed)
     return msgspec.json.encode([*_read(stored), now][-KEEP:])
+
+
+def write_errors(errors: Iterable[ErrorInfo]) -> bytes | None:
+    """Return errors as they are stored."""
+    stored = None
+    for error in errors:
+        stored = add_error(stored, error, error.at, error.attempt)
+    return stored
 
 
 def read_errors(stored: bytes | None) -> list[ErrorInfo]:

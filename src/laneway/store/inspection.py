@@ -21,6 +21,7 @@ from laneway.core.plain import Plain
 from laneway.errors import GarbageError
 from laneway.store.about import StoreInfo
 from laneway.store.error_groups import ErrorGroup
+from laneway.store.findings import Finding
 from laneway.store.runs import Run
 from laneway.store.statistics import Kept, Level
 
@@ -46,7 +47,7 @@ class JobInfo(Plain, frozen=True, kw_only=True):
     place_at: datetime  #: the first time it could run: its place in its lane
     due_at: datetime  #: when it may be claimed; of a dead or finished job: when it ended
     expires_at: datetime | None = None  #: it does not start after this; None: no limit, or it has started
-    unique: bool = False  #: it has a unique key and was never claimed: an equal job is not taken
+    unique: bool = False  #: its unique key prevents equal jobs at present
     holds: bool = False  #: it holds its lane
     worker: str | None  #: the worker that holds its claim, or ran it
     token: int | None
@@ -246,6 +247,10 @@ class Inspect(Protocol):
 
     def about(self) -> StoreInfo:
         """Describe the store. A field that it does not report stays empty."""
+        ...
+
+    def examine(self, deep: bool = False) -> list[Finding]:
+        """Judge the store's settings and surroundings. With `deep` also what takes long: it may read everything."""
         ...
 
     def counts(self) -> Counts:

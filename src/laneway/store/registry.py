@@ -78,6 +78,10 @@ class Backend(ABC):
         """Return the steps of `migrate` for a store of a version, a few words for each."""
         return []
 
+    def script(self, url: StoreURL, found: int | None) -> str:  # noqa: ARG002 - most have none
+        """Return SQL that does what `migrate` does, for a store of a version; None: for one that is not there."""
+        raise ConfigError(f"a {url.scheme} store is not made by SQL: run laneway migrate without --sql")
+
     def is_missing(self, url: StoreURL) -> bool:  # noqa: ARG002 - for backends that can tell without opening it
         """Return whether there is no such store yet, and the first use would create it."""
         return False

@@ -6,6 +6,7 @@ claims, and affects no other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -14,7 +15,7 @@ from laneway.core.instant import FIRST, LAST, as_datetime
 from laneway.store.contract import WorkerInfo
 from laneway.store.inspection import RunningJob, WorkerStatus
 
-__all__ = ["Held", "read_worker", "status"]
+__all__ = ["Held", "live_of", "read_worker", "serving_of", "status"]
 
 #: id, task, queue, lane, token
 Held = tuple[str, str, str, str | None, int]
@@ -41,6 +42,16 @@ def status(worker: WorkerInfo, at: int | None, held: list[Held], now: int) -> Wo
         balance=worker.balance,
         jobs=[RunningJob(*claim, started_at=_moment(runs.get(claim[-1]))) for claim in held],
     )  # fmt: skip
+
+
+def live_of(workers: Sequence[WorkerStatus], dead_after: float) -> list[WorkerStatus]:
+    """Return the workers whose last beat is recent enough."""
+    return [worker for worker in workers if worker.beat_age is not None and worker.beat_age < dead_after]
+
+
+def serving_of(queue: str, working: Sequence[WorkerStatus]) -> list[WorkerStatus]:
+    """Return the workers that would claim from a queue."""
+    return [worker for worker in working if not worker.queues or queue in worker.queues]
 
 
 def _moment(instant: int | None) -> datetime | None:

@@ -94,12 +94,13 @@ class Testing:
         store = SQLiteStore(clock=lambda: now_micros() + self._ahead)
         self._before = self._app.swap_stores((store, SQLiteInspect(store)))
         self._worker = "testing"
+        self._app.desk.is_tested = True
         if self._inline:
             self._app.desk.pushed = self._run_now
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._app.desk.pushed = None
+        self._app.desk.pushed, self._app.desk.is_tested = None, False
         stores = self._app.swap_stores(self._before)
         if stores is not None:
             stores[0].close()

@@ -20,8 +20,9 @@ from msgspec import Struct
 
 from laneway.present.snapshot import Snapshot, working_of
 from laneway.store.inspection import QueueInfo, WorkerStatus
+from laneway.store.workers import serving_of
 
-__all__ = ["Health", "Pulse", "serving_of"]
+__all__ = ["Health", "Pulse"]
 
 #: What moves when somebody claims or settles.
 MOVES = ("processed", "failed", "retried", "dead", "cancelled")
@@ -35,11 +36,6 @@ class Health(Struct, frozen=True, kw_only=True):
     lag: float | None = None  #: seconds that the oldest due job of queues that are not paused has waited; None: the store is away
     due: int = 0  #: jobs that are due in queues that are not paused
     workers: int = 0  #: that work
-
-
-def serving_of(queue: str, working: Sequence[WorkerStatus]) -> list[WorkerStatus]:
-    """Return the workers that would claim from a queue."""
-    return [worker for worker in working if not worker.queues or queue in worker.queues]
 
 
 class Pulse:

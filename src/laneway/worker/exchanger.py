@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Protocol
 
 from laneway.core.outcome import Settled
-from laneway.errors import ConfigError, StoreUnavailable
+from laneway.errors import ConfigError, StoreError, StoreMoved, StoreUnavailable
 from laneway.logs import log, some
 from laneway.store.contract import ClaimRequest, Store, WorkerInfo, begin_exchange, is_pipelined
 from laneway.worker.freshness import Freshness, clock
@@ -248,7 +248,7 @@ class Exchanger:
                 # The last answer got lost: the claims in it go back, since this worker does not know of them.
                 self._store.give_back(self._worker.id, keep=self._inventory.known.keys())
             hear = begin_exchange(self._store, self._worker.id, settled, requests, limit)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreMoved) as error:
             self._outbox.put_back(settled)
             self._away(error)
             return
@@ -285,7 +285,7 @@ class Exchanger:
         self._inventory.answered(settled)
         try:
             answer = asked.hear()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreMoved) as error:
             self._put_back(settled)
             self._away(error)
             return
@@ -329,8 +329,12 @@ class Exchanger:
         except StoreUnavailable as error:
             self._away(error)  # the next exchange gives back claims that are not known here
 
-    def _away(self, error: StoreUnavailable) -> None:
-        """Log, once, that the store cannot be reached; look again."""
+    def _away(self, error: StoreError) -> None:
+        """Log, once, that the store cannot be reached, or was moved; look again."""
+        if isinstance(error, StoreMoved):  # it has answered: nothing is unsure
+            self._failures = 0
+            self._prospect.moved(error)
+            return
         self._failures += 1
         self._prospect.look = True
         if self._failures == 1:

@@ -9,12 +9,16 @@ from msgspec import Struct
 
 from laneway.core.instant import SECOND
 from laneway.core.outcome import Settled
+from laneway.errors import StoreMoved
+from laneway.logs import log
 from laneway.store.contract import Exchange
 
 __all__ = ["OpenExchange", "Later", "Prospect"]
 
 #: Outcomes that could not be settled are sent again after this time, seconds.
 LATER = 0.05
+#: A worker whose store was moved looks again after this time, seconds: the store may have been reopened.
+MOVED = 5.0
 NEVER = float("inf")
 
 
@@ -37,6 +41,7 @@ class Prospect:
         self.look = True  #: there may be now
         self.due = NEVER  #: or at this time, monotonic seconds
         self.rings = 0  #: how many times the store has rung
+        self._moved = False  # the store was moved: nothing can be claimed
 
     def come(self) -> None:
         """Check whether `due` has passed."""
@@ -45,9 +50,19 @@ class Prospect:
 
     def answered(self, answer: Exchange, asked: OpenExchange, *, new_queues: bool) -> None:
         """Learn from an answer; new queues were not asked for claims."""
+        if self._moved and not asked.settled:  # outcomes are taken by a store that was moved, too
+            self._moved = False
+            log.warning("the store was reopened: this worker claims again")
         # A ring since the request may be for a job that came after it.
         self.look = answer.more or new_queues or self.rings != asked.rings
         self.due = NEVER if answer.next_due is None else time.monotonic() + answer.next_due / SECOND
+
+    def moved(self, error: StoreMoved) -> None:
+        """Log, once, that the store was moved; look again later."""
+        self.look, self.due = False, time.monotonic() + MOVED
+        if not self._moved:
+            self._moved = True
+            log.error("%s. This worker claims nothing more, and finishes what it runs", error)
 
     @property
     def is_something(self) -> bool:

@@ -97,6 +97,7 @@ class RedisActions(RedisQueries):
 
     def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:
         """Stop or resume a schedule."""
+        self._store.check_open()
         if paused:
             self._store.wire.ask(("HSETNX", STORE + SHARED_KEYS["PAUSED"], name, by))
         else:
@@ -104,10 +105,12 @@ class RedisActions(RedisQueries):
 
     def set_schedule(self, name: str, entry: bytes) -> None:
         """Keep a schedule, from now on."""
+        self._store.check_open()
         self._store.wire.ask(("EVALSHA", script("set_schedule").digest, "1", STORE, self._store.clock(), name, entry))
 
     def drop_schedule(self, name: str) -> bool:
         """Forget a schedule that was kept."""
+        self._store.check_open()
         if not self._store.wire.ask(("HDEL", STORE + SHARED_KEYS["KEPT"], name)):
             return False
         keys = [STORE + SHARED_KEYS[key] for key in ("PAUSED", "SKIPPED")]

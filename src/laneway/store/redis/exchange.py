@@ -21,7 +21,7 @@ import msgspec
 
 from laneway.core.job import Claim
 from laneway.core.outcome import Settled
-from laneway.errors import StoreCorrupt, StoreError, StoreUnavailable
+from laneway.errors import StoreCorrupt, StoreError, StoreMoved, StoreUnavailable
 from laneway.logs import log
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.redis.claims import claims_of_jobs, claims_of_lanes
@@ -256,6 +256,8 @@ class _Call:
         settled, self._outcomes, self._is_more = self._outcomes, {}, False
         number = answers.pop() if self._counting else None
         for name, answer in zip(self._names, answers, strict=True):
+            if isinstance(answer, StoreError) and self._is_closed(name, answer):
+                continue
             if isinstance(answer, StoreError):
                 self._meet_trouble(name, answer, needed=name in settled)
                 continue
@@ -266,6 +268,13 @@ class _Call:
                 self._take(name, settled.get(name), answer)
         if number is not None:
             self._hear_number(number)
+
+    def _is_closed(self, queue: str, answer: StoreError) -> bool:
+        """Return whether a copy has closed the store. Outcomes are taken all the same; without any, that is an error."""
+        if not self._ids or not isinstance(answer, StoreMoved):
+            return False
+        self._spent |= {queue}
+        return True
 
     def _hear_number(self, number: int | StoreError) -> None:
         """Take the number of queues: there may be new ones, or the store was emptied."""

@@ -24,7 +24,7 @@ from laneway.store.redis.keys import queue_key
 from laneway.store.redis.reading import NO_LANE, job_info
 from laneway.store.redis.wire import Wire
 
-__all__ = ["FinishedJob", "find_finished", "read_finished"]
+__all__ = ["FinishedJob", "Parts", "find_finished", "parts_of", "read_finished", "write_finished"]
 
 _head = Packed(">BQQQ")
 
@@ -51,8 +51,22 @@ def find_finished(wire: Wire, wanted: Sequence[tuple[str, bytes]], now: int) -> 
     return found
 
 
-def read_finished(queue: str, id_: bytes, raw: bytes, now: int) -> FinishedJob | None:
-    """Read a record; None if it is not kept any more, or cannot be read."""
+class Parts(Struct, frozen=True):
+    """What a record consists of."""
+
+    state: int  #: its place in FINISHED
+    until: int
+    started: int
+    finished: int
+    worker: bytes
+    record: bytes  #: the job's own
+    errors: bytes
+    notes: bytes
+    value: bytes
+
+
+def parts_of(raw: bytes, now: int) -> Parts | None:
+    """Return the parts of a record; None if it is not kept any more, or cannot be read."""
     try:
         number, until, started, finished = map(int, _head.unpack_from(raw))
         parts, at = list[bytes](), _head.size
@@ -65,11 +79,28 @@ def read_finished(queue: str, id_: bytes, raw: bytes, now: int) -> FinishedJob |
     if until <= now or number >= len(FINISHED) or at > len(raw):
         return None
     worker, record, errors, notes = parts
-    state = FINISHED[number]
+    return Parts(number, until, started, finished, worker, record, errors, notes, raw[at:])
+
+
+def write_finished(parts: Parts) -> bytes:
+    """Return the bytes of a record: what `parts_of` reads."""
+    head = _head.pack(parts.state, parts.until, parts.started, parts.finished)
+    texts = (parts.worker, parts.record, parts.errors, parts.notes)
+    return head + b"".join([len(text).to_bytes(4) + text for text in texts]) + parts.value
+
+
+def read_finished(queue: str, id_: bytes, raw: bytes, now: int) -> FinishedJob | None:
+    """Read a record; None if it is not kept any more, or cannot be read."""
+    parts = parts_of(raw, now)
+    if parts is None:
+        return None
+    worker, record, errors, notes = parts.worker, parts.record, parts.errors, parts.notes
+    started, finished = parts.started, parts.finished
+    state = FINISHED[parts.state]
     done = state == "done"
-    info = job_info(queue, (id_, record, state.encode(), worker, b"", b"", errors, notes, 0, 0, NO_LANE))
+    info = job_info(queue, (id_, record, state.encode(), worker, b"", b"", errors, notes, 0, 0, NO_LANE, b""))
     info = msgspec.structs.replace(
         info, attempt=info.attempt + done, due_at=as_datetime(finished), started_at=as_datetime(started) if started else None,
         finished_at=as_datetime(finished),
     )  # fmt: skip
-    return FinishedJob(info, finished, raw[at:] if done else None)
+    return FinishedJob(info, finished, parts.value if done else None)

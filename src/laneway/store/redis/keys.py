@@ -19,7 +19,7 @@ WORKERS = "laneway:{workers}:"
 
 #: A queue's keys, behind its base. Those that end with a colon are continued by a priority, a lane, a worker or an id.
 QUEUE_KEYS = {
-    "META": "meta",  # hash: now, seq, token, number, kind, ranks, blocked, runs, paused, by, and counters
+    "META": "meta",  # hash: now, seq, token, number, kind, ranks, blocked, runs, paused, by, moved, copied, and counters
     "JOB": "job",  # hash: id → record (see record.py)
     "DUE": "due:",  # zset per rank: waiting jobs (place, sequence, id) → due
     "RETRY": "retry",  # zset: id → due, of jobs that wait after a failure: they are counted apart
@@ -29,7 +29,8 @@ QUEUE_KEYS = {
     "HOLDERS": "holders",  # set: the workers that have such a hash
     "DEAD": "dead",  # zset: id → when it died
     "HALTED": "halted",  # zset: id → when it died, of jobs that keep their lane
-    "UNIQUE": "unique",  # hash: key → id of the job that waits
+    "UNIQUE": "unique",  # hash: key → id of the job that prevents equal ones
+    "END_KEYS": "end_keys",  # hash: id → key, of jobs whose key lasts until their end; also of dead ones, for a replay
     "ERRORS": "errors",  # hash: id → its last errors, JSON texts with their lengths in front
     "NOTES": "notes",  # hash: id → notes of its run, JSON
     "LOST": "lost",  # hash: id → why its claim was lost
@@ -50,6 +51,7 @@ QUEUE_KEYS = {
 
 #: Keys of the whole store, behind `STORE`.
 SHARED_KEYS = {
+    "MOVE": "move",  # hash: its part in a copy (move, id; moved: while it is closed), and the cursor of schedules (copied)
     "VERSION": "version",  # string: the layout's version
     "QUEUES": "queues",  # hash: queue → its number
     "COUNTERS": "counters",  # hash: counters of workers and supervisors

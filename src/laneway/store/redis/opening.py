@@ -6,19 +6,17 @@ forward by `migrate`, a newer one needs a newer Laneway.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any
 
 from laneway.errors import SchemaError, StoreError
 from laneway.logs import log
+from laneway.store.redis.checks import check_startup, check_version, makes_snapshots, read_info, read_settings
 from laneway.store.redis.keys import SHARED_KEYS, STORE
 from laneway.store.redis.wire import Complaint, Connection
 
 __all__ = ["VERSION", "ensure", "suppress_startup_warnings", "migrate", "warn"]
 
 VERSION = 1
-OLDEST = (6, 2)
 _KEY = STORE + SHARED_KEYS["VERSION"]
 
 #: From version n to n + 1.
@@ -82,19 +80,14 @@ def _newer(found: int, name: str) -> SchemaError:
 def warn(line: Connection, name: str) -> None:
     """Log, once per process, settings that may lose jobs. A server that refuses INFO is not asked twice."""
     try:
-        info = _info(line)
+        info = read_info(line.ask_all([("INFO", section) for section in ("server", "memory", "persistence", "replication")]))
     except Complaint:
         return  # not every user may use INFO
-    version = tuple(int(part) for part in re.findall(r"\d+", info.get("redis_version", "99"))[:2])
-    if version < OLDEST:
-        raise StoreError(f"{name} is Redis {info.get('redis_version')}, and Laneway needs Redis 6.2 or newer, or Valkey")
-    policy = info.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        _say(name, f"its maxmemory-policy is {policy}: when its memory is full, it throws jobs away. Set it to noeviction")
-    if info.get("role") not in (None, "master"):
-        _say(name, "it is a replica: it takes no writes, so nothing can be enqueued or run. Use its primary's address")
-    elif info.get("aof_enabled") == "0" and not _saves(line):
-        _say(name, "it keeps nothing on disk (no appendonly, no save): when it stops, all jobs are lost. Set appendonly yes")
+    if (version := check_version(info)).level == "problem":
+        raise StoreError(f"{name}: {version}")
+    for finding in check_startup(info, _saves(line) if info.get("aof_enabled") == "0" else None):
+        if finding.level in ("warning", "problem"):
+            _say(name, str(finding))
 
 
 def suppress_startup_warnings() -> None:
@@ -108,18 +101,9 @@ def _say(name: str, text: str) -> None:
         log.warning("%s: %s", name, text)
 
 
-def _info(line: Connection) -> dict[str, str]:
-    found: dict[str, str] = {}
-    texts: list[bytes] = line.ask_all([("INFO", section) for section in ("server", "memory", "persistence", "replication")])
-    for text in texts:
-        found |= dict(entry.split(":", 1) for entry in text.decode(errors="replace").splitlines() if ":" in entry)
-    return found
-
-
-def _saves(line: Connection) -> bool:
-    """Return whether snapshots are made; assume so if the server does not say."""
+def _saves(line: Connection) -> bool | None:
+    """Return whether snapshots are made; None if the server does not tell."""
     try:
-        answer: list[Any] = line.ask(("CONFIG", "GET", "save"))
+        return makes_snapshots(read_settings(line.ask(("CONFIG", "GET", "save"))))
     except Complaint:
-        return True
-    return len(answer) < 2 or answer[1] != b""
+        return None

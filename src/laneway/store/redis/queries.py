@@ -81,7 +81,8 @@ class RedisQueries:
             ("HGETALL", STORE + SHARED_KEYS["COUNTERS"]), *(("HMGET", queue_key(name, "META"), *TOTALS) for name in names),
         ])  # fmt: skip
         counted = {name.decode(errors="replace"): number(n) for name, n in zip(counters[::2], counters[1::2], strict=True)}
-        sums = {name: sum(number(answer[n]) for answer in answers) for n, name in enumerate(TOTALS)}
+        # Those of a store that was copied into this one belong to no queue.
+        sums = {name: counted.get(name, 0) + sum(number(answer[n]) for answer in answers) for n, name in enumerate(TOTALS)}
         return {**counted, **sums}
 
     # -- jobs ------------------------------------------------------------------------------------------------

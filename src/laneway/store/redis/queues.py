@@ -32,10 +32,10 @@ class Queues:
         self._wire = wire
         self.numbers: dict[str, int] = {}
 
-    def number(self, queue: str, until: float | None = None) -> int:
-        """Return a queue's number; a new queue gets one."""
+    def number(self, queue: str, until: float | None = None, *, copied: bool = False) -> int:
+        """Return a queue's number; a new queue gets one. While a copy has closed the store, only those that it brings."""
         digest = script("register").digest
-        number = int(self._wire.ask(("EVALSHA", digest, "1", STORE, queue, str(NUMBERS)), until))
+        number = int(self._wire.ask(("EVALSHA", digest, "1", STORE, queue, str(NUMBERS), "copy" if copied else ""), until))
         if number < 0:
             raise StoreError(f'{self._wire} has {NUMBERS:,} queues already, and no room for "{queue}": use lanes inside a queue')
         self.numbers[queue] = number

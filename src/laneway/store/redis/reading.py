@@ -21,7 +21,18 @@ from laneway.store.redis.record import NO_END, RAN, Record, read, read_payload
 from laneway.store.runs import Run, read_runs
 from laneway.store.workers import Held
 
-__all__ = ["NO_LANE", "held_job", "instant", "job_info", "number", "queue_info", "record_of", "runs_of"]
+__all__ = [
+    "DEAD_PAYLOAD",
+    "NO_LANE",
+    "errors_of",
+    "held_job",
+    "instant",
+    "job_info",
+    "number",
+    "queue_info",
+    "record_of",
+    "runs_of",
+]
 
 #: The number of payloads in look.lua's answer for jobs that are not lanes of a collector.
 NO_LANE, DEAD_PAYLOAD = -1, -2
@@ -62,7 +73,7 @@ def record_of(raw: bytes) -> Record:
 
 
 def job_info(queue: str, row: Sequence[Any]) -> JobInfo:
-    id_, raw, state, worker, token, mark, errors, notes, holds, keyed, payloads = row
+    id_, raw, state, worker, token, mark, errors, notes, holds, keyed, payloads, _ = row
     record, told = record_of(raw), notes_of(notes)
     score, body = None, record.body
     if payloads == DEAD_PAYLOAD:

@@ -47,6 +47,7 @@ __all__ = [
     "PLAIN",
     "RAN",
     "UNIQUE",
+    "UNTIL_END",
     "Record",
     "before_body",
     "id_of_entry",
@@ -56,11 +57,15 @@ __all__ = [
     "read_payload",
     "read_simple",
     "split_headers",
+    "waiting_entry",
     "with_headers",
+    "write",
+    "write_payload",
 ]
 
 LANE, EXPIRES, UNIQUE = 1, 2, 4  # it has one
 RAN = 8  # it has started: a run was settled, or lost with its worker
+UNTIL_END = RAN  # only of a job that is pushed: its key lasts until its end, see `keys`
 LOST = 16  # the cause of a lost claim is remembered
 NO_END = 32  # it never expires
 HALTS = 64  # it is dead and keeps its lane
@@ -74,7 +79,7 @@ _short = Packed(">H")
 _long = Packed(">Q")
 _double = Packed(">d")
 _simple = (PLAIN, PLAIN | LANE)
-_first = [[bytes([flags, rank]) for rank in range(201)] for flags in range(8)]
+_first = [[bytes([flags, rank]) for rank in range(201)] for flags in range(16)]
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -103,7 +108,7 @@ def before_body(job: Job) -> bytes:
     """Return a new job's record up to its body: jobs that differ only in the body have it in common."""
     if job.lane is None and job.unique is None and not job.expires:
         return _first[0][job.priority + 100] + _named(job.task)
-    flags = 0
+    flags = UNTIL_END if job.until_end else 0
     parts: list[bytes] = []
     if job.expires:
         flags |= EXPIRES
@@ -169,6 +174,31 @@ def read(raw: bytes) -> Record:
     return Record(flags, rank, attempt, seq & _SEQ, enqueued, place, due, expires, lane, unique, task, raw[end:])
 
 
+def write(record: Record) -> bytes:
+    """Return the bytes of a record: what `read` reads."""
+    flags = record.flags & (RAN | LOST | NO_END | HALTS)
+    fresh = not flags and record.attempt == 0 and record.place == record.due == record.enqueued
+    parts: list[bytes] = []
+    if record.expires is not None:
+        flags |= EXPIRES
+        parts.append(_long.pack(record.expires))
+    for flag, text in ((LANE, record.lane), (UNIQUE, record.unique)):
+        if text is not None:
+            flags |= flag
+            parts.append(_measured(text))
+    if fresh:
+        head = _fresh.pack(flags | FRESH, record.rank, record.seq, record.enqueued)
+    else:
+        times = record.enqueued, record.place, record.due
+        head = _head.pack(flags, record.rank, record.seq, *times, record.attempt)
+    return b"".join((head, *parts, _measured(record.task), record.body))
+
+
+def write_payload(score: float, lane: str, body: bytes) -> bytes:
+    """Return the body of a collector's dead payload, with its score and the id of its lane."""
+    return _double.pack(score) + _measured(lane) + body
+
+
 def read_payload(body: bytes) -> tuple[float, bytes]:
     """Return the score and the body of a collector's dead payload: its record has the id of its lane between them."""
     try:
@@ -181,6 +211,13 @@ def read_payload(body: bytes) -> tuple[float, bytes]:
 def parked_entry(record: Record, id_: bytes) -> bytes:
     """Return a parked job's entry in its lane's index."""
     return b"\xff" + record.seq.to_bytes(7) + id_
+
+
+def waiting_entry(record: Record, id_: bytes) -> bytes:
+    """Return a waiting job's entry in its index."""
+    if record.place == record.due:
+        return parked_entry(record, id_)
+    return b"\0" + record.place.to_bytes(7) + record.seq.to_bytes(7) + id_
 
 
 def id_of_entry(entry: bytes) -> bytes:

@@ -32,25 +32,30 @@ from laneway.store.redis import record
 from laneway.store.redis.keys import QUEUE_KEYS, SHARED_KEYS, WORKER_KEYS
 from laneway.store.redis.tokens import STEP
 
-__all__ = ["CONSTANTS", "KEEP_RUNS", "Script", "script", "text_of"]
+__all__ = ["CONSTANTS", "KEEP_RUNS", "MOVED", "Script", "script", "text_of"]
 
+#: How the error of a store begins that a copy has closed; its part in that copy follows, as JSON.
+MOVED = "STOREMOVED"
 #: How many finished runs of a queue are kept.
 KEEP_RUNS = 1000
 
 #: The fields of a queue's hash: the highest time it has seen, the last sequence number, its number in the registry, `lanes` if
 #: it is a collector's, the priorities in use, since when it is paused and the name given with the pause, the counter of its
-#: last token, how many jobs came and how many succeeded, how many finished runs are kept, how many jobs are parked.
-BOOKS = ("now", "seq", "number", "kind", "ranks", "paused", "by", "token", "enqueued", "processed", "runs", "blocked")
+#: last token, how many jobs came and how many succeeded, how many finished runs are kept, how many jobs are parked, and
+#: the store's part in a copy while that has closed it.
+BOOKS = ("now", "seq", "number", "kind", "ranks", "paused", "by", "token", "enqueued", "processed", "runs", "blocked", "moved")
 
 #: The values of these names in Lua.
 CONSTANTS = {
     **{f"F_{name}": getattr(record, name) for name in ("LANE", "EXPIRES", "UNIQUE", "RAN", "LOST", "NO_END", "HALTS", "FRESH")},
+    "F_UNTIL_END": record.UNTIL_END,
     "F_PAYLOAD": record.HALTS,  # in a collector's queue, where no job halts a lane: it is a dead payload
     "PLAIN": record.PLAIN,
     "PLAIN_IN_LANE": record.PLAIN | record.LANE,
     "TOKEN_STEP": STEP,
     "KEEP_RUNS": KEEP_RUNS,
     "MOST_PASSED": 1000,  # the most jobs that one claim passes over, so that none is long
+    "MOVED_REPLY": f"'{MOVED} '",
     "KILLED": f"'{msgspec.json.encode(KILLED).decode()}'",
 }
 

@@ -27,7 +27,7 @@ from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Command, Wire
 from laneway.store.statistics import DAY, LEVELS, TEN, Kept, Level, Open, begin_of, complete_until, outdated, roll
 
-__all__ = ["Statistics"]
+__all__ = ["Statistics", "pack_seen"]
 
 #: The most complete intervals that are left to workers; a reader that finds more closes them.
 LEFT_OPEN = 30
@@ -150,6 +150,11 @@ class Statistics:
 
     def _ask(self, name: str, *arguments: str | bytes | int) -> Any:
         return self._wire.ask(("EVALSHA", script(name).digest, "1", STORE, *as_words(arguments)))
+
+
+def pack_seen(seen: Seen) -> bytes:
+    """Return what workers learned about a task, as it is stored."""
+    return _seen.pack(*seen)
 
 
 def _key(name: str) -> str:

@@ -36,6 +36,7 @@ from laneway.store.redis.scripts import script
 from laneway.store.redis.statistics import Statistics
 from laneway.store.redis.tokens import queue_number
 from laneway.store.redis.wire import Command, Connection, Wire
+from laneway.store.transfer import Transfer, read_move
 from laneway.store.workers import read_worker
 
 __all__ = ["RedisStore"]
@@ -46,6 +47,7 @@ TRIM_AT_ONCE = 1000
 #: The most notes in one call.
 NOTES_AT_ONCE = 500
 
+_ASK_MOVED: Command = ("HGET", STORE + SHARED_KEYS["MOVE"], "moved")
 _to_msgpack = msgspec.msgpack.Encoder().encode
 
 
@@ -209,7 +211,10 @@ class RedisStore:
         """
         keys = [STORE + SHARED_KEYS[name] for name in ("PAUSED", "KEPT", "SKIPPED")]
         keys += [queue_key(name, "SLOTS") for name in self.queues.read(until)]
-        paused, kept, *slots = self.wire.ask_all([("HGET", key, occurrence.schedule) for key in keys], until=until)
+        commands: list[Command] = [_ASK_MOVED, *(("HGET", key, occurrence.schedule) for key in keys)]
+        moved, paused, kept, *slots = self.wire.ask_all(commands, until=until)
+        if moved is not None:
+            raise read_move(moved).refusal(self)
         if occurrence.entry is not None and kept != occurrence.entry:
             return False
         if any(number(last) >= occurrence.at for last in slots if last is not None):
@@ -221,6 +226,12 @@ class RedisStore:
 
     def _skip(self, occurrence: Occurrence, until: float) -> None:
         self.wire.ask(("EVALSHA", script("skip").digest, "1", STORE, occurrence.schedule, str(occurrence.at)), until)
+
+    def check_open(self) -> None:
+        """Raise an error if a copy has closed the store."""
+        moved = self.wire.ask(_ASK_MOVED)
+        if moved is not None:
+            raise read_move(moved).refusal(self)
 
     # -- workers ---------------------------------------------------------------------------------------------
 
@@ -326,6 +337,12 @@ class RedisStore:
         """Bring the layout to this version."""
         self.wire.close()
         self.wire.dial(opened=lambda line: opening.migrate(line, str(self))).close()
+
+    def transfer(self) -> Transfer:
+        """Return the side that takes part in copies."""
+        from laneway.store.redis.transfer import RedisTransfer  # noqa: PLC0415 - few processes copy a store
+
+        return RedisTransfer(self)
 
     def close(self) -> None:
         """Close the connections."""

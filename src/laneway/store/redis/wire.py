@@ -32,9 +32,10 @@ from laneway.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from laneway.store.pool import Pool
 from laneway.store.redis.connection import BROKEN, Command, Complaint, Connection, hurried, pack
-from laneway.store.redis.pool import Pool
-from laneway.store.redis.scripts import text_of
+from laneway.store.redis.scripts import MOVED, text_of
+from laneway.store.transfer import read_move
 
 __all__ = ["Asked", "Command", "Complaint", "Connection", "Wire"]
 
@@ -125,7 +126,7 @@ class Wire:
         self.timeout = timeout  #: the longest an answer may take if no deadline is given, seconds
         self.opened: Callable[[Connection], None] = lambda _: None  # called with the first line
         self.on_fork: Callable[[], None] = lambda: None
-        self.pool = Pool(str(self), connections)  #: all connections, except those that wait for jobs
+        self.pool = Pool(str(self), connections, Connection)  #: all connections, except those that wait for jobs
         self._address: _Address | None = None
         self._is_open = False
         _open_wires.add(self)
@@ -226,7 +227,7 @@ class Wire:
     def after_fork(self) -> None:
         """Forget the parent's connections."""
         _inherited.extend(self.pool.idle)
-        self.pool = Pool(str(self), self.pool.most)
+        self.pool = Pool(str(self), self.pool.most, Connection)
         self._is_open = False
         self.on_fork()
 
@@ -242,7 +243,7 @@ class Wire:
             if word in text:
                 return StoreUnavailable(f"{self} {saying.format(text)}. {end}", written=written)
         if isinstance(error, Complaint):
-            return self._complaint(text)
+            return read_move(text[len(MOVED) :].encode()).refusal(self) if text.startswith(MOVED) else self._complaint(text)
         tls = self.url.startswith("rediss:")
         if isinstance(error, exceptions.TimeoutError | TimeoutError):
             plain = " (or it does not speak TLS: then its address begins with redis:)" if tls and not sent else ""

@@ -13,7 +13,7 @@ from laneway.store.sql.filters import condition, where
 from laneway.store.sql.port import Database, Turn
 from laneway.store.sql.rows import DEAD, READY, RETRYING, RUNNING, Row
 
-__all__ = ["Actions"]
+__all__ = ["Action", "Actions"]
 
 #: The most jobs that one transaction changes, so that none is long: other clients want to write too.
 AT_ONCE = 500
@@ -50,6 +50,8 @@ class Actions:
 
     def _act(self, id_: str, action: Action) -> bool:
         with self._store.turn() as turn:
+            turn.check_open(self._store)
+            turn.hold((id_,))
             row = turn.find("find", id=id_) or turn.find("finished_find", id=id_, now=turn.now)
             if row is None:
                 raise UnknownJob(f'no job "{id_}" is in the store: it has finished, or never was', id=id_)
@@ -58,6 +60,8 @@ class Actions:
     def drop_oldest(self, queue: str, lane: str) -> PayloadInfo | None:
         """Remove the oldest payload of a collector's lane that does not run."""
         with self._store.turn() as turn:
+            turn.check_open(self._store)
+            turn.hold((lane_id(queue, lane),))
             row = turn.find("lane_find", id=lane_id(queue, lane))
             return None if row is None else lanes.drop_oldest(turn, row)
 
@@ -79,22 +83,27 @@ class Actions:
     def _act_all(self, action: Action, which: Filter) -> int:
         with self._store.reading() as reading:
             terms, values = condition(which, reading)
-            table = where(which)
-            matching = [id_ for (id_,) in reading.select("match_jobs", {"table": table.name, "terms": terms}, **values)]
-        changed = 0
-        for start in range(0, len(matching), AT_ONCE):
-            with self._store.turn() as turn:
-                terms, values = condition(which, turn)
-                words = {"table": table.name, "columns": table.columns, "terms": terms}
-                for id_ in matching[start : start + AT_ONCE]:
-                    # Each is read anew: the action on the one before may have let it out of its lane.
-                    for row in turn.select("match_job", words, **values, id=id_):
-                        changed += _act(turn, Row(*row), action)
+            matching = [id_ for (id_,) in reading.select("match_jobs", {"table": where(which).name, "terms": terms}, **values)]
+        return sum(self._act_some(matching[at : at + AT_ONCE], action, which) for at in range(0, len(matching), AT_ONCE))
+
+    def _act_some(self, ids: list[str], action: Action, which: Filter) -> int:
+        """Act on those of these jobs that still match, in one step."""
+        changed, table = 0, where(which)
+        with self._store.turn() as turn:
+            turn.check_open(self._store)
+            terms, values = condition(which, turn)
+            words = {"table": table.name, "columns": table.columns, "terms": terms}
+            turn.hold(ids)
+            for id_ in ids:
+                # Each is read anew: the action on the one before may have let it out of its lane.
+                for row in turn.select("match_job", words, **values, id=id_):
+                    changed += _act(turn, Row(*row), action)
         return changed
 
     def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
         """Stop or resume claims from a queue."""
         with self._store.turn() as turn:
+            turn.check_open(self._store)
             if not paused and turn.find_queue(queue) is None and queue not in declared:
                 known = {*(one.name for one in turn.queues()), *declared}
                 raise UnknownQueue(f'no queue "{queue}" is in {self._store}.{did_you_mean(queue, known)}', queue=queue)
@@ -104,6 +113,7 @@ class Actions:
     def pause_schedule(self, name: str, paused: bool, by: str = "") -> None:
         """Stop or resume a schedule."""
         with self._store.turn() as turn:
+            turn.check_open(self._store)
             if paused:
                 turn.change("schedule_pause", name=name, by=by)
             else:
@@ -112,11 +122,13 @@ class Actions:
     def set_schedule(self, name: str, entry: bytes) -> None:
         """Keep a schedule, from now on."""
         with self._store.turn() as turn:
+            turn.check_open(self._store)
             turn.change("schedule_set", name=name, now=turn.now, entry=entry)
 
     def drop_schedule(self, name: str) -> bool:
         """Forget a schedule that was kept."""
         with self._store.turn() as turn:
+            turn.check_open(self._store)
             return turn.change("schedule_drop", name=name) > 0
 
     def tell(self, worker: str, command: str) -> bool:
@@ -200,7 +212,7 @@ def _reschedule(turn: Turn, row: Row, *, delay: int, at: int) -> bool:
     if row.state >= RUNNING:
         return False
     due = max(at, turn.now + delay)
-    state = turn.queue(row.queue).waiting(due)
+    state = turn.waiting(row.queue, due)
     if row.ran or row.side is not None:
         _move_due(turn, row, row.state if row.failed else state, due)
         return True

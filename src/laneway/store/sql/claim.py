@@ -27,7 +27,7 @@ from laneway.store.sql.gather import ALL
 from laneway.store.sql.port import Queue, Turn, ranks
 from laneway.store.sql.rows import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED
 
-__all__ = ["claim", "next_due"]
+__all__ = ["claim", "claim_lanes", "next_due"]
 
 #: Passing over jobs is work for others: one call passes over this many at most, then sets `more`.
 MOST_PASSED = 1000
@@ -37,21 +37,28 @@ FEW = 16
 #: The most lanes of collectors that one call claims.
 MOST_LANES = 1000
 
-#: seq, id, task, lane, attempt, enqueued, due, place, lost, side: see `lane_walk` in lanes.sql
-LaneRow = tuple[int, str, str, str, int, int, int, int, str | None, int | None]
+#: seq, id, task, lane, attempt, enqueued, due, place, state, lost, side: see `lane_walk` in lanes.sql
+LaneRow = tuple[int, str, str, str, int, int, int, int, int, str | None, int | None]
 #: seq, id, task, lane, enqueued
 Old = tuple[int, str, str, str | None, int]
 
 
 def claim(turn: Turn, worker: str, wants: Sequence[ClaimRequest], limit: int) -> list[Claim]:
-    """Claim up to `limit` jobs, or runs of collectors, step by step."""
+    """Claim up to `limit` jobs, or runs of collectors, step by step; none if a copy has closed the store."""
     walk = _Walk(turn, worker)
-    for want in wants:
+    for want in () if turn.is_closed else wants:
         if len(walk.claims) >= limit:
             break
         queue = turn.find_queue(want.queue)
         if queue is not None and not queue.paused and queue.counts[READY]:
             walk.queue(queue, want, min(want.most, limit - len(walk.claims)))
+    return walk.claims
+
+
+def claim_lanes(turn: Turn, worker: str, want: ClaimRequest, most: int) -> list[Claim]:
+    """Claim up to `most` runs of a collector."""
+    walk = _Walk(turn, worker)
+    walk.lanes(want.queue, want, most)
     return walk.claims
 
 
@@ -82,18 +89,25 @@ class _Walk:
     def queue(self, queue: Queue, want: ClaimRequest, most: int) -> None:
         """Claim up to `most` jobs or runs of a queue."""
         most += len(self.claims)
-        portion = self._lane_portion if queue.collects else self._portion
+        if queue.collects:
+            self.lanes(queue.name, want, most)
+            return
         for rank in ranks(self._turn, queue.name):
-            while len(self.claims) < most and self._has_time() and portion(queue, rank, want, most):
+            while len(self.claims) < most and self._has_time() and self._portion(queue, rank, most):
                 pass
             if len(self.claims) == most or not self._has_time() or not queue.counts[READY]:
                 break
+
+    def lanes(self, queue: str, want: ClaimRequest, most: int) -> None:
+        """Claim runs of a collector until there are `most` claims."""
+        while len(self.claims) < most and self._has_time() and self._lane_portion(queue, want, most):
+            pass
 
     def _has_time(self) -> bool:
         """Return whether this call may go on: no call is to be long."""
         return self._passed < MOST_PASSED and self._lanes < MOST_LANES
 
-    def _portion(self, queue: Queue, rank: int, _: ClaimRequest, most: int) -> bool:
+    def _portion(self, queue: Queue, rank: int, most: int) -> bool:
         """Walk some of the due jobs of a rank; return False at its end."""
         # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
         size = min(most - len(self.claims) + 2 * self._passed, self._stride)
@@ -119,7 +133,7 @@ class _Walk:
             if expires is not None and expires < now:
                 old = (seq, id_, task, lane, enqueued)
                 if lane is not None and holder == seq:
-                    turning = partial(self._expire_holder, queue, old)
+                    turning = partial(self._expire_holder, queue, lane, old)
                     break
                 room -= 1
                 expired.append(old)
@@ -147,38 +161,39 @@ class _Walk:
         self._stride = FEW
         return True
 
-    def _lane_portion(self, queue: Queue, rank: int, want: ClaimRequest, most: int) -> bool:
+    def _lane_portion(self, queue: str, want: ClaimRequest, most: int) -> bool:
         """Walk some of the due lanes of a collector; return False at the end."""
         size = min((most - len(self.claims)) * want.lanes, MOST_LANES - self._lanes)
-        rows = self._turn.walk("lane_walk", queue=queue.name, rank=rank, now=self._turn.now, most=size)
-        found = _Found()
+        rows = self._turn.walk("lane_walk", queue=queue, now=self._turn.now, most=size)
+        whole: list[tuple[str, int, int]] = []  # lanes that are claimed with all their payloads, as values of `claim`
         for run in _runs(rows, want.lanes)[: most - len(self.claims)]:
             token = self._turn.next_token()
             self._lanes += len(run)
-            units = [unit for row in run if (unit := self._take_lane(queue, row, token, want.payloads, found)) is not None]
+            units = [unit for row in run if (unit := self._take_lane(queue, row, token, want.payloads, whole)) is not None]
             if units:
                 (_, _, task, *_, lost, _) = run[0]  # equal in all of them
-                self.claims.append(Claim(token, queue.name, task, tuple(units), lost or ""))
-        self._write(queue, found)
+                self.claims.append(Claim(token, queue, task, tuple(units), lost or ""))
+        if whole:
+            self._turn.change_many("claim", whole)
         return len(rows) == size
 
-    def _take_lane(self, queue: Queue, row: LaneRow, token: int, most: int, found: _Found) -> Unit | None:
+    def _take_lane(self, queue: str, row: LaneRow, token: int, most: int, whole: list[tuple[str, int, int]]) -> Unit | None:
         """Claim a lane with its payloads, or the oldest of them; return None if a user removed them all."""
         turn = self._turn
-        seq, id_, _, lane, attempt, enqueued, due, place, _, side = row
+        seq, id_, _, lane, attempt, enqueued, due, place, state, _, side = row
         payloads = turn.rows("payloads_read", lane=seq, side=side, most=most + 1 if most else ALL)
         if not payloads:
             turn.change("remove", id=id_)
-            turn.ended(queue.name, None, READY)
+            turn.ended(queue, None, turn.counted_due(state))
             return None
         if most and len(payloads) > most:
             payloads.pop()
             _, score, arrival, _ = payloads[-1]
             turn.change("payloads_take", lane=seq, side=side, score=score, arrival=arrival)
             turn.change("lane_claim_some", worker=self._worker, token=token, now=turn.now, id=id_)
-            turn.count(queue.name, READY, RUNNING)
         else:
-            found.claimed.append((self._worker, token, seq))
+            whole.append((self._worker, token, seq))
+        turn.count(queue, turn.counted_due(state), RUNNING)
         bodies, scores, arrivals, headers = zip(*payloads, strict=True)
         texts = ([text or "" for text in headers],) if any(headers) else ()
         given, first = list(map(Payload, bodies, scores, *texts)), arrivals.index(min(arrivals))
@@ -210,13 +225,11 @@ class _Walk:
             turn.ended(queue.name, None, before, run=run)
         self._passed += len(expired)
 
-    def _expire_holder(self, queue: Queue, holder: Old) -> None:
+    def _expire_holder(self, queue: Queue, lane: str, holder: Old) -> None:
         """Remove a lane's holder, and with it the next jobs of its lane that have expired too."""
-        lane = holder[3]
         self._expire(queue, READY, [holder])
-        if lane is not None:
-            self._expire(queue, BLOCKED, self._too_old(queue.name, lane))
-            self._turn.let_out(queue.name, (lane,))
+        self._expire(queue, BLOCKED, self._too_old(queue.name, lane))
+        self._turn.let_out(queue.name, (lane,))
 
     def _too_old(self, queue: str, lane: str) -> list[Old]:
         """Return the next jobs of a lane that have expired. Most often there are none, so a few are read first."""
@@ -235,7 +248,7 @@ class _Found:
     __slots__ = ("claimed", "expired", "in_lanes", "parked", "unique")
 
     def __init__(self) -> None:
-        self.claimed: list[tuple[str, int, int]] = []  # jobs without a lane, and lanes of a collector: worker, token, seq
+        self.claimed: list[tuple[str, int, int]] = []  # jobs without a lane: worker, token, seq
         self.in_lanes: list[tuple[str, int, int]] = []  # the same columns, for jobs in lanes
         self.unique: list[tuple[int]] = []  # claimed jobs with a unique key
         self.parked: list[tuple[int]] = []
@@ -247,8 +260,8 @@ def _runs(rows: list[LaneRow], most: int) -> list[list[LaneRow]]:
     runs: list[list[LaneRow]] = []
     last: LaneRow | None = None
     for row in rows:
-        task, lost = row[2], row[8]
-        if last is not None and len(runs[-1]) < most and task == last[2] and not lost and not last[8]:
+        task, lost = row[2], row[9]
+        if last is not None and len(runs[-1]) < most and task == last[2] and not lost and not last[9]:
             runs[-1].append(row)
         else:
             runs.append([row])

@@ -26,16 +26,12 @@ ALL = 1 << 62
 
 def gather(turn: Turn, jobs: Sequence[Job]) -> None:
     """Let payloads join their lanes, in order."""
-    before = turn.next_seq()
     turn.total("enqueued", len(jobs))
     lanes: dict[str, list[tuple[Job, Arrived]]] = {}
     for job in jobs:
         lanes.setdefault(job.id, []).append((job, _arrive(turn, job)))
     new = [_new(turn, [job for job, _ in pushed]) for pushed in lanes.values()]
-    if turn.change_many("lane_push", new) == len(new):
-        inside = {row[0] for row in new}
-    else:
-        inside = {seq for (seq,) in turn.rows("pushed", before=before)}
+    inside = turn.push_lanes(new)
     for (id_, pushed), row in zip(lanes.items(), new, strict=True):
         seq, _, name, _, _, _, due, state, _, _ = row
         side = 0
@@ -58,10 +54,10 @@ def add_payloads(turn: Turn, lane: int, side: int, payloads: Sequence[Arrived]) 
         new = turn.change_many("payload_add", rows)
     if new < len(rows):
         turn.change_many("payload_merge", rows)
-        for (_, _, _, arrival, digest_, _), text in zip(rows, headers, strict=True):
-            if text:
-                [(_, _, since, known)] = turn.rows("payload_named", lane=lane, side=side, digest=digest_)
-                add_headers(turn, lane, side, digest_, (known, text) if since < arrival else (text, known))
+        for (_, _, _, _, digest_, _), text in zip(rows, headers, strict=True):
+            if text:  # it came later than its equal: only a replayed one does not, and has no headers
+                [(_, _, _, known)] = turn.rows("payload_named", lane=lane, side=side, digest=digest_)
+                add_headers(turn, lane, side, digest_, (known, text))
     turn.total("merged", len(payloads) - new)
 
 
@@ -85,7 +81,7 @@ def _arrive(turn: Turn, job: Job) -> Arrived:
 def _new(turn: Turn, jobs: Sequence[Job]) -> tuple[int, str, str, str, str | None, int, int, int, int, bytes]:
     """Return a lane that begins to wait, as the values of `lane_push`."""
     job, due = jobs[0], _first_due(jobs, turn.now)
-    state = turn.queue(job.queue).waiting(due)
+    state = turn.waiting(job.queue, due)
     return turn.next_seq(), job.id, job.queue, job.task, job.lane, due, due, state, turn.now, b""
 
 
@@ -99,9 +95,8 @@ def _join(turn: Turn, id_: str, jobs: Sequence[Job]) -> tuple[int, int]:
     elif not row.attempt:
         due = _put_off(row.due, row.enqueued, jobs, turn.now)
         if due != row.due:
-            state = row.state if row.failed else turn.queue(row.queue).waiting(due)
-            turn.change("lane_move_due", state=state, due=due, id=row.id)
-            turn.waits(row, turn.counted(row), due, failed=row.failed)
+            turn.change("lane_move_due", state=turn.waiting(row.queue, due), due=due, id=row.id)
+            turn.waits(row, turn.counted(row), due)
     return row.seq, row.side
 
 

@@ -64,7 +64,7 @@ def list_lanes(reading: Reading, queue: str | None, order: str, limit: int, afte
         further = f"(value {beyond} :value or value = :value and (queue, lane) > (:after_queue, :after_lane))"
     words = {
         "terms": terms, "further": further, "value": column, "direction": direction,
-        "waiting": reading.dialect.elements.format(":waiting"),
+        "waiting": reading.dialect.numbers.format(":waiting"),
     }  # fmt: skip
     value, after_queue, after_lane, since = place or (0, "", "", reading.now)
     rows: list[_LaneRow] = reading.select(

@@ -35,7 +35,7 @@ def go_on(turn: Turn, row: Row) -> int:
     if row.next_due is None:
         return _remove(turn, row, RUNNING)
     gone = turn.change("payloads_drop", lane=row.seq, side=_run_side(row))
-    turn.change("lane_goes_on", state=turn.queue(row.queue).waiting(row.next_due), id=row.id)
+    turn.change("lane_goes_on", state=turn.waiting(row.queue, row.next_due), id=row.id)
     turn.waits(row, RUNNING, row.next_due)
     return gone
 
@@ -72,18 +72,16 @@ def ask(turn: Turn, row: Row, mark: str) -> None:
     gathers = row.waits or row.next_due is not None
     # Gathering payloads have neither failed nor waited as long as running ones.
     mine = row if row.waits else msgspec.structs.replace(row, attempt=0, errors=None, enqueued=row.next_since or turn.now)
-    if gathers and mark == "kill":
+    if mark == "kill":
         _bury(turn, mine, _payloads(turn, row, _side(row)), KILLED, mine.attempt)
     elif gathers and mark == "cancel":
         turn.runs.append(turn.run_of(mine, Cancelled.name))
-    gone = 0
     if row.waits:
         gone = _remove(turn, row, turn.counted(row))
     else:
         turn.change("mark", mark=mark, id=row.id)
-        if gathers:
-            gone = turn.change("payloads_drop", lane=row.seq, side=row.side)
-            turn.change("lane_gather", due=None, since=None, id=row.id)
+        gone = turn.change("payloads_drop", lane=row.seq, side=row.side)
+        turn.change("lane_gather", due=None, since=None, id=row.id)
     if mark == "cancel":
         turn.total("cancelled", gone)
 
@@ -94,12 +92,10 @@ def replay(turn: Turn, dead: Row) -> None:
     turn.change("remove", id=dead.id)
     turn.count(dead.queue, DEAD, None)
     id_ = lane_id(dead.queue, dead.lane or "")
-    row = turn.find("lane_find", id=id_)
-    if row is None:
-        seq, side = turn.next_seq(), 0
-        turn.change_many("lane_push", [(seq, id_, dead.queue, dead.task, dead.lane, turn.now, turn.now, READY, turn.now, b"")])
+    seq, side = turn.next_seq(), 0
+    if turn.push_lanes([(seq, id_, dead.queue, dead.task, dead.lane, turn.now, turn.now, READY, turn.now, b"")]):
         turn.count(dead.queue, None, READY)
-    else:
+    elif (row := turn.find("lane_find", id=id_)) is not None:
         seq, side = row.seq, _side(row)
         if row.state == RUNNING:
             turn.change("lane_gather", due=turn.now, since=turn.now if row.next_since is None else row.next_since, id=id_)

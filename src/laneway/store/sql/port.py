@@ -1,8 +1,9 @@
 """What a database does for the rules: readings, and turns.
 
-A turn is one write transaction and its counting. Turns are serial: while one is open no other writes, and rules rely on
-that. Rules never count rows: they report changes (`count`, `total`), and the database keeps the counts in its own way. The number
-of jobs of a queue, by state, is in a `Queue`.
+A turn is one write transaction and its counting. While one is open nobody else changes what it works on, and rules rely on
+that: on SQLite turns are serial, elsewhere a turn locks the units that it is about to change (`hold`, `take_claims`,
+`push_lanes`). Rules never count rows: they report changes (`count`, `total`), and the database keeps the counts in its own way.
+The number of jobs of a queue, by state, is in a `Queue`.
 
 Leaves: `Queue`, `Reading`, `Turn`, `Database`.
 """
@@ -19,9 +20,10 @@ from msgspec import Struct, field
 from laneway.core.buckets import Key
 from laneway.store.runs import Run
 from laneway.store.sql.dialect import Dialect
-from laneway.store.sql.rows import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Row
+from laneway.store.sql.rows import BLOCKED, READY, RETRYING, SCHEDULED, Row
+from laneway.store.transfer import Move
 
-__all__ = ["Database", "Queue", "Reading", "Turn", "count_newly_due", "ranks"]
+__all__ = ["CopyTurn", "Database", "Queue", "Reading", "Turn", "count_newly_due", "ranks"]
 
 
 class Queue(Struct, array_like=True):
@@ -59,6 +61,16 @@ class Reading(ABC):
     now: int  #: the store's time, microseconds
     dialect: Dialect
 
+    @property
+    def move(self) -> Move | None:
+        """Return the store's part in a copy."""
+        return None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a copy has closed the store."""
+        return self.move is not None and self.move.closed
+
     @abstractmethod
     def rows(self, statement: str, **values: Any) -> list[Any]:
         """Return the rows of a statement, by its name."""
@@ -84,8 +96,8 @@ class Reading(ABC):
         """Return the most recent runs, as JSON with a comma behind each; older ones are in `laneway_recent`."""
 
     @abstractmethod
-    def arrivals(self) -> tuple[int, dict[str, dict[str, int]]]:
-        """Return arrivals that are in no table yet: the interval they came in, and how many by queue and task."""
+    def arrivals(self) -> list[tuple[int, str, str, int]]:
+        """Return arrivals that are not in `laneway_arrived` yet: the begin of their interval, queue, task, how many."""
 
     def find(self, statement: str, **values: Any) -> Row | None:
         """Return the one row of a statement, if there is one."""
@@ -171,7 +183,52 @@ class Turn(Reading):
     def wait_for(self, queue: str, rank: int, due: int) -> None:
         """Note a job that is due later: a sleeping worker may have to be woken for it."""
 
+    @abstractmethod
+    def is_empty(self, queue: str) -> bool:
+        """Return whether a queue has neither jobs nor lanes; until the turn ends nobody else fills it."""
+
+    @abstractmethod
+    def waiting(self, queue: str, due: int, *, failed: bool = False) -> int:
+        """Return the state in which a unit is counted that waits until then from now on."""
+
+    @abstractmethod
+    def counted(self, row: Row) -> int:
+        """Return the state that a unit is counted in."""
+
+    @abstractmethod
+    def counted_due(self, state: int) -> int:
+        """Return the state that a due unit is counted in whose row has this state."""
+
+    # -- locks, where turns are not serial -------------------------------------------------------------------
+
+    def hold(self, ids: Sequence[str]) -> None:
+        """Let nobody else change these units and their lanes until the turn ends. To be called before they are read."""
+
+    def take_claims(self, worker: str, keep: Collection[int] | None = None) -> list[Row]:
+        """Return what a worker holds, in the order of claiming. An exchange of it that is still on its way has no effect.
+
+        Claims that somebody else has locked are left out; but with tokens to keep, these are left out, and all others waited for.
+        """
+        rows = [Row(*row) for row in self.rows("running", worker=worker)]
+        return [row for row in rows if row.token not in keep] if keep else rows
+
+    def push_lanes(self, lanes: Sequence[tuple[Any, ...]]) -> set[int]:
+        """Insert lanes of a collector, as values of `lane_push`; return the sequence numbers of those that were not there.
+
+        Nobody else changes any of them until the turn ends.
+        """
+        first = min((lane[0] for lane in lanes), default=0)
+        if self.change_many("lane_push", lanes) == len(lanes):
+            return {lane[0] for lane in lanes}
+        return {seq for (seq,) in self.rows("pushed", before=first - 1)}
+
     # -- rules ----------------------------------------------------------------------------------------------
+
+    def check_open(self, store: object) -> None:
+        """Raise an error if a copy has closed the store."""
+        move = self.move
+        if move is not None and move.closed:
+            raise move.refusal(store)
 
     def ended(self, queue: str, held: str | None, before: int, after: int | None = None, run: Run | None = None) -> None:
         """End a unit's life."""
@@ -193,16 +250,32 @@ class Turn(Reading):
 
     def waits(self, row: Row, before: int, due: int, *, failed: bool = False) -> None:
         """Count a unit that waits until `due` from now on."""
-        self.count(row.queue, before, self.queue(row.queue).waiting(due, failed))
+        self.count(row.queue, before, self.waiting(row.queue, due, failed=failed))
         self.wait_for(row.queue, row.rank, due)
-
-    def counted(self, row: Row) -> int:
-        """Return the state that a unit is counted in."""
-        return row.state if row.state in (BLOCKED, RUNNING, DEAD) else self.queue(row.queue).waiting(row.due, row.failed)
 
     def run_of(self, row: Row, outcome: str, started: int = 0, finished: int = 0) -> Run:
         """Return the record of a run, or of a unit that never ran."""
         return Run(row.id, row.task, row.queue, row.lane, row.enqueued, started, finished or self.now, outcome)
+
+
+class CopyTurn(Turn):
+    """A turn of a store that can take part in a copy."""
+
+    @abstractmethod
+    def reached(self) -> tuple[int, float]:
+        """Return the last sequence number, and the last default score."""
+
+    @abstractmethod
+    def reach(self, now: int, seq: int, score: float) -> None:
+        """Let the time, sequence numbers and default scores go on from here, if they are not there yet."""
+
+    @abstractmethod
+    def set_move(self, move: Move | None) -> None:
+        """Set the store's part in a copy."""
+
+    @abstractmethod
+    def pause_since(self, queue: str, at: int, by: str) -> None:
+        """Let a queue be paused since a time."""
 
 
 class Database(Protocol):

@@ -1,13 +1,13 @@
 """Pushing: jobs arrive, and payloads (see `gather`), each kind in queues of its own.
 
-A job gets its place, and is counted. A job whose id is in the store, or that equals a job that was never claimed, is not
+A job gets its place, and is counted. A job whose id is in the store, or whose unique key another job has, is not
 inserted; two unique indexes of the database see to that. The caller gets the id of the existing job.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
 from laneway.core.job import Alike, Job
@@ -17,7 +17,7 @@ from laneway.store.sql.gather import gather
 from laneway.store.sql.port import Turn
 from laneway.store.sql.rows import READY, SCHEDULED
 
-__all__ = ["push"]
+__all__ = ["push", "push_jobs", "settle_kind"]
 
 #: The values of `push`: seq, id, queue, task, lane, rank, place, due, state, enqueued, body.
 Pushed = tuple[int, str, str, str, str | None, int, int, int, int, int, bytes]
@@ -25,35 +25,36 @@ _queue_and_task = itemgetter(2, 3)
 _queue_and_state = itemgetter(2, 8)
 
 
-def push(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
+def push(turn: Turn, jobs: Sequence[Job], insert: Callable[[Turn, Sequence[Job]], list[str | None]]) -> list[str | None]:
     """Insert jobs and payloads, in order; return for each None, or the id of the existing job that prevented it."""
     payloads = [job for job in jobs if job.gather is not None]
     if not payloads:
-        _settle_kind(turn, dict.fromkeys([job.queue for job in jobs]), collects=False)
-        return _push_jobs(turn, jobs)
+        settle_kind(turn, dict.fromkeys([job.queue for job in jobs]), collects=False)
+        return insert(turn, jobs)
     plain = [job for job in jobs if job.gather is None]
     of_jobs, of_collectors = dict.fromkeys(job.queue for job in plain), dict.fromkeys(job.queue for job in payloads)
     for queue in of_jobs.keys() & of_collectors:
         raise WrongQueue.of(queue, collects=True)
-    _settle_kind(turn, of_jobs, collects=False)
-    _settle_kind(turn, of_collectors, collects=True)
+    settle_kind(turn, of_jobs, collects=False)
+    settle_kind(turn, of_collectors, collects=True)
     gather(turn, payloads)
     turn.arrive(Counter((job.queue, job.task) for job in payloads))
-    answers = iter(_push_jobs(turn, plain))
+    answers = iter(insert(turn, plain))
     return [next(answers) if job.gather is None else None for job in jobs]
 
 
-def _settle_kind(turn: Turn, names: Iterable[str], *, collects: bool) -> None:
+def settle_kind(turn: Turn, names: Iterable[str], *, collects: bool) -> None:
     """Set the kind of queues: each has jobs or lanes of a collector, never both; an empty one may become the other kind."""
     for name in names:
         queue = turn.queue(name)
         if queue.collects is not collects:
-            if any(queue.counts):
+            if not turn.is_empty(name):
                 raise WrongQueue.of(name, collects=collects)
             turn.set_collects(name, collects)
 
 
-def _push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
+def push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
+    """Insert jobs, in order, as `push` does."""
     first, now = turn.next_seq(len(jobs)), turn.now
     rows: list[Pushed] = [
         (seq, job.id, job.queue, job.task, job.lane, -job.priority, due, due, READY if due <= now else SCHEDULED, now, job.body)
@@ -75,7 +76,9 @@ def _insert(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> int:
     if not [job for job in jobs if job.unique is not None or job.expires]:
         return turn.change_many("push", rows)
     ends = [row[6] + job.expires if job.expires else None for job, row in zip(jobs, rows, strict=True)]
-    keyed = [(*row, job.unique, end) for job, row, end in zip(jobs, rows, ends, strict=True)]
+    keyed = [
+        (*row, job.unique, job.unique if job.until_end else None, end) for job, row, end in zip(jobs, rows, ends, strict=True)
+    ]
     return turn.change_many("push_keyed", keyed)
 
 

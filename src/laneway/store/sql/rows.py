@@ -39,6 +39,7 @@ class Row(Struct, frozen=True):
     lost: str | None
     errors: bytes | None
     unique_key: str | None
+    end_key: str | None
     expires: int | None
     ran: int
     side: int | None  #: not None: it is a collector's lane
@@ -73,5 +74,8 @@ WORDS: dict[str, str] = {
     "columns": COLUMNS,
     "finished": ", ".join(name if name in _FINISHED else "null" for name in Row.__struct_fields__),
     "waits": f"state < {BLOCKED}",
+    # A job that begins anew takes its key again if that lasts until its end, and no other job has it meanwhile.
+    "key_again": "unique_key = (select d.end_key from laneway_job d where d.id = :id and not exists "
+    "(select 1 from laneway_job o where o.unique_key = d.end_key))",
     **{str(name): str(number) for number, name in enumerate(_NAMES)},
 }

@@ -39,10 +39,9 @@ def settle(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
     if kept := [end for end in done if end.item.keep]:
         _keep(turn, worker, kept, DONE)
     if len(done) >= FEW and _all_done(turn, worker, done):
-        ended = [end for end in ended if type(end.outcome) is not Done] if len(done) < len(ended) else []
+        ended = [end for end in ended if type(end.outcome) is not Done]
     refused = [end.unit.id for end in ended if not _settle(turn, worker, end)]
-    if refused:
-        turn.total("refused", len(refused))
+    turn.total("refused", len(refused))
     return refused
 
 
@@ -82,7 +81,7 @@ def _record(turn: Turn, worker: str, end: _Ended, state: int) -> tuple[object, .
     """Return the values of `finish`."""
     item, value = end.item, end.outcome.result if isinstance(end.outcome, Done) else None
     finished, until = item.finished or turn.now, turn.now + item.keep
-    return (finished, state, state == DONE, item.started, until, value, end.unit.id, item.claim.token, worker)
+    return (finished, state, int(state == DONE), item.started, until, value, end.unit.id, item.claim.token, worker)
 
 
 def _leave(turn: Turn, queue: str, ended: list[_Ended]) -> None:

@@ -5,6 +5,7 @@ Values are named, `:queue`; `$running` and other words (`rows.WORDS`) are replac
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -32,10 +33,11 @@ def load(*folders: Path) -> dict[str, str]:
 class InOrder:
     """A statement whose values come in the order of the text: a driver binds those faster than named ones."""
 
-    def __init__(self, statement: str) -> None:
-        names = _VALUE.findall(statement)
-        self.text = _VALUE.sub("?", statement)
-        self.pick: Callable[[dict[str, Any]], Sequence[Any]] = itemgetter(*names) if len(names) > 1 else _all_of
+    def __init__(self, statement: str, *, numbered: bool = False) -> None:
+        self.names: list[str] = _VALUE.findall(statement)
+        numbers = itertools.count(1)
+        self.text = _VALUE.sub(lambda _: f"${next(numbers)}" if numbered else "?", statement)
+        self.pick: Callable[[dict[str, Any]], Sequence[Any]] = itemgetter(*self.names) if len(self.names) > 1 else _all_of
 
 
 def _all_of(values: dict[str, Any]) -> Sequence[Any]:

@@ -78,11 +78,10 @@ def read_figures(reading: Reading, level: Level, number: int, depth: Depth) -> K
     """Return the last `number` buckets of a level, including the open interval."""
     since = begin_of(reading.now, level) - (number - 1) * level
     buckets = {at: decode(raw, depth) for at, raw in reading.rows("figures_read", level=level, since=since)}
-    still_open, (last, arrived) = _open(reading), reading.arrivals()
-    for queue, tasks in arrived.items():
-        counted = still_open.arrived.setdefault(last, {})
-        for task, more in tasks.items():
-            counted[queue, task] = counted.get((queue, task), 0) + more
+    still_open = _open(reading)
+    for at, queue, task, more in reading.arrivals():
+        counted = still_open.arrived.setdefault(at, {})
+        counted[queue, task] = counted.get((queue, task), 0) + more
     for at, bucket in still_open.closed().items():
         if at >= since:
             buckets.setdefault(begin_of(at, level), Bucket()).add(bucket)

@@ -21,8 +21,8 @@ from laneway.store.error_history import worker_lost
 from laneway.store.liveness import Observer
 from laneway.store.sql import statistics, transitions
 from laneway.store.sql.port import Reading, Turn
-from laneway.store.sql.push import push
-from laneway.store.sql.rows import DEAD, Row
+from laneway.store.sql.push import push, push_jobs
+from laneway.store.sql.rows import DEAD
 from laneway.store.workers import read_worker
 
 __all__ = ["SQLStore"]
@@ -57,15 +57,20 @@ class SQLStore(ABC):
     def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Insert jobs, in order. See the contract."""
         with self.turn(self.enqueue_timeout if timeout is None else timeout) as turn:
+            turn.check_open(self)
             if occurrence is not None and not _fires(turn, occurrence):
                 return [""] * len(jobs)
-            return push(turn, jobs)
+            return push(turn, jobs, self.push_jobs)
+
+    def push_jobs(self, turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
+        """Insert jobs in a turn, in order; return for each None, or the id of the existing job that prevented it."""
+        return push_jobs(turn, jobs)
 
     def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
         """Return the worker's claims to the store, except those to keep. See the contract."""
         kept = frozenset(keep)
         with self.turn() as turn:
-            back = [row for row in _running(turn, worker) if row.token not in kept]
+            back = turn.take_claims(worker, kept)
             for row in back:
                 transitions.hand_back(turn, row)
         return [row.id for row in back]
@@ -104,7 +109,7 @@ class SQLStore(ABC):
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
         """Give a dead worker's claims back and forget the worker. See the contract."""
         with self.turn() as turn:
-            rows = _running(turn, worker)
+            rows = turn.take_claims(worker)
             error = worker_lost(cause)
             for row in rows:
                 transitions.recover(turn, row, error, lost.get(row.token or 0))
@@ -116,7 +121,7 @@ class SQLStore(ABC):
     def trim_dead(self, turn: Turn) -> None:
         """Remove the oldest dead jobs beyond the limits."""
         dead = turn.dead()
-        if not dead:
+        if not dead or turn.is_closed:
             return
         too_many = dead - self.dead_max
         rows = turn.rows("dead_oldest", most=max(1, min(too_many, TRIM_AT_ONCE)))
@@ -141,10 +146,6 @@ class SQLStore(ABC):
         """Return what workers have learned about tasks. See the contract."""
         with self.reading() as reading:
             return statistics.read_learned(reading)
-
-
-def _running(turn: Turn, worker: str) -> list[Row]:
-    return [Row(*row) for row in turn.rows("running", worker=worker)]
 
 
 def _fires(turn: Turn, occurrence: Occurrence) -> bool:

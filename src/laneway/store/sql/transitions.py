@@ -12,7 +12,7 @@ from laneway.core.outcome import Cancelled, Dead, ErrorInfo
 from laneway.store.error_history import KILLED, add_error
 from laneway.store.sql import lanes
 from laneway.store.sql.port import Turn
-from laneway.store.sql.rows import DEAD, READY, RETRYING, RUNNING, Row
+from laneway.store.sql.rows import DEAD, RETRYING, RUNNING, Row
 
 __all__ = ["KILL", "die", "end_as_asked", "hand_back", "leave", "recover", "wait_again"]
 
@@ -51,7 +51,7 @@ def die(turn: Turn, row: Row, before: int, dead: Dead, *, counts: bool = True) -
 
 def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -> None:
     """Let a unit wait after its run: until later, or, with an error, after a failure."""
-    attempt, errors, state = row.attempt, row.errors, turn.queue(row.queue).waiting(due)
+    attempt, errors, state = row.attempt, row.errors, turn.waiting(row.queue, due)
     if error is not None:
         attempt, state = attempt + 1, RETRYING
         errors = add_error(errors, error, turn.now, attempt)
@@ -59,23 +59,24 @@ def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -
 
 
 def hand_back(turn: Turn, row: Row) -> None:
-    """Make a unit ready again, as it was: its claim was not used."""
+    """Let a unit wait again, as it did: its claim was not used."""
     if row.mark is not None:
         end_as_asked(turn, row)
     else:
-        _wait(turn, row, row.due, READY, row.attempt, ran=row.ran, expires=row.expires, lost=row.lost, errors=row.errors)
+        state = turn.waiting(row.queue, row.due)  # it may have become due, and been claimed, while this turn waited for a lock
+        _wait(turn, row, row.due, state, row.attempt, ran=row.ran, expires=row.expires, lost=row.lost, errors=row.errors)
 
 
 def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
-    """Make a unit ready again whose run was lost with its worker; no attempt counts.
+    """Let a unit wait again whose run was lost with its worker; no attempt counts.
 
     The cause of a lost claim is remembered until a run comes to an end, or another claim is lost for another reason.
     """
     if row.mark is not None:
         end_as_asked(turn, row)
     else:
-        errors = add_error(row.errors, error, turn.now, row.attempt + 1)
-        _wait(turn, row, row.due, READY, row.attempt, ran=1, expires=None, lost=lost or row.lost, errors=errors)
+        errors, state = add_error(row.errors, error, turn.now, row.attempt + 1), turn.waiting(row.queue, row.due)
+        _wait(turn, row, row.due, state, row.attempt, ran=1, expires=None, lost=lost or row.lost, errors=errors)
 
 
 def end_as_asked(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:

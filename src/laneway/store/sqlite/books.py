@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from laneway.errors import StoreCorrupt
 from laneway.store.sql.port import Queue
+from laneway.store.transfer import Move
 
 __all__ = ["IN_BOOKS", "TOTALS", "Books", "decode", "decode_queue", "encode"]
 
@@ -45,6 +46,7 @@ class Books(Struct, array_like=True):
     arrived: dict[str, dict[str, int]] = {}  #: queue → task → how many came since `arrived_at`
     arrived_at: int = 0  #: begin of this interval of ten seconds, microseconds; see `Turn.arrive`
     closed: int = 0  #: statistics up to here are summed, microseconds
+    move: Move | None = None  #: the store's part in a copy
 
 
 _books = msgspec.json.Decoder(Books)

@@ -73,6 +73,11 @@ class SQLiteDatabase:
         self._readers = FairLock()  # taken before `_line`, where both are taken
         self._place: Waiter | None = None  # of the current transaction, or of one that was never left
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has opened the file, and so found its tables, or made them."""
+        return self._pid == os.getpid() and (self._reader is not None or self._writer is not None)
+
     # -- writing ---------------------------------------------------------------------------------------------
 
     def enter(self, frame: FrameType, timeout: float | None = None) -> sqlite3.Connection:

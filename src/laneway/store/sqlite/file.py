@@ -12,7 +12,7 @@ from laneway.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, Store
 from laneway.kernel import was_forked
 from laneway.store.sqlite.lock import FileLock, has_locks
 
-__all__ = ["DatabaseFile", "Identity", "is_busy"]
+__all__ = ["DatabaseFile", "Identity", "as_text", "is_busy"]
 
 log = logging.getLogger("laneway.store")
 
@@ -117,7 +117,7 @@ class DatabaseFile:
         """Open a connection; its statements wait at most `timeout` seconds for other processes."""
         connection = sqlite3.connect(self._name, timeout=timeout, isolation_level=None, check_same_thread=False)
         try:
-            connection.text_factory = _text
+            connection.text_factory = as_text
             connection.execute(f"pragma synchronous = {self._synchronous}")
             connection.execute("pragma cache_size = -8000")
             connection.execute("pragma wal_autocheckpoint = 4000")  # 16 MB: a checkpoint waits for the disk
@@ -139,7 +139,7 @@ class DatabaseFile:
             )
 
 
-def _text(raw: bytes) -> str:
+def as_text(raw: bytes) -> str:
     """Decode text leniently: bytes that another program wrote must not keep the jobs around them from being read."""
     return raw.decode(errors="replace")
 

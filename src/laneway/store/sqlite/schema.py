@@ -21,7 +21,7 @@ from laneway.store.sqlite.statements import SQL
 
 __all__ = ["MIGRATIONS", "VERSION", "ensure", "is_there", "migrate"]
 
-VERSION = 4
+VERSION = 5
 
 
 def ensure(connection: sqlite3.Connection, name: str) -> None:
@@ -123,4 +123,5 @@ MIGRATIONS: dict[int, tuple[str, Callable[[sqlite3.Connection], None]]] = {
         "keep finished jobs with their results, and schedules in the store; let payloads have headers",
         partial(_run, name="to_version_4"),
     ),
+    4: ("let unique keys last until the end of their jobs", partial(_run, name="to_version_5")),
 }

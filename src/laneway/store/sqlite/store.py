@@ -11,8 +11,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from laneway.clock import now_micros
+from laneway.core.job import Job
 from laneway.core.outcome import Settled
 from laneway.errors import ConfigError
 from laneway.store.contract import Capabilities, ClaimRequest, Exchange
@@ -25,6 +27,11 @@ from laneway.store.sqlite.bell import SQLiteBell
 from laneway.store.sqlite.books import IN_BOOKS
 from laneway.store.sqlite.database import SQLiteDatabase
 from laneway.store.sqlite.turn import SQLiteReading, SQLiteTurn
+from laneway.store.transfer import Transfer
+
+if TYPE_CHECKING:
+    from laneway.transactions.connection import UserConnection
+    from laneway.transactions.steps import Steps
 
 __all__ = ["SQLiteStore"]
 
@@ -38,7 +45,7 @@ LATELY = 0.25
 class SQLiteStore(SQLStore):
     """Jobs in an SQLite file; in memory without a path."""
 
-    capabilities = Capabilities(pipelined=False, one_step=True)
+    capabilities = Capabilities(pipelined=False, one_step=True, transactions="sqlite")
     in_books = IN_BOOKS  #: the most queues in the books
     lately = LATELY  #: the most age of known depths of the other queues, seconds
 
@@ -80,14 +87,29 @@ class SQLiteStore(SQLStore):
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
+    def open(self) -> None:
+        """Make the tables if there are none. See the contract."""
+        if not self.database.is_open:
+            from laneway.store.sqlite.joining import open_for  # noqa: PLC0415 - few programs need it
+
+            open_for(self)
+
+    def push_with(self, connection: UserConnection, jobs: Sequence[Job]) -> Steps[list[str | None]]:
+        """Insert jobs in the transaction of a user's connection. See the contract."""
+        from laneway.store.sqlite.joining import push_with  # noqa: PLC0415 - few programs need it
+
+        return push_with(self, connection, jobs)
+
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write outcomes, then claim what may run. See the contract."""
         if wants:
             self.bell.listen()
         with SQLiteTurn(self.database, self.clock, self._ring_others, in_books=self.in_books) as turn:
+            if limit > 0 and not settled:
+                turn.check_open(self)
             refused = settle(turn, worker, settled) if settled else []
             claims = claim(turn, worker, wants, limit) if limit > 0 else []
-            loads, more = self._look(turn, wants, lately=bool(claims) or not limit)
+            loads, more = ({}, limit > 0) if turn.is_closed else self._look(turn, wants, lately=bool(claims) or not limit)
             due_in = None if more else next_due(turn, wants)
             self.trim_dead(turn)
         return Exchange(refused, claims, more, due_in, loads)
@@ -132,6 +154,12 @@ class SQLiteStore(SQLStore):
     def wake(self) -> None:
         """End a wait of this store."""
         self.bell.wake()
+
+    def transfer(self) -> Transfer:
+        """Return the side that takes part in copies."""
+        from laneway.store.sql.transfer import SQLTransfer  # noqa: PLC0415 - few processes copy a store
+
+        return SQLTransfer(self)
 
     def reserve(self, connections: int) -> None:
         """Do nothing: a file has one writer at a time."""

@@ -16,14 +16,15 @@ from laneway.core.buckets import Key
 from laneway.locks import this_frame
 from laneway.store.runs import Run
 from laneway.store.sql import statistics
-from laneway.store.sql.port import Queue, Reading, Turn, count_newly_due
+from laneway.store.sql.port import CopyTurn, Queue, Reading, count_newly_due
 from laneway.store.sql.queries import KEEP_RUNS
-from laneway.store.sql.rows import DEAD, READY, RETRYING, SCHEDULED
+from laneway.store.sql.rows import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Row
 from laneway.store.sql.statements import InOrder
 from laneway.store.sqlite.books import IN_BOOKS, TOTALS, Books, decode, decode_queue, encode
 from laneway.store.sqlite.database import SQLiteDatabase
 from laneway.store.sqlite.statements import DIALECT, SQL
 from laneway.store.statistics import TEN, begin_of
+from laneway.store.transfer import Move
 
 __all__ = ["SQLiteReading", "SQLiteTurn"]
 
@@ -66,6 +67,11 @@ class SQLiteReading(Reading):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._held.__exit__(kind, error, trace)
 
+    @property
+    def move(self) -> Move | None:
+        """Return the store's part in a copy."""
+        return self.books.move
+
     def rows(self, statement: str, **values: Any) -> list[Any]:
         """Return the rows of a statement, by its name."""
         found = _in_order(SQL[statement])
@@ -94,12 +100,13 @@ class SQLiteReading(Reading):
         """Return the most recent runs."""
         return bytes(self._tail)
 
-    def arrivals(self) -> tuple[int, dict[str, dict[str, int]]]:
+    def arrivals(self) -> list[tuple[int, str, str, int]]:
         """Return arrivals that are in no table yet."""
-        return self.books.arrived_at, self.books.arrived
+        books = self.books
+        return [(books.arrived_at, queue, task, n) for queue, tasks in books.arrived.items() for task, n in tasks.items()]
 
 
-class SQLiteTurn(SQLiteReading, Turn):
+class SQLiteTurn(SQLiteReading, CopyTurn):
     """`with SQLiteTurn(database, clock) as turn:` is one atomic step of the store."""
 
     def __init__(
@@ -114,17 +121,18 @@ class SQLiteTurn(SQLiteReading, Turn):
     def __enter__(self) -> Self:
         self.connection = self._database.enter(this_frame(1), self._timeout)
         try:
-            self._begin()
+            self.begin()
         except BaseException as error:
             self._database.leave(error)
             raise
         return self
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Read the books: the transaction has begun."""
         self.execute = self.connection.execute
-        self._as_read, self._tail = self.execute(_BOOKS_READ).fetchone()
+        self.as_read, self._tail = self.execute(_BOOKS_READ).fetchone()
         last, self._database.last_books = self._database.last_books, None  # owned by this turn now, or dropped if it fails
-        self.books = last[1] if last is not None and last[0] == self._as_read else decode(self._as_read)
+        self.books = last[1] if last is not None and last[0] == self.as_read else decode(self.as_read)
         self.now = self.books.now = max(self.books.now, self._clock())
         self._changes = self.connection.total_changes
         self._changed = False  # the books changed, though no row did
@@ -141,18 +149,19 @@ class SQLiteTurn(SQLiteReading, Turn):
         rings = False
         if error is None:
             try:
-                self._write_back()
+                self.write_back()
                 rings = self._should_ring()
             except BaseException as trouble:
                 self._database.leave(trouble)
                 raise
         self._database.leave(error)
         if error is None:
-            self._database.last_books = (self._as_read, self.books)
+            self._database.last_books = (self.as_read, self.books)
         if rings:
             self._ring()
 
-    def _write_back(self) -> None:
+    def write_back(self) -> None:
+        """Write the books, if they have changed."""
         if self.runs:
             self.books.runs += len(self.runs)
             self._tail += encode(self.runs)[1:-1] + b","
@@ -161,12 +170,11 @@ class SQLiteTurn(SQLiteReading, Turn):
                 self.change("recent_trim", last=self.books.runs - KEEP_RUNS)
                 self._tail = b""
         if self._in_rows:
-            written = self._in_rows & self._written
-            self.change_many("queue_write", [(name, encode(self._open[name])) for name in written])
+            self.change_many("queue_write", [(name, encode(self._open[name])) for name in self._in_rows & self._written])
         # A turn that changed nothing writes nothing: an idle worker causes no disk writes and no rings.
         if self._changed or self.connection.total_changes != self._changes:
-            self._as_read = encode(self.books)
-            self.execute(_BOOKS_WRITE, (self._as_read, self._tail))
+            self.as_read = encode(self.books)
+            self.execute(_BOOKS_WRITE, (self.as_read, self._tail))
 
     def _should_ring(self) -> bool:
         """Return whether waiting workers must look again.
@@ -299,6 +307,25 @@ class SQLiteTurn(SQLiteReading, Turn):
             found.paused, found.paused_by, found.paused_at = paused, by if paused else "", self.now if paused else 0
         self._change(queue)
 
+    def pause_since(self, queue: str, at: int, by: str) -> None:
+        """Let a queue be paused since a time."""
+        found = self.queue(queue)
+        found.paused, found.paused_by, found.paused_at = True, by, at
+        self._change(queue)
+
+    def set_move(self, move: Move | None) -> None:
+        """Set the store's part in a copy."""
+        self.books.move, self._changed = move, True
+
+    def reached(self) -> tuple[int, float]:
+        """Return the last sequence number, and the last default score."""
+        return self.books.seq, self.books.score
+
+    def reach(self, now: int, seq: int, score: float) -> None:
+        """Let the time, sequence numbers and default scores go on from here."""
+        books, self._changed = self.books, True
+        books.now, books.seq, books.score = max(books.now, now), max(books.seq, seq), max(books.score, score)
+
     def total(self, name: str, number: int = 1) -> None:
         """Add to a counter since the store was created."""
         books, self._changed = self.books, True
@@ -319,8 +346,7 @@ class SQLiteTurn(SQLiteReading, Turn):
 
     def _put_down(self) -> None:
         books, self._changed = self.books, True
-        rows = [(books.arrived_at, queue, task, n) for queue, tasks in books.arrived.items() for task, n in tasks.items()]
-        self.change_many("arrived_add", rows)
+        self.change_many("arrived_add", self.arrivals())
         books.arrived = {}
 
     @property
@@ -347,6 +373,22 @@ class SQLiteTurn(SQLiteReading, Turn):
         """Return the store's now in seconds, or the next number after the last one: two are never equal."""
         self.books.score = max(self.now / 1_000_000, math.nextafter(self.books.score, math.inf))
         return self.books.score
+
+    def is_empty(self, queue: str) -> bool:
+        """Return whether a queue has neither jobs nor lanes."""
+        return not any(self.queue(queue).counts)
+
+    def waiting(self, queue: str, due: int, *, failed: bool = False) -> int:
+        """Return the state in which a unit is counted that waits until then."""
+        return self.queue(queue).waiting(due, failed)
+
+    def counted(self, row: Row) -> int:
+        """Return the state that a unit is counted in."""
+        return row.state if row.state in (BLOCKED, RUNNING, DEAD) else self.waiting(row.queue, row.due, failed=row.failed)
+
+    def counted_due(self, state: int) -> int:  # noqa: ARG002 - the counts are as of now
+        """Return the state that a due unit is counted in."""
+        return READY
 
     def wait_for(self, queue: str, rank: int, due: int) -> None:
         """Note a job that is due later."""

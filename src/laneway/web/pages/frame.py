@@ -13,7 +13,8 @@ from laneway.config import safe_url
 from laneway.present.snapshot import Snapshot, working_of
 from laneway.present.words import plural
 from laneway.store.inspection import WorkerStatus
-from laneway.web.health import Health, serving_of
+from laneway.store.workers import serving_of
+from laneway.web.health import Health
 from laneway.web.pages.filters import short
 from laneway.web.request import WebRequest
 

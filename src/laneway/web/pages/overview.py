@@ -21,7 +21,7 @@ from laneway.desk.stats import Point, Stats, Summary
 from laneway.present.actions import WAITING, waiting
 from laneway.present.snapshot import Snapshot, working_of
 from laneway.store.inspection import QueueInfo
-from laneway.web.health import serving_of
+from laneway.store.workers import serving_of
 from laneway.web.metrics import totals_by_task
 from laneway.web.pages.frame import slots_of
 from laneway.web.pages.points import row_at, spark

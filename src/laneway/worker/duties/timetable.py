@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from laneway.core.instant import FAR, SECOND
 from laneway.desk.schedules import Scheduled, read_entry
-from laneway.errors import LanewayError, StoreUnavailable, UnknownTask
+from laneway.errors import LanewayError, StoreMoved, StoreUnavailable, UnknownTask
 from laneway.logs import log
 from laneway.store.contract import Occurrence
 from laneway.worker.duties.service import Service
@@ -80,7 +80,7 @@ class Timetable(Service):
                     asked = time.monotonic()
                 self._fire_all(_uptime() + self._ahead)
                 pause = self._until_next(_uptime() + self._ahead)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreMoved) as error:
                 log.debug("schedules wait for the store: %s", error)
                 pause = 1.0
             except Exception:  # noqa: BLE001 - as in every duty: the next turn comes
@@ -167,7 +167,7 @@ class Timetable(Service):
             try:
                 if scheduled.fire(moment):
                     log.debug('the schedule "%s" fired for %s', scheduled.name, moment)
-            except StoreUnavailable:
+            except (StoreUnavailable, StoreMoved):
                 raise
             except Exception:  # noqa: BLE001 - a middleware of the user's may raise anything
                 log.exception('the schedule "%s" could not fire; other schedules go on', scheduled.name)

@@ -124,8 +124,7 @@ end
 
 -- Return whether lanes may run together: of one task, none that remembers why its claim was lost, and none that cannot be read.
 local function join(last, lane)
-    return not lane.unread and not last.unread and lane.task == last.task and band(lane.flags, F_LOST) == 0
-        and band(last.flags, F_LOST) == 0
+    return not lane.unread and lane.task == last.task and band(lane.flags, F_LOST) == 0 and band(last.flags, F_LOST) == 0
 end
 
 -- Claim up to `most` runs, of up to `width` lanes with up to `portion` payloads each.

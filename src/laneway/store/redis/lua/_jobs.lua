@@ -138,8 +138,7 @@ end
 
 -- Return the beginning of a run's JSON for a job that never ran, or whose run is not known.
 local function run_of(job)
-    local lane = job.lane and cjson.encode(job.lane) or 'null'
-    local queue = cjson.encode(KEYS[1]:match('{(.*):%d+}'))
+    local queue, lane = cjson.encode(KEYS[1]:match('{(.*):%d+}')), cjson.encode(job.lane)  -- of nil: null
     return '[' .. table.concat({
         cjson.encode(job.id), cjson.encode(job.task), queue, lane, string.format('%d', job.enqueued), '0', q.now_text, '',
     }, ',')

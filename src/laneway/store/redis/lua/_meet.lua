@@ -12,17 +12,15 @@ end
 -- Remove a lane's holder, and with it the next jobs of its lane that have expired too.
 local function expire_holder(job)
     local lane = job.lane
-    while q.passed < MOST_PASSED do
+    repeat
         expire(job)
         local id = call('HGET', LANES, lane)
         job = id and open(id, call('HGET', JOB, id))
-        if not job or not too_old(job) or not call('ZSCORE', due_key(job.rank), entry(job)) then
-            return
-        end
-        if q.passed < MOST_PASSED then
+        local goes_on = job and too_old(job) and q.passed < MOST_PASSED
+        if goes_on then
             call('ZREM', due_key(job.rank), entry(job))
         end
-    end
+    until not goes_on
 end
 
 -- Return whether the job is to be claimed: see meet. If a lane goes on with another holder than the portion knows, that is done
@@ -54,7 +52,9 @@ local function meet_other(portion, id, record)
     if lane and not holder then
         need('walk').take_lane(portion, lane, id)
     end
-    forget_key(job)
+    if job.key and call('HEXISTS', END_KEYS, id) == 0 then
+        forget_key(job)
+    end
     if band(job.flags, F_LOST) ~= 0 then
         q.words = q.words or {}
         q.words[#q.words + 1] = id

@@ -22,6 +22,7 @@ end
 -- Return the record of a new job; `rest`: its flags, its rank, and what comes after the numbers.
 local function new_record(rest, seq, place)
     local flags, rank = rest:byte(1, 2)
+    flags = band(flags, bnot(F_UNTIL_END))
     if place == now then
         return struct.pack(FRESH_HEAD, flags + F_FRESH, rank, 0, seq, now) .. rest:sub(3)
     end

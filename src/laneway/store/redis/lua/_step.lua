@@ -25,7 +25,15 @@ local function leave(ids, first, last, lanes, lane_at, wants)
     q.changed = true
     if ids then
         call('HDEL', JOB, unpack(ids, first, last))
-        if call('EXISTS', ERRORS, NOTES, LOST, MARKS) > 0 then
+        if call('EXISTS', ERRORS, NOTES, LOST, MARKS, END_KEYS) > 0 then
+            if call('EXISTS', END_KEYS) == 1 then
+                for n, key in ipairs(call('HMGET', END_KEYS, unpack(ids, first, last))) do
+                    if key and call('HGET', UNIQUE, key) == ids[first + n - 1] then
+                        call('HDEL', UNIQUE, key)
+                    end
+                end
+                call('HDEL', END_KEYS, unpack(ids, first, last))
+            end
             call('HDEL', ERRORS, unpack(ids, first, last))
             call('HDEL', NOTES, unpack(ids, first, last))
             call('HDEL', LOST, unpack(ids, first, last))

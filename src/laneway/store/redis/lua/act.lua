@@ -1,5 +1,5 @@
 -- act.lua: act on jobs of a queue, for a user.
--- uses   clock queue standing step
+-- uses   clock queue open standing step
 -- makes  jobs: record jobs finished find lanes
 -- opens  jobs
 -- KEYS  1 the queue's base
@@ -90,6 +90,10 @@ local function retry(job, place)
         end
         write(job)
         wait(job)
+        local key = call('HGET', END_KEYS, job.id)
+        if key then
+            call('HSETNX', UNIQUE, key, job.id)
+        end
         return 1
     end
     if place == 'waiting' and job.due > q.now and (holds(job) or call('ZSCORE', RETRY, job.id)) then

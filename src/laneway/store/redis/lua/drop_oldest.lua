@@ -1,5 +1,5 @@
 -- drop_oldest.lua: remove the oldest payload of a collector's lane that does not run.
--- uses   clock queue standing step
+-- uses   clock queue open standing step
 -- makes  jobs: record jobs lanes
 -- opens  jobs
 -- KEYS  1 the queue's base

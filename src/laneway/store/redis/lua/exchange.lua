@@ -22,7 +22,10 @@
 local byte, sub, format = string.byte, string.sub, string.format
 local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[6]), books[B_KIND] == 'lanes', books[B_PAUSED]
 local rare = ARGV[5] ~= '' and cmsgpack.unpack(ARGV[5])
-local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused, false
+if books[B_MOVED] and most > 0 and successes == 0 and not (rare and rare[2][1]) then
+    return redis.error_reply(MOVED_REPLY .. books[B_MOVED])  -- outcomes are taken
+end
+local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused and not books[B_MOVED], false
 local first_token, claimed, ids, records, batches = token + TOKEN_STEP, 0, nil, nil, nil
 local done, runs, refused, refused_others = 0, nil, nil, nil
 local handed, handed_due, handed_record  -- the next job of a lane

@@ -1,5 +1,5 @@
 -- gather.lua: payloads of a collector's queue join their lanes, in order.
--- uses   clock queue standing step
+-- uses   clock queue open standing step
 -- makes  jobs: record arrived jobs lanes
 -- opens  jobs
 -- KEYS  1 the queue's base
@@ -53,7 +53,7 @@ local function put_off(lane, when, quiet, longest)
             lane.next_due = later_of(lane.next_due, lane.next_since, quiet, longest)
         end
     else
-        if lane.is_new and not lane.due then
+        if not lane.due then
             lane.due = given
         end
         if quiet > 0 and lane.attempt == 0 then

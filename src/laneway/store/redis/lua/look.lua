@@ -5,7 +5,8 @@
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   then ids
 -- returns a list for each job that is there: id, record, state, worker, token, mark, errors, notes, whether it holds its lane,
---         whether it has its unique key, how many payloads (-1: it is a job, -2: a dead payload)
+--         whether it has its unique key, how many payloads (-1: it is a job, -2: a dead payload), its key if that lasts until its
+--         end
 
 local list = {}
 for n = 2, #ARGV do
@@ -22,9 +23,10 @@ for n = 2, #ARGV do
         list[#list + 1] = {
             id, record, state_of(job, place), worker or '', token or '', mark_of(id) or '', call('HGET', ERRORS, id) or '',
             call('HGET', NOTES, id) or '', holds(job) and 1 or 0, keyed and 1 or 0, payloads,
+            job.key and call('HGET', END_KEYS, id) or '',
         }
     elseif record then
-        list[#list + 1] = {id, record, 'garbage', '', '', '', '', '', 0, 0, -1}
+        list[#list + 1] = {id, record, 'garbage', '', '', '', '', '', 0, 0, -1, ''}
     end
 end
 return list

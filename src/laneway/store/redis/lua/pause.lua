@@ -1,5 +1,5 @@
 -- pause.lua: stop or resume claims from a queue.
--- uses   clock queue bell
+-- uses   clock queue open bell
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 1 to pause, 0 to resume   3 the name given for it   4 the queue's number
 

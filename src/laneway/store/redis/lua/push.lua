@@ -1,5 +1,5 @@
 -- push.lua: insert jobs of one queue, in order. It never looks at their lanes.
--- uses   clock queue commands bell record arrived
+-- uses   clock queue open commands bell record arrived
 -- makes  finished: finished
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 how many sequence numbers the whole push takes
@@ -93,6 +93,9 @@ for n = 1, number do
         end
         if key then
             call('HSET', UNIQUE, key, id)
+            if band(rest:byte(1), F_UNTIL_END) ~= 0 then
+                call('HSET', END_KEYS, id, key)
+            end
         end
         there[id] = true
         taken = taken + 1

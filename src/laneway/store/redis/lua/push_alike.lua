@@ -5,10 +5,10 @@
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 when: '' at once, else delay@at   3 what their records begin with: flags, rank, and what comes after
 --       the numbers; then all ids, then for each what its record goes on with
--- returns 0 if they were inserted, -4 if nothing was done: the queue is new or a collector's, or one of them exists, or comes
--- twice
+-- returns 0 if they were inserted, -4 if nothing was done: the queue is new, a collector's, or closed by a copy, or one
+-- of them exists, or comes twice
 
-if not books[B_NUMBER] or books[B_KIND] == 'lanes' then
+if not books[B_NUMBER] or books[B_KIND] == 'lanes' or books[B_MOVED] then
     return -4
 end
 

@@ -5,6 +5,9 @@
 -- ARGV  1 the time or ''   2 remove jobs that died this many microseconds ago or earlier   3 how many more   4 the most
 -- returns how many were removed
 
+if books[B_MOVED] then
+    return 0  -- a copy goes on
+end
 local old = call('ZCOUNT', DEAD, '-inf', now - tonumber(ARGV[2]))
 local number = math.min(math.max(old, tonumber(ARGV[3])), tonumber(ARGV[4]))
 local ids = number > 0 and call('ZRANGE', DEAD, 0, number - 1) or {}

@@ -6,8 +6,8 @@ values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued,
 on conflict (id) do nothing
 
 -- push_keyed: insert a job that may have a unique key or an expiry; if its id or an equal job is in the store, nothing changes.
-insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, body, unique_key, expires)
-values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued, :body, :unique_key, :expires)
+insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, body, unique_key, end_key, expires)
+values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued, :body, :unique_key, :end_key, :expires)
 on conflict (id) do nothing
 on conflict (unique_key) where unique_key is not null do nothing
 
@@ -28,14 +28,14 @@ select $columns from laneway_job where id = :id
 -- body: the stored body of a job.
 select body from laneway_job where id = :id
 
--- held: the job of a claim, if it is still held.
-select $columns from laneway_job where id = :id and token = :token and worker = :worker and state = $running
+-- held: the job of a claim, if it is still held: only a running job has a token.
+select $columns from laneway_job where id = :id and token = :token and worker = :worker
 
 -- running: the claims of a worker, in the order of claiming.
 select $columns from laneway_job where worker = :worker and state = $running order by token
 
 -- done: a job, or a lane in which nothing gathers, leaves the store by its claim.
-delete from laneway_job where id = :id and token = :token and worker = :worker and state = $running and next_due is null
+delete from laneway_job where id = :id and token = :token and worker = :worker and next_due is null
 
 -- remove: a job leaves the store.
 delete from laneway_job where id = :id
@@ -66,9 +66,9 @@ limit :most
 update laneway_job set state = $ready, holds = 1
 where seq = (select seq from laneway_job where state = $blocked and queue = :queue and lane = :lane order by place, seq limit 1)
 
--- walk: due jobs of one rank in the order of claiming, each with its lane's holder.
+-- walk: due jobs of one rank in the order of claiming, each with its lane's holder, and the unique key that a claim ends.
 -- returns seq, id, task, lane, attempt, enqueued, due, place, lost, unique_key, expires, body, holder
-select seq, id, task, lane, attempt, enqueued, due, place, lost, unique_key, expires, body,
+select seq, id, task, lane, attempt, enqueued, due, place, lost, case when end_key is null then unique_key end, expires, body,
        (select h.seq from laneway_job h where h.holds = 1 and h.queue = j.queue and h.lane = j.lane)
 from laneway_job j
 where $waits and queue = :queue and rank = :rank and due <= :now
@@ -81,7 +81,7 @@ update laneway_job set state = $running, worker = :worker, token = :token, side 
 -- claim_lane: a worker claims a job, which holds its lane from now on.
 update laneway_job set state = $running, worker = :worker, token = :token, holds = 1 where seq = :seq
 
--- claimed_unique: a job is claimed for the first time: from now on it prevents no equal job.
+-- claimed_unique: a job is claimed for the first time: from now on it prevents no equal job, unless its key lasts until its end.
 update laneway_job set unique_key = null where seq = :seq
 
 -- first_due: when the first waiting job of a rank is due.
@@ -104,10 +104,10 @@ update laneway_job set state = :state, due = :due where id = :id
 update laneway_job set seq = :seq, place = :due, due = :due, expires = :expires, state = :state, holds = 0 where id = :id
 
 -- replay: a dead job begins anew, at a new place.
-update laneway_job set seq = :seq, place = :now, due = :now, state = $ready, attempt = 0, ran = 0 where id = :id
+update laneway_job set seq = :seq, place = :now, due = :now, state = $ready, attempt = 0, ran = 0, $key_again where id = :id
 
 -- replay_here: a dead job that holds its lane begins anew, at its old place. It has started: put off, it keeps the lane.
-update laneway_job set due = :now, state = $ready, attempt = 0, ran = 1 where id = :id
+update laneway_job set due = :now, state = $ready, attempt = 0, ran = 1, $key_again where id = :id
 
 -- mark: mark a running job with a request.
 update laneway_job set mark = :mark where id = :id

@@ -30,10 +30,10 @@ set state = :state, due = :due, attempt = :attempt, ran = :ran, lost = :lost, er
 where id = :id
 
 -- lane_walk: due lanes in the order of claiming.
--- returns seq, id, task, lane, attempt, enqueued, due, place, lost, side
-select seq, id, task, lane, attempt, enqueued, due, place, lost, side
+-- returns seq, id, task, lane, attempt, enqueued, due, place, state, lost, side
+select seq, id, task, lane, attempt, enqueued, due, place, state, lost, side
 from laneway_job
-where $waits and queue = :queue and rank = :rank and due <= :now
+where $waits and queue = :queue and rank = 0 and due <= :now
 order by due, place, seq
 limit :most
 

@@ -13,6 +13,7 @@ SQL = load(SHARED, Path(__file__).parent)
 
 DIALECT = Dialect(
     elements="select value from json_each({})",
+    numbers="select value from json_each({})",
     pairs="select json_extract(value, '$[0]') as queue, json_extract(value, '$[1]') as rank from json_each({})",
     error_has="""case when json_valid(cast(errors as text)) then
         instr(json_extract(cast(errors as text), '$[#-1].kind'), {0})

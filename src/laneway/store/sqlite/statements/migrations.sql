@@ -46,3 +46,6 @@ select -row_number() over (order by until), id, '', '', 0, 0, 0, $done, 0, 0, 0,
 drop table laneway_result;
 create index laneway_finished_until on laneway_finished (until);
 alter table laneway_schedule add column entry blob;
+
+-- to_version_5: a job's unique key may last until its end.
+alter table laneway_job add column end_key text;

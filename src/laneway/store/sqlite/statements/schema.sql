@@ -28,7 +28,7 @@ create table laneway_job (
     ran        integer not null default 0, -- 1: it has started: a run was settled, or lost with its worker
     attempt    integer not null default 0, -- attempts that counted
     enqueued   integer not null,
-    unique_key text,                       -- equal jobs have the same; null from its first claim on
+    unique_key text,                       -- equal jobs have the same; null from its first claim on, or from its death
     expires    integer,                    -- it does not start later; null once it has started
     worker     text,                       -- the worker that runs it,
     token      integer,                    -- and the token of its claim
@@ -41,7 +41,8 @@ create table laneway_job (
     next_due   integer,                    -- of a running lane: when the gathering payloads are due; null: none gather
     next_since integer,                    -- and since when they gather
     score      real,                       -- of a dead payload
-    body       blob not null               -- empty for a lane; for a dead payload the payload
+    body       blob not null,              -- empty for a lane; for a dead payload the payload
+    end_key    text                        -- the unique key, if it lasts until the job's end: also of a dead one, for a replay
 ) strict;
 
 -- The payloads of collectors' lanes. A waiting lane has all of them on its side.

@@ -16,32 +16,53 @@ import contextlib
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from laneway.errors import StoreUnavailable
-from laneway.store.redis.connection import Connection
 
-__all__ = ["Pool"]
+__all__ = ["Line", "Pool"]
 
 #: How often a thread that waits for a line checks whether one was forgotten, seconds: nothing can wake it for that.
 LOOK_EVERY = 0.02
 
 
-class Pool:
+class Line(Protocol):
+    """A connection to a server, as the pool sees it."""
+
+    is_open: bool
+    is_closed: bool
+    thread: int  #: the thread that last took it from the pool
+
+    def is_quiet(self) -> bool:
+        """Return whether nothing has come."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+AnyLine = TypeVar("AnyLine", bound=Line)
+
+
+class Pool(Generic[AnyLine]):
     """The connections of one store in this process."""
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, most: int, make: Callable[[], AnyLine]) -> None:
         self._name = name
+        self._new = make
         self.most = most  #: the most connections
-        self.idle: list[Connection] = []  #: those not in use
-        self._made: list[weakref.ref[Connection]] = []  # all of them, in order
+        self.idle: list[AnyLine] = []  #: those not in use
+        self._made: list[weakref.ref[AnyLine]] = []  # all of them, in order
         self._waiting: list[threading.Lock] = []  # one for each thread that waits
 
     def __len__(self) -> int:
         """The number of connections there are, idle ones included."""
         return sum(self._has_place(reference) for reference in tuple(self._made))
 
-    def lend(self, to: list[Connection], until: float) -> Connection:
-        """Put a line into the borrower's list and return it. It may have to be opened first: see `Connection.is_open`."""
+    def lend(self, to: list[AnyLine], until: float) -> AnyLine:
+        """Put a line into the borrower's list and return it. It may have to be opened first: see `Line.is_open`."""
         while True:
             try:
                 to.append(self.idle.pop())
@@ -54,7 +75,7 @@ class Pool:
             line.close()  # it was cut while it was idle
             to.clear()
 
-    def lend_idle(self, to: list[Connection]) -> Connection | None:
+    def lend_idle(self, to: list[AnyLine]) -> AnyLine | None:
         """Put an open line into the borrower's list and return it, without waiting; None: none is idle."""
         with contextlib.suppress(IndexError):
             to.append(self.idle.pop())
@@ -64,7 +85,7 @@ class Pool:
             to.pop().close()  # it was cut while it was idle
         return None
 
-    def give(self, lines: list[Connection]) -> None:
+    def give(self, lines: list[AnyLine]) -> None:
         """Take a line back from its borrower's list. All its commands have been answered."""
         self.idle.append(lines.pop())
         if self._waiting:
@@ -87,7 +108,7 @@ class Pool:
             while True:
                 self.idle.pop().close()
 
-    def _make(self, to: list[Connection], until: float) -> None:
+    def _make(self, to: list[AnyLine], until: float) -> None:
         """Make a line as soon as there is a place for it, or take one that was given back meanwhile."""
         begun = time.monotonic()
         while True:
@@ -107,9 +128,9 @@ class Pool:
                 to.append(self.idle.pop())
                 return
 
-    def _take_place(self, to: list[Connection]) -> bool:
+    def _take_place(self, to: list[AnyLine]) -> bool:
         """Make a line; return False if other threads were first. The lines that were made first have the places."""
-        to.append(Connection())
+        to.append(self._new())
         mine = weakref.ref(to[0])
         self._made.append(mine)
         before = 0
@@ -127,11 +148,11 @@ class Pool:
         return False
 
     @staticmethod
-    def _has_place(reference: weakref.ref[Connection]) -> bool:
+    def _has_place(reference: weakref.ref[AnyLine]) -> bool:
         line = reference()
         return line is not None and not line.is_closed
 
-    def _forget(self, reference: weakref.ref[Connection]) -> None:
+    def _forget(self, reference: weakref.ref[AnyLine]) -> None:
         with contextlib.suppress(ValueError):
             self._made.remove(reference)
 

@@ -1,0 +1,382 @@
+"""A line: one connection to the server, and its deadline for answers.
+
+psycopg brings libpq; its own cursors are not used. They would cost several times as much, and wait for an answer without end.
+Values go as text, or as bytes, and the server takes each for what the statement needs; rows come back in binary.
+
+Enters: statements.  Leaves: rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import select
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+
+__all__ = [
+    "Rows",
+    "Broken",
+    "PostgresError",
+    "PostgresConnection",
+    "TooLate",
+    "Statement",
+    "bigints",
+    "bytea",
+    "integers",
+    "smallints",
+    "texts",
+]
+
+#: A text and its values.
+Statement = tuple[str, Sequence[Any]]
+
+#: After these the server ends the session.
+_FATAL = ("FATAL", "PANIC")
+_OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+_WAITS_FOR = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
+
+
+class Broken(Exception):
+    """The connection is broken, or the answer did not come in time."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code  #: the SQLSTATE of the server's last words, if there were any
+
+
+class TooLate(Broken):
+    """The answer did not come in time."""
+
+
+class PostgresError(Exception):
+    """The server replied with an error."""
+
+    def __init__(self, code: str, said: str, more: str = "") -> None:
+        super().__init__(f"{said}. {more}" if more else said)
+        self.code = code  #: its SQLSTATE
+        self.said = said  #: its message, without details and hints
+
+
+class Rows(NamedTuple):
+    """The answer to a statement."""
+
+    rows: list[Any]
+    number: int  #: of rows that were changed, or are here
+
+
+class Binary(bytes):
+    """A value in the server's binary format."""
+
+
+def bigints(values: Sequence[int]) -> Binary:
+    """Return an array of numbers."""
+    number = len(values)
+    return _array(20, number, struct.pack(f">{'iq' * number}", *[part for value in values for part in (8, value)]))
+
+
+def integers(values: Sequence[int]) -> Binary:
+    """Return an array of small numbers."""
+    number = len(values)
+    return _array(23, number, struct.pack(f">{'ii' * number}", *[part for value in values for part in (4, value)]))
+
+
+def smallints(values: Sequence[int]) -> Binary:
+    """Return an array of very small numbers."""
+    number = len(values)
+    return _array(21, number, struct.pack(">" + "ih" * number, *[part for value in values for part in (2, value)]))
+
+
+def texts(values: Sequence[str | None]) -> Binary:
+    """Return an array of texts."""
+    return _array(25, len(values), _joined([None if value is None else _encoded(value) for value in values]))
+
+
+def bytea(values: Sequence[bytes]) -> Binary:
+    """Return an array of bytes."""
+    return _array(17, len(values), _joined(values))
+
+
+def _joined(values: Sequence[bytes | None]) -> bytes:
+    pack = struct.Struct(">i").pack
+    return b"".join([part for value in values for part in ((pack(len(value)), value) if value is not None else (_NULL,))])
+
+
+def _array(kind: int, number: int, elements: bytes) -> Binary:
+    if not number:
+        return Binary(struct.pack(">iii", 0, 0, kind))
+    return Binary(struct.pack(">iiiii", 1, 1, kind, number, 1) + elements)
+
+
+_NULL = struct.pack(">i", -1)
+
+
+def _encoded(text: str) -> bytes:
+    """Return a text as the server reads it: it has no NUL, and libpq would take one for the end."""
+    return text.replace("\0", "\ufffd").encode()
+
+
+def _value(value: Any) -> bytes | None:
+    """Return a value as the server reads it."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return _encoded(value)
+    if isinstance(value, bool):
+        return b"t" if value else b"f"
+    return repr(value).encode()  # of a number
+
+
+class PostgresConnection:
+    """One connection. A pool gives it a place first; then it is opened."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.is_closed = False
+        self.until = 0.0  #: the deadline for answers, by the monotonic clock
+        self.thread = threading.get_ident()  #: the thread that last took it from the pool
+        self._pid = os.getpid()
+        self._server: pq.abc.PGconn | None = None
+        self._prepared: set[str] = set()  # the statements that the server knows
+        self._sent: deque[list[str]] = deque()  # what was sent and not read
+        self._loader = Transformer()
+        self._poll = select.poll()
+
+    def open(self, addresses: Sequence[bytes], until: float) -> None:
+        """Connect to the first of these that lets us in. One that does not answer leaves time for the others."""
+        for number, address in enumerate(addresses, 1):
+            now = time.monotonic()
+            self.until = now + (until - now) / (len(addresses) - number + 1)
+            try:
+                self._connect(address)
+                break
+            except Broken:
+                if number == len(addresses):
+                    raise
+        self.until = until
+        server = self.server
+        server.nonblocking = 1
+        server.enter_pipeline_mode()
+        self._poll = select.poll()
+        self._poll.register(server.socket, select.POLLIN)
+        self.is_open = True
+
+    def _connect(self, address: bytes) -> None:
+        server = self._server = pq.PGconn.connect_start(address)
+        state, waits_for = pq.PollingStatus.WRITING, select.POLLOUT  # before its first step libpq would wait without end
+        while server.status != pq.ConnStatus.BAD and state != pq.PollingStatus.FAILED:
+            self._wait(server.socket, waits_for)
+            state = pq.PollingStatus(server.connect_poll())
+            if state == pq.PollingStatus.OK:
+                return
+            waits_for = _WAITS_FOR.get(state, 0)
+        raise Broken(server.get_error_message().strip())
+
+    @property
+    def server(self) -> pq.abc.PGconn:
+        """libpq's connection."""
+        assert self._server is not None  # noqa: S101 - it is open
+        return self._server
+
+    @property
+    def version(self) -> int:
+        """The server's version, such as 150018."""
+        return self.server.server_version
+
+    def is_quiet(self) -> bool:
+        """Return whether nothing has come: neither a message nor the end."""
+        return not self._poll.poll(0)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return int(self.server.socket)
+
+    def close(self) -> None:
+        """Close the connection. One of a parent process is only forgotten: its session goes on."""
+        server, self._server = self._server, None
+        self.is_closed = True
+        if server is not None and self._pid == os.getpid():
+            with contextlib.suppress(psycopg.Error):
+                server.finish()
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    def send(self, statements: Sequence[Statement], *, prepare: bool = False) -> None:
+        """Send statements in one go, as one transaction unless one is open: their answers must be read."""
+        server = self.server
+        steps: list[str] = []  # what each answer is of: a statement's name that is prepared by it, or nothing
+        try:
+            for text, values in statements:
+                given = [_value(value) for value in values]
+                formats = [pq.Format.BINARY if isinstance(value, bytes) else pq.Format.TEXT for value in values]
+                if not prepare:
+                    server.send_query_params(text.encode(), given, None, formats, pq.Format.BINARY)
+                else:
+                    name = _name(text)
+                    if text not in self._prepared and text not in steps:
+                        server.send_prepare(name, text.encode())
+                        steps.append(text)
+                    server.send_query_prepared(name, given, formats, pq.Format.BINARY)
+                steps.append("")
+            server.pipeline_sync()
+            self._flush()
+        except psycopg.Error as error:
+            self._read_last_words()
+            raise Broken(str(error)) from error
+        self._sent.append(steps)
+
+    def read(self) -> list[Rows]:
+        """Return the answers to the statements that were sent first; raise the first error among them."""
+        steps = self._sent.popleft()
+        trouble: PostgresError | None = None
+        answers: list[Rows] = []
+        for step in steps:
+            result = self._result()
+            if result is None:
+                raise Broken("an answer is missing")
+            while self._result() is not None:
+                pass
+            if result.status in _OK:
+                if step:
+                    self._prepared.add(step)
+                else:
+                    answers.append(self._answer(result))
+            elif trouble is None and result.status != pq.ExecStatus.PIPELINE_ABORTED:
+                trouble = _complaint(result)
+        while (end := self._result()) is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
+            if end is not None and trouble is None:
+                trouble = _complaint(end)  # of the commit: all statements had been answered
+        if trouble is not None:
+            raise trouble
+        return answers
+
+    def ask(self, text: str, values: Sequence[Any] = (), *, prepare: bool = False) -> list[Any]:
+        """Send one statement, and return its rows."""
+        self.send([(text, values)], prepare=prepare)
+        return self.read()[0].rows
+
+    def run_script(self, text: str) -> None:
+        """Run a text of many statements, without values."""
+        server = self.server
+        try:
+            server.exit_pipeline_mode()
+            server.send_query(text.encode())
+            self._flush()
+            trouble: PostgresError | None = None
+            while (result := self._result()) is not None:
+                if result.status not in (*_OK, pq.ExecStatus.EMPTY_QUERY) and trouble is None:
+                    trouble = _complaint(result)
+            if trouble is not None:
+                raise trouble
+        except psycopg.Error as error:
+            raise Broken(str(error)) from error
+        finally:
+            if server.status == pq.ConnStatus.OK:
+                server.enter_pipeline_mode()
+
+    def notifications(self) -> int:
+        """Return the number of notifications that have come, without waiting."""
+        server = self.server
+        try:
+            server.consume_input()
+            number = 0
+            while server.notifies() is not None:
+                number += 1
+        except psycopg.Error as error:
+            raise Broken(str(error)) from error
+        return number
+
+    def in_transaction(self) -> bool:
+        """Return whether a transaction is open, or may be."""
+        return self.server.transaction_status != pq.TransactionStatus.IDLE
+
+    def is_waiting(self) -> bool:
+        """Return whether something was sent whose answer was not read."""
+        return bool(self._sent)
+
+    def is_done(self) -> bool:
+        """Return whether everything was answered, and no transaction is open."""
+        return not self._sent and not self.in_transaction()
+
+    # -- at the socket ---------------------------------------------------------------------------------------
+
+    def _answer(self, result: pq.abc.PGresult) -> Rows:
+        number = result.ntuples
+        if not number:
+            return Rows([], result.command_tuples or 0)
+        self._loader.set_pgresult(result)
+        return Rows(self._loader.load_rows(0, number, tuple), result.command_tuples or 0)
+
+    def _result(self) -> pq.abc.PGresult | None:
+        server = self.server
+        try:
+            while server.is_busy():
+                self._watch()
+                server.consume_input()
+            result = server.get_result()
+        except psycopg.Error as error:
+            self._read_last_words()
+            raise Broken(str(error)) from error
+        return self._checked(result)
+
+    def _read_last_words(self) -> None:
+        """Raise Broken with what the server said before it ended the session, if it said anything."""
+        with contextlib.suppress(psycopg.Error):
+            while (result := self.server.get_result()) is not None:
+                self._checked(result)
+
+    def _checked(self, result: pq.abc.PGresult | None) -> pq.abc.PGresult | None:
+        server = self.server
+        if result is None:
+            if server.status == pq.ConnStatus.BAD:
+                raise Broken(server.get_error_message().strip())
+        elif result.status == pq.ExecStatus.FATAL_ERROR:
+            fields = pq.DiagnosticField
+            severity = result.error_field(fields.SEVERITY_NONLOCALIZED) or result.error_field(fields.SEVERITY)  # of a pooler
+            if _text(severity) in _FATAL or server.status == pq.ConnStatus.BAD:
+                raise Broken(str(_complaint(result)), _complaint(result).code)
+        return result
+
+    def _flush(self) -> None:
+        server = self.server
+        while server.flush():
+            self._wait(server.socket, select.POLLIN | select.POLLOUT)
+            server.consume_input()
+
+    def _watch(self) -> None:
+        """Wait until something comes."""
+        if not self._poll.poll(0) and not self._poll.poll(max(self.until - time.monotonic(), 0) * 1000):
+            raise TooLate("timed out")
+
+    def _wait(self, socket: int, events: int) -> None:
+        poll = select.poll()
+        poll.register(socket, events)
+        if not poll.poll(max(self.until - time.monotonic(), 0) * 1000):
+            raise TooLate("timed out")
+
+
+@functools.cache
+def _name(text: str) -> bytes:
+    """Return the name of a prepared statement. A pooler lends sessions to many: one name is one text, whoever prepares it."""
+    return b"laneway_" + hashlib.blake2s(text.encode(), digest_size=12).hexdigest().encode()
+
+
+def _complaint(result: pq.abc.PGresult) -> PostgresError:
+    fields = pq.DiagnosticField
+    said = (result.error_field(fields.MESSAGE_PRIMARY) or result.error_message).decode(errors="replace")
+    more = [_text(result.error_field(field)) for field in (fields.MESSAGE_DETAIL, fields.MESSAGE_HINT)]
+    return PostgresError(_text(result.error_field(fields.SQLSTATE)), said, " ".join(filter(None, more)))
+
+
+def _text(message: bytes | None) -> str:
+    return " ".join((message or b"").decode(errors="replace").split())

@@ -1,0 +1,255 @@
+"""The exchange: outcomes go in and claims come out.
+
+Where all runs succeeded and no queue is a collector's, one function of the database does it all. Other outcomes are written by
+the shared rules, and lanes of collectors are claimed by them, in one transaction with that function.
+
+Enters: `Settled`, `ClaimRequest`.  Leaves: `Exchange`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec.structs import replace
+
+from laneway.core.codec import open_body
+from laneway.core.job import Claim, Unit
+from laneway.core.outcome import Dead, Done, Settled
+from laneway.errors import GarbageError, StoreError, StoreUnavailable
+from laneway.store.contract import ClaimRequest, Exchange
+from laneway.store.postgres.connection import PostgresConnection, PostgresError, Statement, bigints, integers, texts
+from laneway.store.postgres.statements import call, numbered, statements
+from laneway.store.postgres.wire import Sent
+from laneway.store.runs import Run
+from laneway.store.sql.claim import claim_lanes
+from laneway.store.sql.settle import settle
+from laneway.store.transfer import Move, read_move
+
+if TYPE_CHECKING:
+    from laneway.store.postgres.store import PostgresStore
+
+__all__ = ["PostgresExchanges"]
+
+#: How long walks may begin where the last one did, seconds. What has an older due time, and was given back, is found then.
+FLOOR_HOLDS = 1.0
+
+#: Due, place and sequence number of a job: a walk begins there.
+Floor = tuple[int, int, int]
+NO_FLOOR: Floor = (0, 0, 0)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class PostgresExchanges:
+    """Settles and claims; and keeps what one exchange leaves for the next."""
+
+    def __init__(self, store: PostgresStore, *, durable: bool) -> None:
+        self._store = store
+        self._durable = durable
+        self._epochs: dict[str, tuple[int, Move | None]] = {}  # by worker: see `_epoch`, `_closed`
+        self._started: dict[str, str] = {}  # by worker: when the server was started, as far as the worker knows
+        self._collectors: set[str] = set()  # queues that are known to be a collector's
+        self.floors: dict[str, tuple[Floor, Floor]] = {}  #: by queue: where walks of jobs and of lanes begin
+        self._floors_until = 0.0
+        self._loads: dict[str, int] = {}
+        self._loads_until = 0.0
+        self._sent: WeakValueDictionary[str, Sent] = WeakValueDictionary()  # by worker: its last exchange
+
+    def forget(self, worker: str) -> None:
+        """Forget what is known of a worker, and where walks begin: its claims are taken back."""
+        self._epochs.pop(worker, None)
+        self._started.pop(worker, None)
+        self._sent.pop(worker, None)
+        self.floors = {}
+
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
+        """Write outcomes, then claim what may run."""
+        asked = limit
+        while True:
+            closed = self._closed(worker)
+            if closed is not None:
+                if limit > 0 and not settled:
+                    self._epochs.pop(worker, None)  # it may be opened again: ask anew
+                    raise closed.refusal(self._store)
+                wants, limit = (), 0
+            try:
+                if self._is_simple(settled, wants):
+                    answer = self._hear(self._send(worker, settled, wants, limit), settled, wants, limit)
+                else:
+                    answer = self._in_turn(worker, settled, wants, limit)
+                break
+            except StoreError as error:
+                cause = error.__cause__
+                code = cause.code if isinstance(cause, PostgresError) else ""
+                if code == "LW001":
+                    self._epochs.pop(worker, None)  # its claims were taken back: what it settles is refused now
+                elif code == "LW007":
+                    self._store.inbox.empty()  # some of its jobs come before those that this one would have claimed
+                elif isinstance(cause, PostgresError) and code == "LW005":
+                    self._collectors.add(cause.said)
+                else:
+                    raise
+        return answer if limit == asked else replace(answer, more=True)  # then it hears why
+
+    def begin(
+        self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int
+    ) -> Callable[[], Exchange] | None:
+        """Send an exchange; calling the returned function reads the answer. None: it is none that one function does."""
+        if self._closed(worker) is not None or not self._is_simple(settled, wants):
+            return None
+        sent = self._send(worker, settled, wants, limit)
+        return lambda: self._hear(sent, settled, wants, limit)
+
+    def _is_simple(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest]) -> bool:
+        return all(map(_just_leaves, settled)) and self._collectors.isdisjoint([want.queue for want in wants])
+
+    def _send(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Sent:
+        wire, last = self._store.wire, self._sent.get(worker)
+        sent = wire.sending() if last is None else last.behind(time.monotonic() + wire.timeout)
+        self._sent[worker] = sent
+        return sent.send([self._call(worker, self._epochs[worker][0], settled, wants, limit)], prepare=self._store.prepare)
+
+    def _hear(self, sent: Sent, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
+        [(rows, _)] = sent.hear()
+        waits = rows[-1][11] == "inbox"
+        claims, refused, more, due_in = self._heard(rows, wants)
+        if waits:
+            with contextlib.suppress(StoreError):  # the claims are ours by now
+                more = self._store.inbox.empty() or more
+        loads = self._loads
+        if (not claims and limit) or time.monotonic() > self._loads_until:
+            with contextlib.suppress(StoreError), self._store.wire.lend() as line:  # the claims are ours by now
+                loads = self._look(line)
+        ids = {item.claim.token: item.claim.unit.id for item in settled} if refused else {}
+        self._store.bell.heard(bool(claims))
+        return Exchange([ids[token] for token in refused], claims, more, due_in, dict(loads))
+
+    def _in_turn(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
+        with self._store.turn() as turn:
+            held = [
+                (item.claim.queue, unit.lane) for item in settled for unit in item.claim.units if not unit.payloads and unit.lane
+            ]
+            [(turn.now,)] = turn.call(
+                "begin_exchange",
+                worker,
+                self._epoch(turn.line, worker),
+                texts([queue for queue, _ in held]),
+                texts([lane for _, lane in held]),
+            )
+            turn.hold([unit.id for item in settled for unit in item.claim.units])
+            refused = settle(turn, worker, settled) if settled else []
+            turn.call("joins", texts([queue for queue, _ in held]), texts([lane for _, lane in held]))
+            if any(isinstance(outcome, Dead) for item in settled for outcome in item.outcomes):
+                turn.write_down()
+                self._store.trim_dead(turn)
+            turn.write_down()
+            claims: list[Claim] = []
+            queues = {want.queue: turn.find_queue(want.queue) for want in wants}
+            awake = [name for name, queue in queues.items() if queue is not None and not queue.paused]
+            for want in wants:
+                most = min(want.most, limit - len(claims))
+                queue = queues[want.queue]
+                if most <= 0 or queue is None or queue.paused:
+                    continue
+                if queue.collects:
+                    claims += claim_lanes(turn, worker, want, most)
+                else:
+                    self._collectors.discard(want.queue)
+                    text, values = self._call(worker, self._epoch(turn.line, worker), [], [want], most)
+                    claims += self._heard(turn.line.ask(text, values, prepare=self._store.prepare), [want])[0]
+            due = [turn.call("queue_due", turn.now, name)[0] for name in awake]
+            more = any(is_due for is_due, _ in due)
+            next_due = min((at for _, at in due if at is not None), default=None)
+            turn.write_down()
+            loads = self._look(turn.line)
+        self._store.bell.heard(bool(claims))
+        return Exchange(refused, claims, more, None if more or next_due is None else next_due - turn.now, loads)
+
+    def _sql(self, statement: str) -> str:
+        """Return a statement, by its name."""
+        return numbered(statements(self._store.schema)[statement]).text
+
+    def _epoch(self, line: PostgresConnection, worker: str) -> int:
+        """Return the number that the store expects with exchanges of a worker."""
+        if worker not in self._epochs:
+            [(epoch, moved, started)] = line.ask(self._sql("enrol"), (worker,))
+            before, self._started[worker] = self._started.get(worker, started), started
+            if before != started:
+                raise StoreUnavailable(
+                    f"{self._store} was started anew, and may have forgotten what was settled and claimed a moment before. "
+                    "Nothing was written: give back claims that you do not know.",
+                    written=False,
+                )
+            self._epochs[worker] = epoch, None if moved is None else read_move(moved.encode())
+        return self._epochs[worker][0]
+
+    def _closed(self, worker: str) -> Move | None:
+        """Return the store's part in a copy that has closed it, as far as the worker's number tells."""
+        if worker not in self._epochs:
+            with self._store.wire.lend() as line:
+                self._epoch(line, worker)
+        return self._epochs[worker][1]
+
+    def _call(self, worker: str, epoch: int, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Statement:
+        """Return the call of the function that does an exchange."""
+        runs = [_run(item) for item in settled]
+        held = [(item.claim.queue, item.claim.unit.lane) for item in settled if item.claim.unit.lane is not None]
+        if time.monotonic() > self._floors_until:
+            self._floors_until, self.floors = time.monotonic() + FLOOR_HOLDS, {}
+        floors = [self.floors.get(want.queue, (NO_FLOOR, NO_FLOOR)) for want in wants]
+        values = (
+            worker, epoch, bigints([item.claim.token for item in settled]), texts(runs), texts([queue for queue, _ in held]),
+            texts([lane for _, lane in held]), texts([want.queue for want in wants]), integers([want.most for want in wants]),
+            limit, bigints([part for floor, _ in floors for part in floor]),
+            bigints([part for _, floor in floors for part in floor]), self._durable,
+        )  # fmt: skip
+        return call(self._store.schema, "exchange", len(values)), values
+
+    def _heard(self, rows: list[Any], wants: Sequence[ClaimRequest]) -> tuple[list[Claim], list[int], bool, int | None]:
+        """Return claims, tokens that were refused, whether more is due, and in how many microseconds the next is."""
+        head = rows.pop()
+        rows.sort(key=_token)  # they were claimed in this order
+        claims: list[Claim] = []
+        for _, token, id_, task, queue, lane, attempt, enqueued, due, place, _, lost, body in rows:
+            garbage = ""
+            try:
+                open_body(body)
+            except GarbageError as error:
+                garbage = str(error)
+            claims.append(
+                Claim(token, queue, task, (Unit(id_, lane, attempt + 1, enqueued, due, place, body),), lost or "", garbage)
+            )
+        for want in wants:
+            mine = [row for row in rows if row[4] == want.queue and row[0] % 1000 == 500]
+            plain = next((row[8:11] for row in mine if row[5] is None), NO_FLOOR)
+            laned = next((row[8:11] for row in mine if row[5] is not None), NO_FLOOR)
+            self.floors[want.queue] = (plain, laned)
+        refused = [int(token) for token in head[2].split(",")] if head[2] else []
+        return claims, refused, bool(head[6]), None if head[8] is None else head[8] - head[9]
+
+    def _look(self, line: PostgresConnection) -> dict[str, int]:
+        """Return the depths of all queues that are not paused."""
+        rows = line.ask(self._sql("depths"), prepare=self._store.prepare)
+        self._loads, self._loads_until = dict(rows), time.monotonic() + self._store.lately
+        return self._loads
+
+
+_token = itemgetter(1)
+
+
+def _just_leaves(item: Settled) -> bool:
+    """Return whether a claim is one job that was done and is not kept."""
+    return not item.keep and type(item.outcomes[0]) is Done and not item.claim.units[0].payloads
+
+
+def _run(item: Settled) -> str:
+    """Return the record of a success, as JSON."""
+    unit, claim = item.claim.unit, item.claim
+    run = Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, item.finished, Done.name)
+    return _encode(run).decode()

@@ -1,0 +1,195 @@
+-- common.sql: what the other functions share. `if f() is null then null; end if` is `perform f()`, but no statement: it costs a tenth. All functions have the version of the tables in their names: a program of another
+-- version finds none of them, and says so.
+
+-- now_us: the server's clock, microseconds.
+create function $schema.now_us() returns bigint language sql volatile as $$
+    select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+$$;
+
+-- view: the store's time: the clock's, unless that was set back.
+create function $schema.view_$version() returns bigint language sql volatile as $$
+    select greatest($schema.now_us(), last_value) from $schema.clock
+$$;
+
+-- step: begin a step; return the store's time. A clock that is set back is noticed by the mark that is made every second. The rules
+-- rely on READ COMMITTED: after a lock one must see what others did. p_inside: in a transaction of a user's, see enqueue.
+create function $schema.step_$version(p_inside boolean default false) returns bigint language plpgsql volatile as $$
+declare
+    v_now bigint := $schema.now_us();
+    v_mark bigint;
+begin
+    if not p_inside and current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'the isolation level is %', current_setting('transaction_isolation') using errcode = 'LW003';
+    end if;
+    select last_value into v_mark from $schema.clock;
+    if v_now > v_mark + 1000000 then
+        perform setval('$schema.clock', v_now);
+    end if;
+    return greatest(v_now, v_mark);
+end $$;
+
+create function $schema.lane_key(p_queue text, p_lane text) returns bigint language sql immutable as $$
+    select hashtextextended(p_lane, hashtextextended(p_queue, 76))
+$$;
+
+-- next_token: grows even if the server crashes and its sequence falls back.
+create function $schema.next_token() returns bigint language sql volatile as $$
+    select ((extract(epoch from clock_timestamp()) * 1000)::bigint << 22) | (nextval('$schema.token') & 4194303)
+$$;
+
+-- check_primary: raise an error where nothing can be written, before a table is met that a replica does not have.
+create function $schema.check_primary() returns void language plpgsql volatile as $$
+begin
+    if pg_is_in_recovery() then
+        raise exception 'this server is a replica' using errcode = '25006';
+    end if;
+end $$;
+
+-- turn: begin a transaction of several statements, planned as those of the functions are; return the store's time, and its part in a
+-- copy if that has closed it. Nobody closes or opens the store until the transaction ends.
+create function $schema.turn_$version(out now bigint, out moved text) language plpgsql volatile as $$
+begin
+    if $schema.check_primary() is null then null; end if;
+    perform pg_advisory_xact_lock_shared(hashtextextended('$schema', 82));
+    perform set_config(s, 'off', true)
+    from unnest('{enable_seqscan,enable_bitmapscan,enable_hashjoin,enable_mergejoin,jit}'::text[]) s;
+    now := $schema.step_$version();
+    select m.move into moved from $schema.meta m where m.closed;
+end $$;
+
+-- enrol: return the number that exchanges of a worker need, see fence; the store's part in a copy if that has closed it; and when the
+-- server was started.
+create function $schema.enrol_$version(p_worker text, out epoch bigint, out moved text, out started text) language plpgsql volatile as $$
+begin
+    if $schema.check_primary() is null then null; end if;
+    perform pg_advisory_xact_lock_shared(hashtextextended('$schema', 82));
+    insert into $schema.fence as f (worker, epoch) values (p_worker, nextval('$schema.token'))
+    on conflict (worker) do update set worker = excluded.worker
+    returning f.epoch into epoch;
+    started := pg_postmaster_start_time()::text;
+    select m.move into moved from $schema.meta m where m.closed;
+end $$;
+
+-- lock_lanes: who may wait for lanes takes all of them at once and in one order, so that no two wait for each other.
+create function $schema.lock_lanes(p_queues text[], p_lanes text[]) returns void language plpgsql volatile as $$
+declare
+    v_key bigint;
+begin
+    if cardinality(p_lanes) = 1 then
+        if pg_advisory_xact_lock($schema.lane_key(p_queues[1], p_lanes[1])) is null then null; end if;
+        return;
+    end if;
+    for v_key in select distinct $schema.lane_key(q, l) from unnest(p_queues, p_lanes) u(q, l) order by 1 loop
+        if pg_advisory_xact_lock(v_key) is null then null; end if;
+    end loop;
+end $$;
+
+-- begin_exchange: the worker's exchange is heard, and the lanes of what it settles are locked.
+create function $schema.begin_exchange_$version(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[])
+returns bigint language plpgsql volatile as $$
+begin
+    if $schema.check_primary() is null then null; end if;
+    if pg_advisory_xact_lock_shared(hashtextextended(p_worker, 77)) is null then null; end if;
+    perform 1 from $schema.fence where worker = p_worker and epoch = p_epoch;
+    if not found then
+        raise exception 'another epoch' using errcode = 'LW001';
+    end if;
+    if cardinality(p_lanes) > 0 and $schema.lock_lanes(p_queues, p_lanes) is null then null; end if;
+    return $schema.step_$version();
+end $$;
+
+-- hold: lock units that are about to be changed: first their lanes, then their rows, each in one order.
+create function $schema.hold_$version(p_ids text[]) returns void language plpgsql volatile $planner as $$
+begin
+    perform $schema.lock_lanes(array_agg(queue), array_agg(lane))
+    from $schema.job where id = any (p_ids) and lane is not null and side is null and score is null;
+    perform 1 from (select id from $schema.job where id = any (p_ids) order by id for update) held;
+end $$;
+
+-- take_claims: lock what a worker holds, and let no exchange of it that is still on its way have an effect. Claims that somebody
+-- else has locked are left if p_keep is null. Else all are waited for but those to keep: nobody would ask for the others again.
+create function $schema.take_claims_$version(p_worker text, p_keep bigint[]) returns void language plpgsql volatile $planner as $$
+begin
+    perform pg_advisory_xact_lock(hashtextextended(p_worker, 77));
+    delete from $schema.fence where worker = p_worker;
+    perform $schema.lock_lanes(array_agg(queue), array_agg(lane))
+    from $schema.job where state = $running and worker = p_worker and lane is not null and side is null;
+    if p_keep is null then
+        perform 1 from (select id from $schema.job where state = $running and worker = p_worker order by id for update skip locked) held;
+    else
+        perform 1 from (
+            select id from $schema.job where state = $running and worker = p_worker and token <> all (p_keep) order by id for update
+        ) held;
+    end if;
+end $$;
+
+-- push_lanes: insert lanes of a collector, or lock those that are there, one after the other in the order of their ids. Return the
+-- sequence numbers of the new ones.
+create function $schema.push_lanes_$version(
+    p_seqs bigint[], p_ids text[], p_queues text[], p_tasks text[], p_lanes text[], p_dues bigint[], p_states smallint[], p_now bigint
+) returns setof bigint language plpgsql volatile $planner as $$
+declare
+    v_lane record;
+begin
+    for v_lane in
+        select * from unnest(p_seqs, p_ids, p_queues, p_tasks, p_lanes, p_dues, p_states) u(seq, id, queue, task, lane, due, state)
+        order by u.id collate "C"
+    loop
+        loop
+            insert into $schema.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, side, body)
+            values (v_lane.seq, v_lane.id, v_lane.queue, v_lane.task, v_lane.lane, 0, v_lane.due, v_lane.due, v_lane.state, p_now, 0, '')
+            on conflict (id) do nothing;
+            if found then
+                return next v_lane.seq;
+                exit;
+            end if;
+            perform 1 from $schema.job where id = v_lane.id for update;
+            exit when found;
+        end loop;
+    end loop;
+end $$;
+
+-- let_out: the holders of lanes have left; the next by place of each becomes its holder, and due. Their locks are held. A parked job
+-- counts as due: it was, by the clock of the one who parked it. Where none is parked the walk finds the next.
+create function $schema.let_out_$version(p_now bigint, p_queues text[], p_lanes text[]) returns void language plpgsql volatile as $$
+declare
+    v_seqs bigint[];
+    v_states smallint[];
+    v_queues text[];
+begin
+    select array_agg(h.seq), array_agg(h.state), array_agg(u.queue) into v_seqs, v_states, v_queues
+    from (select distinct q as queue, l as lane from unnest(p_queues, p_lanes) u(q, l)) u,
+    lateral (
+        select j.seq, j.state from $schema.job j
+        where j.queue = u.queue and j.lane = u.lane and j.state <= $blocked and j.side is null and (j.state = $blocked or j.due <= p_now)
+        order by j.place, j.seq limit 1
+    ) h
+    where exists (select 1 from $schema.job p where p.queue = u.queue and p.lane = u.lane and p.state = $blocked);
+    if v_seqs is null then
+        return;
+    end if;
+    update $schema.job set state = $ready, holds = 1 where seq = any (v_seqs);
+    insert into $schema.ledger (at, queue, ready, blocked, scheduled, retrying)
+    select p_now, q, count(*) filter (where s <> $ready), - count(*) filter (where s = $blocked),
+           - count(*) filter (where s = $scheduled), - count(*) filter (where s = $retrying)
+    from unnest(v_queues, v_states) u(q, s) group by q;
+end $$;
+
+-- ring: wake sleeping workers, if any sleeps: each of them holds this lock together with the others. To be called after a commit.
+create function $schema.ring_$version() returns void language plpgsql volatile as $$
+begin
+    if not pg_try_advisory_xact_lock(hashtextextended('$schema', 79)) then
+        perform pg_notify('$schema', '');
+    end if;
+end $$;
+
+-- error_has: whether the kind or the message of the last error contains a text. Errors are JSON, but other programs may write them.
+create function $schema.error_has(p_errors bytea, p_text text) returns boolean language plpgsql immutable as $$
+declare
+    v_last jsonb;
+begin
+    v_last := convert_from(p_errors, 'UTF8')::jsonb -> -1;
+    return position(p_text in v_last ->> 'kind') > 0 or position(p_text in v_last ->> 'message') > 0;
+exception when others then
+    return false;
+end $$;

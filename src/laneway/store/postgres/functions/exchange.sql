@@ -1,0 +1,369 @@
+-- exchange.sql: successes leave, and due jobs are claimed, in one step. Other outcomes and collectors' lanes are settled and claimed
+-- by the client's statements, in the same transaction.
+--
+-- Who may wait, waits first: for the worker's lock, then for the lanes of what it settles, all in one order. The walk that comes then
+-- waits for nothing: it tries the locks of lanes, and skips rows that somebody else has locked. So no two exchanges wait for each
+-- other. After a lock each statement looks again.
+
+-- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `attempt` whether more is due, in `due` when
+-- the next is due (null: none), in `place` the store's time, in `lost` whether the inbox is to be looked at.
+create type $schema.claimed_$version as (
+    part integer, token bigint, id text, task text, queue text, lane text, attempt integer, enqueued bigint, due bigint, place bigint,
+    seq bigint, lost text, body bytea
+);
+
+-- leave: claims that a worker holds end their lives; the lanes they held go on. Their locks are held. Return the tokens of those that
+-- the worker does not hold.
+create function $schema.leave_$version(p_now bigint, p_worker text, p_tokens bigint[], p_runs text[], p_lanes text[]) returns bigint[]
+language plpgsql volatile as $$
+declare
+    v_gone bigint[];
+    v_refused bigint[];
+    v_queues text[];
+    v_lanes text[];
+begin
+    with gone as (
+        delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker returning token, queue, lane
+    )
+    select array_agg(token), array_agg(queue), array_agg(lane) into v_gone, v_queues, v_lanes from gone;
+    if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
+        v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
+        p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
+        insert into $schema.ledger (at, totals) values (p_now, jsonb_build_object('refused', cardinality(v_refused)));
+    end if;
+    -- The records of all runs are in the row of one queue.
+    insert into $schema.ledger (at, queue, running, totals, runs, number)
+    select p_now, q, - count(*), jsonb_build_object('processed', count(*)),
+           case when q = v_queues[1] then array_to_string(p_runs, ',') || ',' end, case when q = v_queues[1] then cardinality(p_runs) else 0 end
+    from unnest(v_queues) q group by q;
+    if cardinality(p_lanes) > 0 and $schema.let_out_$version(p_now, v_queues, v_lanes) is null then null; end if;
+    return v_refused;
+end $$;
+
+-- expire: jobs that never started and are too old leave, cancelled. The lanes that they held go on.
+create function $schema.expire_$version(p_now bigint, p_seqs bigint[]) returns integer language plpgsql volatile as $$
+declare
+    v_number integer;
+    v_queues text[];
+    v_lanes text[];
+    v_next bigint[];
+begin
+    with gone as (
+        delete from $schema.job where seq = any (p_seqs) returning id, task, queue, lane, enqueued, state, holds
+    ), counted as (
+        insert into $schema.ledger (at, queue, scheduled, ready, retrying, blocked, totals, runs, number)
+        select p_now, queue, - count(*) filter (where state = $scheduled), - count(*) filter (where state = $ready),
+               - count(*) filter (where state = $retrying), - count(*) filter (where state = $blocked),
+               jsonb_build_object('cancelled', count(*)),
+               string_agg(json_build_array(id, task, queue, lane, enqueued, 0, p_now, 'cancelled')::text, ',') || ',', count(*)
+        from gone group by queue
+    )
+    select count(*), array_agg(queue) filter (where holds = 1), array_agg(lane) filter (where holds = 1)
+    into v_number, v_queues, v_lanes from gone;
+    if v_lanes is not null then
+        -- So do the next of their lanes.
+        v_next := array(
+            select f.seq from unnest(v_queues, v_lanes) u(queue, lane), lateral (
+                select seq, bool_and(expires is not null and expires < p_now) over (order by place, seq) as old from (
+                    select seq, expires, place from $schema.job j
+                    where j.queue = u.queue and j.lane = u.lane and j.state = $blocked order by place, seq limit 1000 - v_number
+                ) j
+            ) f where f.old
+        );
+        if cardinality(v_next) > 0 then
+            v_number := v_number + $schema.expire_$version(p_now, v_next);
+        end if;
+        perform $schema.let_out_$version(p_now, v_queues, v_lanes);
+    end if;
+    return v_number;
+end $$;
+
+-- park: of these jobs, those wait behind their lane's holder that are due and do not hold it. The locks of their lanes are held.
+create function $schema.park_$version(p_now bigint, p_queue text, p_seqs bigint[]) returns integer language plpgsql volatile as $$
+declare
+    v_number integer;
+begin
+    with given as materialized (
+        select seq, state, lane from $schema.job where seq = any (p_seqs) and $waits and holds = 0
+    ), held as materialized (  -- lane by lane: a plan made for a small table must not read the lines of a large one
+        select l.lane from (select distinct lane from given) l, lateral (
+            select 1 from $schema.job h where h.queue = p_queue and h.lane = l.lane and h.holds = 1 order by place desc, seq desc limit 1
+        ) h
+    ), met as materialized (
+        select seq, state from given where lane in (select lane from held)
+    ), moved as (
+        update $schema.job j set state = $blocked from met m where j.seq = m.seq returning m.state
+    ), counted as (
+        insert into $schema.ledger (at, queue, blocked, ready, scheduled, retrying)
+        select p_now, p_queue, count(*), - count(*) filter (where state = $ready), - count(*) filter (where state = $scheduled),
+               - count(*) filter (where state = $retrying)
+        from moved having count(*) > 0
+    )
+    select count(*) into v_number from moved;
+    return v_number;
+end $$;
+
+-- has_due: whether jobs of a queue are due.
+create function $schema.has_due_$version(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) returns boolean
+language plpgsql volatile as $$
+declare
+    v_rank smallint := -1000;
+begin
+    perform 1 from $schema.job
+    where $waits and lane is not null and queue = p_queue and due <= p_now
+    and (due, place, seq) >= (p_lane_floor[1], p_lane_floor[2], p_lane_floor[3]) limit 1;
+    if found then return true; end if;
+    perform 1 from $schema.job
+    where $waits and lane is null and queue = p_queue and rank = 0 and due <= p_now
+    and (due, place, seq) >= (p_floor[1], p_floor[2], p_floor[3]) limit 1;
+    if found then return true; end if;
+    if p_floor[1] > 0 or p_lane_floor[1] > 0 then
+        return $schema.has_due_$version(p_now, p_queue, '{0,0,0}', '{0,0,0}');
+    end if;
+    loop
+        select min(rank) into v_rank from $schema.job where $waits and lane is null and queue = p_queue and rank > v_rank;
+        exit when v_rank is null;
+        perform 1 from $schema.job where $waits and lane is null and queue = p_queue and rank = v_rank and due <= p_now limit 1;
+        if found then return true; end if;
+    end loop;
+    return false;
+end $$;
+
+-- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
+-- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
+-- p_durable: wait for the disk in any case.
+create function $schema.exchange_$version(
+    p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
+    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_durable boolean
+) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
+declare
+    v_now bigint;
+    v_refused bigint[];
+    v_left integer := p_limit;           -- how many may still be claimed
+    v_want integer;                      -- and of this step
+    v_passed integer := 0;               -- parked or expired
+    v_idle_locks integer := 0;           -- of lanes whose next job cannot be claimed
+    v_in_lanes boolean := cardinality(p_lanes) > 0;
+    v_more boolean := false;
+    v_next_due bigint;
+    v_queue $schema.queue;
+    v_rank smallint;
+    v_floor bigint[];
+    v_number integer;
+    v_ended text[] := '{}';              -- queues that were walked to their end
+    v_laned boolean;                     -- lanes are due
+    v_plain boolean;                     -- no lane is, and no job can expire
+    v_full boolean;                      -- there may be lanes behind the window
+    v_after bigint[];                    -- where the window begins: due, place, seq
+    v_seqs bigint[];                     -- the window: due jobs in lanes, in order
+    v_dues bigint[];
+    v_places bigint[];
+    v_lanes text[];
+    v_met text[];                        -- its lanes
+    v_locked text[];                     -- and those whose locks we got
+    v_chosen bigint[];                   -- jobs that come next, in order
+    v_states smallint[];
+    v_fresh boolean[];                   -- and have not expired
+    v_expired boolean;                   -- some have
+    v_keys bigint[];                     -- their due times, places and sequence numbers
+    v_last integer;                      -- the last that the walk came to
+    v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
+begin
+    v_now := $schema.begin_exchange_$version(p_worker, p_epoch, p_queues, p_lanes);
+    if cardinality(p_tokens) > 0 then
+        v_refused := $schema.leave_$version(v_now, p_worker, p_tokens, p_runs, p_lanes);
+    end if;
+    for i in 1 .. cardinality(p_wants) loop
+        exit when v_left <= 0 or v_passed >= 1000;
+        select * into v_queue from $schema.queue where name = p_wants[i];
+        continue when not found or v_queue.paused;
+        if v_queue.collects then
+            raise exception '%', v_queue.name using errcode = 'LW005';
+        end if;
+        v_want := least(p_most[i], v_left);
+        v_left := v_left - v_want;
+        v_rank := -1000;
+        -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0. Each statement looks only at its part of the index: the
+        -- rest may be full of what is left of claimed jobs.
+        while v_want > 0 and v_passed < 1000 loop
+            if v_rank < 0 then
+                select coalesce(min(rank), 0) into v_rank from $schema.job
+                where $waits and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
+            else
+                select min(rank) into v_rank from $schema.job
+                where $waits and lane is null and queue = v_queue.name and rank > v_rank;
+            end if;
+            if v_rank is null then
+                v_ended := v_ended || v_queue.name;
+                exit;
+            end if;
+            v_laned := v_rank = 0 and (
+                exists (select 1 from $schema.job where $waits and lane is not null and queue = v_queue.name and due <= v_now
+                        and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i]))
+                or p_lane_floors[3 * i] > 0
+                and exists (select 1 from $schema.job where $waits and lane is not null and queue = v_queue.name and due <= v_now)
+            );
+            v_plain := not v_laned;
+            if v_plain then
+                v_plain := not exists (select 1 from $schema.job where $waits and queue = v_queue.name and expires is not null);
+            end if;
+            v_floor := case when v_plain and v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
+            v_after := '{-1,-1,-1}';
+            loop
+                v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false; v_expired := false;
+                if v_plain then
+                    -- A walk from the floor does not meet what is left of jobs that were claimed a moment ago.
+                    select coalesce(array_agg(seq), '{}'), array_agg(state) into v_chosen, v_states from (
+                        select seq, state from $schema.job
+                        where $waits and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
+                        and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
+                        order by due, place, seq limit v_want for update skip locked
+                    ) c;
+                    v_number := cardinality(v_chosen);
+                    v_full := v_floor[3] > 0;  -- there are fewer than wanted: once more from the beginning
+                    v_floor := '{0,0,0}';
+                else
+                    if v_laned then
+                        v_number := least(greatest(v_want + 2 * v_passed, 32), 1000 - v_passed);
+                        select coalesce(array_agg(seq), '{}'), array_agg(due), array_agg(place), array_agg(lane)
+                        into v_seqs, v_dues, v_places, v_lanes
+                        from (
+                            select seq, due, place, lane from $schema.job
+                            where $waits and lane is not null and queue = v_queue.name and due <= v_now
+                            and (due, place, seq) > (v_after[1], v_after[2], v_after[3])
+                            order by due, place, seq limit v_number
+                        ) w;
+                        v_full := cardinality(v_seqs) = v_number;
+                        -- The server has room for a limited number of locks.
+                        v_met := coalesce(v_lanes, '{}');
+                        if cardinality(v_seqs) > 1 then
+                            v_met := array(select l from unnest(v_lanes) with ordinality u(l, o) group by l order by min(o) limit 65);
+                        end if;
+                        if cardinality(v_met) > 64 then
+                            v_number := array_position(v_lanes, v_met[65]) - 1;
+                            v_seqs := v_seqs[1:v_number]; v_dues := v_dues[1:v_number]; v_places := v_places[1:v_number];
+                            v_lanes := v_lanes[1:v_number]; v_met := v_met[1:64]; v_full := true;
+                        end if;
+                        if cardinality(v_met) > 1 then
+                            v_locked := array(select l from unnest(v_met) l where pg_try_advisory_xact_lock($schema.lane_key(v_queue.name, l)));
+                        elsif pg_try_advisory_xact_lock($schema.lane_key(v_queue.name, v_met[1])) then
+                            v_locked := v_met;
+                        end if;
+                        v_more := v_more or cardinality(v_locked) < cardinality(v_met);
+                        v_in_lanes := true;
+                        if v_full then
+                            v_number := cardinality(v_seqs);
+                            v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
+                        end if;
+                    end if;
+                    -- The next of each lane is its holder, or else the first by place. In order with jobs that have no lane.
+                    select coalesce(array_agg(seq), '{}'), array_agg(state), array_agg(expires is null or expires >= v_now),
+                           array_agg(array[due, place, seq])
+                    into v_chosen, v_states, v_fresh, v_keys
+                    from (
+                        select * from (
+                            select coalesce(h.seq, f.seq) as seq, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
+                                   coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
+                            from unnest(v_locked) l
+                            left join lateral (
+                                select seq, state, due, place, expires from $schema.job
+                                where queue = v_queue.name and lane = l and holds = 1 order by place desc, seq desc limit 1
+                            ) h on true
+                            left join lateral (
+                                select seq, state, due, place, expires from $schema.job
+                                where h.seq is null and queue = v_queue.name and lane = l and state <= $blocked and side is null
+                                and (state = $blocked or due <= v_now)
+                                order by place, seq limit 1
+                            ) f on true
+                            where h.seq is null and f.seq is not null or h.state < $blocked and h.due <= v_now
+                            union all
+                            select * from (
+                                select seq, state, due, place, expires from $schema.job
+                                where $waits and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
+                                and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
+                                order by due, place, seq limit v_want for update skip locked
+                            ) p
+                        ) c order by due, place, seq limit v_want
+                    ) c;
+                    v_number := coalesce(array_position(v_fresh, false) - 1, cardinality(v_chosen));
+                    v_expired := v_number < cardinality(v_chosen);
+                end if;
+                if v_number > 0 then
+                    -- The claim. Jobs in lanes are kept by the locks of their lanes, the others are locked themselves.
+                    return query
+                    update $schema.job j
+                    set state = $running, worker = p_worker, token = $schema.next_token(), unique_key = case when j.end_key is not null then j.unique_key end,
+                        holds = (j.lane is not null)::integer
+                    from unnest(v_chosen[1:v_number]) u(seq) where j.seq = u.seq
+                    returning i * 1000 + 500 + v_rank, j.token, j.id, j.task, j.queue, j.lane, j.attempt, j.enqueued, j.due, j.place,
+                              j.seq, j.lost, j.body;
+                    insert into $schema.ledger (at, queue, running, ready, scheduled, retrying, blocked)
+                    select v_now, v_queue.name, count(*), - count(*) filter (where s = $ready), - count(*) filter (where s = $scheduled),
+                           - count(*) filter (where s = $retrying), - count(*) filter (where s = $blocked)
+                    from unnest(v_states[1:v_number]) s;
+                end if;
+                v_last := v_number + v_expired::integer;
+                if cardinality(v_locked) > 0
+                and $schema.joins_$version(array_fill(v_queue.name, array[cardinality(v_locked)]), v_locked) is null then null; end if;
+                v_short := cardinality(v_chosen) < v_want and not v_expired;
+                v_want := v_want - v_number;
+                v_full := v_full or not v_plain and not v_short;
+                if v_expired then
+                    v_passed := v_passed
+                        + $schema.expire_$version(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
+                    v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
+                end if;
+                if v_seqs is distinct from v_chosen[1:v_number] then
+                    v_seqs := array(
+                        select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
+                        where l = any (v_locked) and s <> all (v_chosen)
+                        and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
+                    );
+                    if cardinality(v_seqs) > 0 then
+                        v_passed := v_passed + $schema.park_$version(v_now, v_queue.name, v_seqs);
+                    end if;
+                end if;
+                v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
+                if v_idle_locks >= 64 then
+                    v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
+                end if;
+                exit when v_want <= 0 or v_passed >= 1000 or not v_full;
+            end loop;
+        end loop;
+        v_left := v_left + greatest(v_want, 0);
+    end loop;
+    for i in 1 .. cardinality(p_wants) loop
+        exit when v_more;
+        continue when p_wants[i] = any (v_ended) and v_passed < 1000;
+        perform 1 from $schema.queue where name = p_wants[i] and not paused;
+        v_more := found and $schema.has_due_$version(
+            v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+    end loop;
+    if not v_more then
+        select min(f.due) into v_next_due
+        from $schema.queue q, lateral (
+            select j.due from $schema.job j
+            where j.queue = q.name and j.state = any ('{$scheduled,$retrying}') and j.due > v_now order by j.due limit 1
+        ) f
+        where q.name = any (p_wants) and not q.paused;
+    end if;
+    if cardinality(p_lanes) > 0 and $schema.joins_$version(p_queues, p_lanes) is null then null; end if;
+    if not p_durable and not v_in_lanes then
+        -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    return next row(
+        -1, 0, array_to_string(v_refused, ','), '', '', null, v_more::integer, 0, v_next_due, v_now, 0,
+        case when v_left > 0 and exists (select 1 from $schema.inbox) then 'inbox' end, ''::bytea
+    )::$schema.claimed_$version;
+end $$;
+
+-- queue_due: whether anything of a queue is due, and when the first is that is not.
+create function $schema.queue_due_$version(p_now bigint, p_queue text) returns table (more boolean, next_due bigint)
+language plpgsql volatile as $$
+#variable_conflict use_column
+begin
+    return query
+    select $schema.has_due_$version(p_now, p_queue, '{0,0,0}', '{0,0,0}'),
+           (select min(due) from $schema.job where queue = p_queue and state = any ('{$scheduled,$retrying}') and due > p_now);
+end $$;

@@ -1,0 +1,27 @@
+-- moving.sql: a store takes part in a copy.
+
+-- set_move: set the store's part in a copy, and whether that closes it. Nobody pushes or acts meanwhile. Exchanges that are on their way
+-- come to an end first, and later ones must enrol again: then they hear of it.
+create function $schema.set_move_$version(p_move text, p_closed boolean) returns void language plpgsql volatile as $$
+declare
+    v_closed boolean;
+    v_worker text;
+begin
+    perform pg_advisory_xact_lock(hashtextextended('$schema', 82));
+    perform pg_advisory_xact_lock(hashtextextended('$schema', 83));
+    select closed into v_closed from $schema.meta;
+    update $schema.meta set move = p_move, closed = p_closed;
+    if v_closed <> p_closed then
+        for v_worker in select worker from $schema.fence order by worker loop
+            perform pg_advisory_xact_lock(hashtextextended(v_worker, 77));
+        end loop;
+        delete from $schema.fence;
+    end if;
+end $$;
+
+-- reach: let the store's time and its sequence numbers go on from here, if they are not there yet.
+create function $schema.reach_$version(p_now bigint, p_seq bigint) returns void language plpgsql volatile as $$
+begin
+    perform setval('$schema.clock', p_now) from $schema.clock where last_value < p_now;
+    perform setval('$schema.seq', p_seq) from $schema.seq where last_value < p_seq;
+end $$;

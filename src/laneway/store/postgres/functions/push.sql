@@ -1,0 +1,110 @@
+-- push.sql: jobs arrive. They never look at their lanes.
+
+-- enter_queue: a transaction is about to push jobs into a queue. Nobody lets it become a collector's while that is open.
+create function $schema.enter_queue_$version(p_queue text, p_inside boolean) returns void language plpgsql volatile as $$
+declare
+    v_collects boolean;
+begin
+    if pg_advisory_xact_lock_shared(hashtextextended(p_queue, hashtextextended('$schema', 78))) is null then null; end if;
+    select collects into v_collects from $schema.queue where name = p_queue;
+    if v_collects then
+        raise exception '%', p_queue using errcode = 'LW004';
+    elsif v_collects is null and not p_inside then
+        insert into $schema.queue (name) values (p_queue) on conflict (name) do nothing;
+    end if;
+end $$;
+
+-- push: insert jobs, in order. Return null, or for each job null or the id of the one that prevented it; and whether sleepers must
+-- look: a job is due, or will be before all others of its queue. Arrays with one element are for all jobs. p_replaces: some ids were
+-- chosen by the caller, and finished jobs may have them. p_inside: in a transaction of a user's, which may be open for long. There nobody
+-- is woken, and queues are not written: others would wait for it. Workers find a new queue when they have added the ledger up.
+create function $schema.push_$version(
+    p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[],
+    p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean,
+    p_inside boolean,
+    out prevented text[], out rings boolean) language plpgsql volatile $planner $patience as $$
+declare
+    v_now bigint;
+    v_number integer := cardinality(p_ids);
+    v_alike boolean := cardinality(p_queues) = 1;
+    v_sorted boolean;
+    v_given bigint[];
+    v_in bigint[];
+    v_ids text[];
+    v_later text[];
+    v_due bigint;
+begin
+    if pg_current_xact_id() is null then null; end if;  -- before the clock is read: who is invisible to a snapshot has a later place than it
+    if pg_advisory_xact_lock_shared(hashtextextended('$schema', 83)) is null then null; end if;
+    if exists (select 1 from $schema.meta where closed) then
+        raise exception 'a copy has closed the store' using errcode = 'LW006';
+    end if;
+    v_now := $schema.step_$version(p_inside);
+    if v_number = 1 and not p_replaces then  -- the same as below: a statement for many takes long to start
+        if $schema.enter_queue_$version(p_queues[1], p_inside) is null then null; end if;
+        v_due := greatest(p_ats[1], v_now + p_delays[1]);
+        rings := v_due <= v_now;
+        insert into $schema.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, unique_key, end_key, expires, body)
+        values (nextval('$schema.seq'), p_ids[1], p_queues[1], p_tasks[1], p_lanes[1], p_ranks[1], v_due, v_due,
+                case when rings then $ready else $scheduled end, v_now, p_uniques[1], p_end_keys[1],
+                case when p_expires[1] > 0 then v_due + p_expires[1] end, p_bodies[1])
+        on conflict do nothing;
+        if found then
+            insert into $schema.ledger (at, queue, task, arrived, ready, scheduled, totals)
+            values (v_now, p_queues[1], p_tasks[1], 1, rings::integer, (not rings)::integer, '{"enqueued": 1}');
+            rings := rings or not p_inside and not exists (
+                select 1 from $schema.job
+                where queue = p_queues[1] and state = any ('{$scheduled,$retrying}') and due < v_due and id <> p_ids[1]);
+        else
+            rings := false;
+            prevented := array[coalesce(
+                (select id from $schema.job where id = p_ids[1]), (select id from $schema.job where unique_key = p_uniques[1]), '')];
+        end if;
+        return;
+    end if;
+    perform $schema.enter_queue_$version(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
+    -- Two callers with the same keys meet them in the same order; but of two jobs with one id the first counts.
+    v_sorted := not v_alike and (select count(distinct id) = v_number from unnest(p_ids) id);
+    with given as materialized (
+        select u.id, u.body, nextval('$schema.seq') as seq,
+               case when v_alike then p_queues[1] else u.queue end as queue, case when v_alike then p_tasks[1] else u.task end as task,
+               case when v_alike then p_lanes[1] else u.lane end as lane, case when v_alike then p_ranks[1] else u.rank end as rank,
+               greatest(case when v_alike then p_ats[1] else u.at end, v_now + case when v_alike then p_delays[1] else u.delay end) as due,
+               u.unique_key, u.end_key, case when v_alike then p_expires[1] else u.expires end as expires
+        from unnest(p_ids, p_bodies, p_queues, p_tasks, p_lanes, p_ranks, p_delays, p_ats, p_uniques, p_end_keys, p_expires)
+             u(id, body, queue, task, lane, rank, delay, at, unique_key, end_key, expires)
+    ), pushed as (
+        insert into $schema.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, unique_key, end_key, expires, body)
+        select seq, id, queue, task, lane, rank, due, due, case when due <= v_now then $ready else $scheduled end, v_now, unique_key, end_key,
+               case when expires > 0 then due + expires end, body
+        from given order by case when v_sorted then unique_key end, case when v_sorted and p_replaces and unique_key is null then id end, seq
+        on conflict do nothing
+        returning seq, id, queue, task, state, due
+    ), counted as (
+        insert into $schema.ledger (at, queue, task, arrived, ready, scheduled, totals)
+        select v_now, queue, task, count(*), count(*) filter (where state = $ready), count(*) filter (where state = $scheduled),
+               jsonb_build_object('enqueued', count(*))
+        from pushed group by queue, task
+    )
+    select (select array_agg(seq order by seq) from given), array_agg(seq), array_agg(id) filter (where p_replaces),
+           coalesce(bool_or(state = $ready), false), array_agg(queue) filter (where state = $scheduled), min(due)
+    into v_given, v_in, v_ids, rings, v_later, v_due from pushed;
+    if not rings and v_later is not null and not p_inside then
+        rings := exists (
+            select 1 from unnest(v_later) q where not exists (
+                select 1 from $schema.job j where j.queue = q and j.state = any ('{$scheduled,$retrying}') and j.due < v_due));
+    end if;
+    if p_replaces then
+        delete from $schema.finished where id = any (v_ids);
+    end if;
+    if coalesce(cardinality(v_in), 0) = v_number then
+        return;
+    end if;
+    prevented := array(
+        select case when u.seq <> all (coalesce(v_in, '{}')) then coalesce(
+            (select j.id from $schema.job j where j.id = u.id and j.seq < u.seq),
+            (select j.id from $schema.job j where j.unique_key = u.key and j.seq < u.seq), '')
+        end
+        from unnest(p_ids, p_uniques, v_given) with ordinality u(id, key, seq, at) order by u.at
+    );
+end $$;

@@ -1,0 +1,84 @@
+"""PostgreSQL's statements: those that all SQL stores share, and its own; and the functions that live in the database.
+
+The tables are in a schema of their own, whose name is put in here: `laneway_job` in a shared statement is `laneway.job`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from laneway.store.sql.dialect import Dialect
+from laneway.store.sql.rows import WORDS
+from laneway.store.sql.statements import SHARED, InOrder, load
+
+__all__ = ["DIALECT", "VERSION", "call", "functions", "in_schema", "migration", "numbered", "statements"]
+
+#: The version of the tables and functions.
+VERSION = 1
+
+_HERE = Path(__file__).parent
+#: Plans must not depend on statistics: the tables are empty at one moment and full at the next.
+_PLANNER = (
+    "set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off "
+    "set plan_cache_mode = force_generic_plan"
+)
+#: No call waits longer for a lock: its caller may have given up, and others would pile up behind it.
+_PATIENCE = "set lock_timeout = '1500ms'"
+_WORD = re.compile(r"\$([a-z]+)\b")
+_TABLE = re.compile(r"\blaneway_([a-z0-9_]+)")
+
+DIALECT = Dialect(
+    elements="select jsonb_array_elements_text(cast({} as jsonb))",
+    numbers="select cast(jsonb_array_elements_text(cast({} as jsonb)) as bigint)",
+    pairs="select value ->> 0 as queue, cast(value ->> 1 as smallint) as rank from jsonb_array_elements(cast({} as jsonb))",
+    error_has="laneway_error_has(errors, {0})",
+    by_arrival="",
+)
+
+
+#: Returns a statement with its values by number, as the server takes them.
+numbered = functools.cache(functools.partial(InOrder, numbered=True))
+
+
+@functools.cache
+def statements(schema: str) -> dict[str, str]:
+    """Return all statements by name, for tables in a schema."""
+    found = load(SHARED, _HERE)
+    return {name: in_schema(text, schema) for name, text in found.items()}
+
+
+@functools.cache
+def call(schema: str, function: str, number: int) -> str:
+    """Return the call of a function of this version, with this many values."""
+    places = ", ".join(f"${n}" for n in range(1, number + 1))
+    return f"select * from {schema}.{function}_v{VERSION}({places})"
+
+
+def in_schema(text: str, schema: str) -> str:
+    """Return a shared statement for tables in a schema."""
+    return _TABLE.sub(rf"{schema}.\1", text)
+
+
+def migration(version: int, schema: str) -> str:
+    """Return the text that makes the tables of a version out of the one before."""
+    return _fill((_HERE.parent / "migrations" / f"{version:04}.sql").read_text(encoding="utf-8"), schema)
+
+
+def functions(schema: str) -> str:
+    """Return the text that makes the functions."""
+    files = [_HERE.parent / "functions" / f"{name}.sql" for name in ("common", "push", "enqueue", "fold", "exchange", "moving")]
+    return _fill("\n".join(file.read_text(encoding="utf-8") for file in files), schema)
+
+
+def _fill(text: str, schema: str) -> str:
+    words = {
+        **WORDS,
+        "schema": schema,
+        "version": f"v{VERSION}",
+        "number": str(VERSION),
+        "planner": _PLANNER,
+        "patience": _PATIENCE,
+    }
+    return _WORD.sub(lambda found: words.get(found[1], found[0]), text)

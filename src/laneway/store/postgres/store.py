@@ -1,0 +1,241 @@
+"""The PostgreSQL store: the contract's verbs over one schema of a database.
+
+Pushes of jobs, and exchanges in which all runs succeeded, are one function of the database and one round trip. Everything else
+is done by the rules that SQL stores share (`laneway.store.sql`), as several statements of one transaction. Lane by lane others
+are kept out by locks of the transaction, see `functions/common.sql`.
+
+Enters: the verbs of `laneway.store.contract`.  Leaves: rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from laneway.core.buckets import Report
+from laneway.core.job import Job
+from laneway.core.outcome import Settled
+from laneway.errors import StoreError
+from laneway.store.contract import Capabilities, ClaimRequest, Exchange, Occurrence
+from laneway.store.postgres import schema as tables
+from laneway.store.postgres.bell import PostgresBell
+from laneway.store.postgres.connection import PostgresConnection, PostgresError
+from laneway.store.postgres.exchange import PostgresExchanges
+from laneway.store.postgres.joining import Inbox, Joining
+from laneway.store.postgres.push import NOT_SO, PostgresPush, PostgresSentJobs, is_simple
+from laneway.store.postgres.turn import PostgresReading, PostgresTurn
+from laneway.store.postgres.wire import AGAIN, FORGOTTEN, PostgresWire
+from laneway.store.sql import statistics
+from laneway.store.sql.port import Turn
+from laneway.store.sql.store import SQLStore
+from laneway.store.transfer import Transfer
+
+if TYPE_CHECKING:
+    from laneway.transactions.connection import UserConnection
+    from laneway.transactions.steps import Steps
+
+__all__ = ["PostgresStore"]
+
+Result = TypeVar("Result")
+#: How often the ledger is added up by a store that writes, seconds.
+FOLD_EVERY = 1.0
+#: How long a migration may take, seconds.
+MIGRATION_TAKES = 24 * 3600.0
+#: How long to wait before something is tried again, seconds.
+PAUSE = 0.005
+
+
+class PostgresStore(SQLStore):
+    """Jobs in PostgreSQL."""
+
+    capabilities = Capabilities(pipelined=True, one_step=True, transactions="postgresql")
+    lately = 1.0  #: the most age of the depths of queues that a worker with claims is told, seconds
+
+    def __init__(
+        self, url: str, *, schema: str = "laneway", listen: str | None = None, durable: bool = False, prepare: bool = True,
+        connections: int = 5, timeout: float = 5.0, enqueue_timeout: float = 2.0, dead_days: float = 30, dead_max: int = 10_000,
+        dead_after: float = 15.0,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            enqueue_timeout=min(enqueue_timeout, timeout), dead_days=dead_days, dead_max=dead_max, dead_after=dead_after
+        )
+        self.schema = schema
+        self.listen = listen  #: the address for the connection that listens, if it is another
+        self.prepare = prepare
+        self.wire = PostgresWire(url, connections=connections, timeout=timeout)
+        self.wire.opened = lambda line: tables.ensure(line, str(self), schema)
+        self.bell = PostgresBell(self.wire, schema, listen)
+        self.wire.on_fork = self.bell.after_fork
+        self._push = PostgresPush(self)
+        self._exchanges = PostgresExchanges(self, durable=durable)
+        self._joining = Joining(self)
+        self.inbox = Inbox(self)
+        self._folded = 0.0
+
+    def __str__(self) -> str:
+        """Return its name for messages."""
+        return str(self.wire)
+
+    def turn(self, timeout: float | None = None, *, inbox: bool = True) -> PostgresTurn:
+        """Return one atomic step, to be used in a `with`. What it puts back may stand before the place where walks begin."""
+        self._exchanges.floors = {}
+        return PostgresTurn(self.wire, self.schema, self.ring, timeout, self.inbox if inbox else None)
+
+    def reading(self) -> PostgresReading:
+        """Return a view of the database, to be used in a `with`."""
+        return PostgresReading(self.wire, self.schema, inbox=self.inbox)
+
+    def repeat(self, verb: Callable[[], Result], timeout: float | None = None) -> Result:
+        """Do a verb, and again while another session was in its way, if there is time: then nothing was written."""
+        until = time.monotonic() + (self.wire.timeout if timeout is None else timeout)
+        while True:
+            begun = time.monotonic()
+            try:
+                return verb()
+            except StoreError as error:
+                code = _code(error)
+                took = time.monotonic() - begun + PAUSE
+                if code not in AGAIN | FORGOTTEN or time.monotonic() + took > until:
+                    raise
+                self.prepare = self.prepare and code not in FORGOTTEN
+            time.sleep(PAUSE)
+
+    # -- jobs ------------------------------------------------------------------------------------------------
+
+    def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
+        """Insert jobs, in order. See the contract."""
+        timeout = self.enqueue_timeout if timeout is None else timeout
+        until = time.monotonic() + timeout
+        if occurrence is None and is_simple(jobs):
+            try:
+                return self.repeat(lambda: self._push.push(jobs, until - time.monotonic()), timeout)
+            except StoreError as error:
+                if _code(error) not in NOT_SO:
+                    raise
+        return self.repeat(lambda: super(PostgresStore, self).push(jobs, occurrence, until - time.monotonic()), timeout)
+
+    def push_jobs(self, turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
+        """Insert jobs in a turn."""
+        assert isinstance(turn, PostgresTurn)  # noqa: S101 - this store made it
+        answers, rings = self._push.insert(turn.line, jobs) if jobs else ([], False)
+        turn.rings = turn.rings or rings
+        return answers
+
+    def push_with(self, connection: UserConnection, jobs: Sequence[Job]) -> Steps[list[str | None]]:
+        """Insert jobs in the transaction of a user's connection. See the contract."""
+        return self._joining.push(connection, jobs)
+
+    def open(self) -> None:
+        """Make the tables if there are none. See the contract."""
+        if not self.wire.is_open:
+            with self.wire.lend():
+                pass
+
+    def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
+        """Push in two steps: the server works meanwhile. See the contract."""
+        hear = self._push.begin(jobs, self.enqueue_timeout) if is_simple(jobs) else None
+        return lambda: (hear() if hear is not None else None) or self.push(jobs)
+
+    def send_push(self, jobs: Sequence[Job], timeout: float) -> PostgresSentJobs | None:
+        """Begin a push without waiting for a connection. See the contract."""
+        return self._push.send(jobs, timeout) if is_simple(jobs) else None
+
+    def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
+        """Write outcomes, then claim what may run. See the contract."""
+        answer = self.repeat(lambda: self._exchanges.exchange(worker, settled, wants, limit))
+        self._fold_now_and_then()
+        return answer
+
+    def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
+        """Exchange in two steps, where one function does it: the server works meanwhile. See the contract."""
+        hear = self._exchanges.begin(worker, settled, wants, limit)
+        if hear is None:
+            answer = self.exchange(worker, settled, wants, limit)
+            return lambda: answer
+
+        def heard() -> Exchange:
+            try:
+                answer = hear()
+            except StoreError as error:
+                if not isinstance(error.__cause__, PostgresError):
+                    raise
+                return self.exchange(worker, settled, wants, limit)  # nothing was written: see what is to be done
+            self._fold_now_and_then()
+            return answer
+
+        return heard
+
+    def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
+        """Return the worker's claims to the store, except those to keep. See the contract."""
+        self._exchanges.forget(worker)
+        return self.repeat(lambda: super(PostgresStore, self).give_back(worker, keep))
+
+    def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
+        """Give a dead worker's claims back and forget the worker. See the contract."""
+        self._exchanges.forget(worker)
+        return self.repeat(lambda: super(PostgresStore, self).recover(worker, cause, lost))
+
+    def record(self, report: Report) -> None:
+        """Keep a worker's report. See the contract."""
+
+        def verb() -> None:
+            with self.turn() as turn:
+                turn.fold(wait=True)
+                statistics.record(turn, report)
+
+        self.repeat(verb)
+
+    def _fold_now_and_then(self) -> None:
+        """Add the ledger up, every second."""
+        if time.monotonic() - self._folded > FOLD_EVERY:
+            self._folded = time.monotonic()
+            with contextlib.suppress(StoreError), self.turn() as turn:  # or the claims of this exchange would be lost
+                turn.fold()
+
+    # -- the rest --------------------------------------------------------------------------------------------
+
+    def ring(self) -> None:
+        """Wake all sleeping workers. It is called after a commit: if it fails they look by themselves, a moment later."""
+        with contextlib.suppress(StoreError), self.wire.lend() as line:
+            line.ask(*self._push.ringing(), prepare=self.prepare)
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep until something may have become claimable. See the contract."""
+        return self.bell.wait(timeout)
+
+    def wake(self) -> None:
+        """End a wait of this store."""
+        self.bell.wake()
+
+    def transfer(self) -> Transfer:
+        """Return the side that takes part in copies."""
+        from laneway.store.sql.transfer import SQLTransfer  # noqa: PLC0415 - few processes copy a store
+
+        return SQLTransfer(self)
+
+    def reserve(self, connections: int) -> None:
+        """Set the most connections at a time; the one that listens comes on top."""
+        self.wire.pool.reserve(connections)
+
+    def migrate(self) -> None:
+        """Bring the tables to this version."""
+
+        def opened(line: PostgresConnection) -> None:
+            line.until += MIGRATION_TAKES
+            tables.migrate(line, str(self), self.schema)
+
+        self.wire.close()
+        self.wire.dial(opened=opened).close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.bell.close()
+        self.wire.close()
+
+
+def _code(error: StoreError) -> str:
+    """Return the server's code for an error, if it is the server's."""
+    return error.__cause__.code if isinstance(error.__cause__, PostgresError) else ""

@@ -1,0 +1,12 @@
+-- move.lua: let the store take part in a copy, and be closed. A part that it has already stays, unless that has ended.
+-- KEYS  1 the store's base
+-- ARGV  1 its part, JSON   2 the copy's id
+-- returns its part
+
+local found = redis.call('HMGET', MOVE, 'move', 'moved', 'id')
+if found[1] and (found[2] or found[3] == ARGV[2]) then
+    return found[1]
+end
+redis.call('DEL', MOVE)
+redis.call('HSET', MOVE, 'move', ARGV[1], 'moved', ARGV[1], 'id', ARGV[2])
+return ARGV[1]

@@ -11,28 +11,32 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from harness import ROUNDS, Table, alternate, percentile, rate
 from laneway import App, Worker
+from laneway.clock import now_micros
 from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done, Settled
 from laneway.desk.collector import Collector
+from laneway.desk.task import Task
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest, Store
 
 __all__ = [
-    "BODY", "COMMAND", "DONE", "EVERYTHING", "backlog", "collect", "collectors", "drain", "drained", "each", "fill", "first_job",
-    "idle", "jobs", "lanes", "payloads", "waiting",
+    "BODY", "COMMAND", "DONE", "EVERYTHING", "Noops", "backlog", "collect", "collectors", "drain", "drained", "each", "exchange",
+    "fill", "first_job", "idle", "jobs", "lanes", "payloads", "queues", "raw_drained", "rows", "waiting",
 ]  # fmt: skip
 
 BODY = b'[[42,"welcome"],{}]'
 DONE = Done()
 EVERYTHING = [ClaimRequest("default", 1000)]
 MANY, LATER = 20_000, 100_000
+QUEUES = 50
 COMMAND = [sys.executable, "-m", "laneway", "worker"]
 
 
@@ -40,6 +44,29 @@ def each(act: Callable[[Any], object], items: Iterable[Any]) -> None:
     """Do something with each."""
     for item in items:
         act(item)
+
+
+# -- raw -----------------------------------------------------------------------------------------------------------
+
+
+class Raw(Protocol):
+    """The least that a job processor has to do."""
+
+    def push(self, rows: list[tuple[str, int, bytes]], /) -> None: ...
+    def drain(self, limit: int, now: int, /) -> int: ...
+
+
+def rows(number: int) -> list[tuple[str, int, bytes]]:
+    """Make what a raw loop pushes: id, due time and body."""
+    return [(new_id(), now_micros(), BODY) for _ in range(number)]
+
+
+def raw_drained(raw: Raw, number: int, limit: int, tidy: Callable[[], object] = int) -> float:
+    """Let a raw loop claim and settle so many jobs; return how many per second. `tidy` is done before the time is taken."""
+    for _ in range(0, number, 1000):
+        raw.push(rows(1000))
+    tidy()
+    return rate(number, lambda: raw.drain(limit, now_micros()))
 
 
 # -- through a store ---------------------------------------------------------------------------------------------
@@ -67,6 +94,18 @@ def drain(store: Store, limit: int, most: int = 10**9) -> int:
             return number
     store.exchange("w", [Settled.alike(claim, DONE, 1, 2) for claim in claims], [], 0)
     return number
+
+
+def exchange(table: Table, name: str, raw: Raw, store: Store, limit: int, number: int, tidy: Callable[[], object] = int) -> None:
+    """Claim and settle in batches of up to `limit`, beside the raw loop."""
+
+    def by_store() -> float:
+        fill(store, number)
+        tidy()
+        return rate(number, lambda: drain(store, limit))
+
+    theirs, ours = alternate(lambda: raw_drained(raw, number, limit, tidy), by_store)
+    table.row(name, theirs, ours, ours / theirs)
 
 
 def lanes(on: str, plain: Store, parked: Store) -> None:
@@ -182,6 +221,66 @@ def drained(app: App, number: int = MANY, slots: int = 10) -> float:
     return rate(number, lambda: Worker(app, slots=slots).run(burst=True))
 
 
+class Noops:
+    """An app with tasks that do nothing. `tidy` is done when jobs were enqueued, before the time is taken."""
+
+    def __init__(self, url: str, tidy: Callable[[], object] = int) -> None:
+        app = self.app = App(url)
+        self._tidy = tidy
+
+        @app.task
+        def plain(number: int, text: str) -> None: ...
+
+        @app.task
+        async def on_loop(number: int, text: str) -> None: ...
+
+        @app.task(lane="lane")
+        def in_lane(lane: int, text: str) -> None: ...
+
+        self.plain, self.on_loop, self.in_lane = plain, on_loop, in_lane
+
+    def of(self, task: Task[[int, str], Any, None], lanes: int = MANY, number: int = MANY) -> Callable[[], float]:
+        """Enqueue many, numbered up to `lanes`, and return how fast ten slots run them."""
+
+        def measure() -> float:
+            task.enqueue_many((n % lanes, "welcome") for n in range(number))
+            self._tidy()
+            return drained(self.app, number)
+
+        return measure
+
+    def close(self) -> None:
+        """Check that nothing is left."""
+        assert sum(self.app.inspect.counts().values()) == 0
+        self.app.close()
+
+
+def queues(on: str, url: str, other_url: str) -> None:
+    """The same number of no-op jobs in one queue, and in fifty."""
+    alone, apart = App(url), App(other_url)
+
+    def one(number: int) -> None: ...
+
+    single = alone.task(name="one")(one)
+    many = [apart.task(name=f"task-{n}", queue=f"queue-{n}")(one) for n in range(QUEUES)]
+
+    def in_one() -> float:
+        single.enqueue_many((n,) for n in range(MANY))
+        return drained(alone)
+
+    def in_many() -> float:
+        for task in many:
+            task.enqueue_many((n,) for n in range(MANY // QUEUES))
+        return drained(apart)
+
+    base, figure = alternate(in_one, in_many)
+    table = Table(f"no-op jobs{on} over queues, per second", "", "jobs/s", "ratio")
+    table.row("one queue", base)
+    table.row(f"{QUEUES} queues", figure, figure / base)
+    alone.close()
+    apart.close()
+
+
 def waiting(on: str, url: str) -> None:
     """2,000 jobs that wait 50 ms, on 25 slots: 4 seconds is ideal."""
     table = Table(f"2,000 jobs of 50 ms on 25 slots{on}, seconds (ideal 4.00)", "", "seconds", "of ideal")
@@ -221,8 +320,11 @@ def _serve(url: str, started: SimpleQueue[float]) -> None:
     Worker(app).run()
 
 
-def idle(on: str, url: str) -> None:
-    """From enqueue to start in an idle worker of another process; and how late a scheduled job starts."""
+def idle(on: str, url: str, pauses: Mapping[float, int] = MappingProxyType({})) -> list[float]:
+    """From enqueue to start in an idle worker of another process; and how late a scheduled job starts.
+
+    Returns the medians, milliseconds. `pauses`: other pauses between enqueues, seconds, and how often.
+    """
     table = Table(f"an idle worker{on} in another process, milliseconds", "", "p50", "p99", "most")
     context = multiprocessing.get_context("spawn")
     started = context.SimpleQueue()
@@ -237,14 +339,23 @@ def idle(on: str, url: str) -> None:
     @app.task(name="anote")
     async def anote() -> None: ...
 
-    for name, task in (("enqueue to start, plain", note), ("enqueue to start, async", anote)):
+    medians: list[float] = []
+    enqueues: list[float] = []
+    usual: list[tuple[str, Task[[], Any, None], float, int]] = [
+        ("enqueue to start, plain", note, 0.005, 500),
+        ("enqueue to start, async", anote, 0.005, 500),
+    ]
+    for name, task, pause, number in [*usual, *((f"{pause:g} s after the last", note, pause, pauses[pause]) for pause in pauses)]:
         spent: list[float] = []
-        for _ in range(500):
-            time.sleep(0.005)
+        for _ in range(number):
+            time.sleep(pause)
             before = time.time()
             task.enqueue()
+            enqueues.append((time.time() - before) * 1000)
             spent.append((started.get() - before) * 1000)
-        table.row(name, percentile(spent, 0.5), percentile(spent, 0.99), max(spent))
+        medians.append(percentile(spent, 0.5))
+        table.row(name, medians[-1], percentile(spent, 0.99), max(spent))
+    table.row("the enqueue alone", percentile(enqueues, 0.5), percentile(enqueues, 0.99), max(enqueues))
     late: list[float] = []
     for _ in range(200):
         due = time.time() + 0.03
@@ -254,6 +365,7 @@ def idle(on: str, url: str) -> None:
     worker.terminate()
     worker.join()
     app.close()
+    return medians
 
 
 def collectors(on: str, url: str, other_url: str) -> None:
@@ -282,7 +394,7 @@ class _Collectors:
     """A store and two collectors that do nothing."""
 
     def __init__(self, url: str) -> None:
-        self.app = App(url)
+        self.app = App(url, enqueue_timeout=60)
 
         @self.app.collector(name="one", max_lanes=1)
         def one(lanes: dict[str, list[int]]) -> None: ...

@@ -9,10 +9,10 @@ import contextlib
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["Table", "alternate", "folder", "percentile", "rate"]
+__all__ = ["Table", "alternate", "compare", "folder", "judge", "percentile", "rate"]
 
 ROUNDS = 5
 
@@ -64,3 +64,21 @@ class Table:
         print(
             f"  {first:<44}" + "".join(f"{text:>{width}}" for text, width in zip(rest, self._width[1:], strict=False)), flush=True
         )
+
+
+def compare(
+    title: str, rows: Mapping[str, Callable[[], float]], beside: Mapping[str, str], rounds: int = ROUNDS
+) -> dict[str, float]:
+    """Let rows take turns; show the median of each, divided by those of some of them: `beside` has columns and their rows."""
+    figures = dict(zip(rows, alternate(*rows.values(), rounds=rounds), strict=True))
+    table = Table(title, "", "per second", *beside)
+    for name, figure in figures.items():
+        table.row(name, figure, *(figure / figures[base] for base in beside.values()))
+    return figures
+
+
+def judge(what: str, figure: float, *, least: float | None = None, most: float | None = None) -> None:
+    """Say whether a figure is as good as it has to be."""
+    met = figure >= least if least is not None else most is not None and figure <= most
+    bar = f"at least {least:g}" if least is not None else f"at most {most:g}"
+    print(f"    {what}: {figure:,.2f}, {bar}: {'met' if met else 'NOT MET'}", flush=True)

@@ -10,6 +10,8 @@ API alone, so that they run on both sides. More is better: latencies, memory and
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import random
 import resource
 import statistics
@@ -19,9 +21,10 @@ import threading
 import time
 from pathlib import Path
 
+import raw_postgres
 from harness import Table, folder, percentile, rate
 from laneway import App, Worker
-from raw_redis import AOF, Server, missing
+from raw_redis import AOF, missing, served
 
 HERE = Path(__file__).resolve().parent.parent
 
@@ -33,7 +36,7 @@ class Round:
     """An app on a store that is empty; each row returns its figure."""
 
     def __init__(self, url: str) -> None:
-        app = self.app = App(url)
+        app = self.app = App(url, enqueue_timeout=60)
         self.url = url
 
         @app.task
@@ -116,16 +119,16 @@ ROWS = ("noop", "lanes", "hot", "queues", "collectors", "bulk", "single", "idle"
 
 def round_of(checkout: Path, row: str, store: str) -> float:
     """Measure one round of a version."""
-    with folder() as where:
-        server = Server(where / "redis", *AOF) if store == "redis" else None
-        try:
-            url = server.url if server is not None else f"sqlite:///{where / 'jobs.db'}"
-            command = [str(checkout / ".venv/bin/python"), __file__, "--measure", row, url]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=where)
-            return float(done.stdout.split()[-1])
-        finally:
-            if server is not None:
-                server.stop()
+    with folder() as where, contextlib.ExitStack() as stack:
+        url = f"sqlite:///{where / 'jobs.db'}"
+        if store == "redis":
+            url = stack.enter_context(served(where / "redis", *AOF)).url
+        elif store == "postgres":
+            url = f"{stack.enter_context(raw_postgres.served()).url}?timeout=60"
+        environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+        command = [str(checkout / ".venv/bin/python"), __file__, "--measure", row, url]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=where, env=environment)
+        return float(done.stdout.split()[-1])
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
@@ -137,7 +140,9 @@ def interval(ratios: list[float]) -> tuple[float, float]:
 
 def compare(other: Path, rows: list[str], pairs: int) -> None:
     table = Table("this version / the other", "row", "other", "this", "ratio", "95 % from", "to")
-    stores = ["sqlite"] if missing() else ["sqlite", "redis"]
+    stores = ["sqlite", *([] if missing() else ["redis"])]
+    if (other / "src/laneway/store/postgres").is_dir() and not raw_postgres.missing():
+        stores.append("postgres")
     for name in rows:
         row, _, store = name.partition("@")
         for one in [store] if store else stores:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import any_store
-from any_store import BODY, drain, each, fill, jobs
-from harness import Table, alternate, rate
+from any_store import BODY, each, jobs
+from harness import Table, rate
 from laneway import App
 from laneway.clock import now_micros
 from laneway.core.job import Job
@@ -89,19 +89,8 @@ def redis_exchange(where: Path) -> None:
         table = Table("claim and settle on Redis, jobs per second", "", "raw", "laneway", "ratio")
         rows = [(server, limit, number, "") for limit, number in ((1, 3_000), (10, 20_000), (100, 50_000))]
         for host, limit, number, how in [*rows, (keeping, 10, 20_000, ", appendonly"), (keeping, 100, 50_000, ", appendonly")]:
-            raw, store = RawRedis(host), RedisStore(host.url)
-
-            def by_raw(limit: int = limit, number: int = number, raw: RawRedis = raw) -> float:
-                for _ in range(0, number, 1000):
-                    raw.push([(new_id(), now_micros(), BODY) for _ in range(1000)])
-                return rate(number, lambda: raw.drain(limit, now_micros()))
-
-            def by_store(limit: int = limit, number: int = number, store: RedisStore = store) -> float:
-                fill(store, number)
-                return rate(number, lambda: drain(store, limit))
-
-            theirs, ours = alternate(by_raw, by_store)
-            table.row(f"batches of {limit}{how}", theirs, ours, ours / theirs)
+            store = RedisStore(host.url)
+            any_store.exchange(table, f"batches of {limit}{how}", RawRedis(host), store, limit, number)
             store.close()
 
 

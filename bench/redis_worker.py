@@ -7,25 +7,19 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 import any_store
-from any_store import BODY, COMMAND, drained
-from harness import Table, alternate, rate
+from any_store import COMMAND, Noops, raw_drained
+from harness import Table
 from laneway import App
-from laneway.clock import now_micros
-from laneway.desk.task import Task
-from laneway.ids import new_id
 from raw_redis import AOF, RawRedis, served
 from sidekiq_peer import Sidekiq, compare, tuned
 
 SLOTS = 10
 MANY = 20_000
-QUEUES = 50
 PROGRAM = """
 import time
 from laneway import App
@@ -44,77 +38,30 @@ def plain() -> None: ...
 def redis_noop(where: Path) -> None:
     """Jobs that do nothing, through 10 slots; the raw loop claims and settles 10 or 100 at a time."""
     with served(where) as server, served(where / "aof", *AOF) as keeping:
-        raw, app, kept = RawRedis(server), App(server.url), App(keeping.url)
-
-        @app.task(name="plain")
-        def plain(number: int, text: str) -> None: ...
-
-        @kept.task(name="plain")
-        def kept_plain(number: int, text: str) -> None: ...
-
-        @app.task
-        async def on_loop(number: int, text: str) -> None: ...
-
-        @app.task(lane="lane")
-        def in_lane(lane: int, text: str) -> None: ...
-
-        def of_raw(limit: int) -> float:
-            for _ in range(0, MANY, 1000):
-                raw.push([(new_id(), now_micros(), BODY) for _ in range(1000)])
-            return rate(MANY, lambda: raw.drain(limit, now_micros()))
-
-        def of(app: App, task: Task[[int, str], Any, None], lanes: int = MANY, number: int = MANY) -> Callable[[], float]:
-            def measure() -> float:
-                task.enqueue_many((n % lanes, "welcome") for n in range(number))
-                return drained(app, number)
-
-            return measure
-
+        raw, ours, kept = RawRedis(server), Noops(server.url), Noops(keeping.url)
         peer = Sidekiq(server, where)
         compare(
             "no-op jobs on Redis through one worker with 10 slots, per second",
             {
-                "raw redis-py loop, 10 at a time": lambda: of_raw(10),
-                "raw redis-py loop, 100 at a time": lambda: of_raw(100),
-                "plain": of(app, plain),
-                "plain, appendonly everysec": of(kept, kept_plain),
-                "async": of(app, on_loop),
-                "one hot lane": of(app, in_lane, lanes=1, number=5_000),
-                "1,000 lanes": of(app, in_lane, lanes=1_000),
+                "raw redis-py loop, 10 at a time": lambda: raw_drained(raw, MANY, 10),
+                "raw redis-py loop, 100 at a time": lambda: raw_drained(raw, MANY, 100),
+                "plain": ours.of(ours.plain),
+                "plain, appendonly everysec": kept.of(kept.plain),
+                "async": ours.of(ours.on_loop),
+                "one hot lane": ours.of(ours.in_lane, lanes=1, number=5_000),
+                "1,000 lanes": ours.of(ours.in_lane, lanes=1_000),
                 "Sidekiq, concurrency 10, with its log": lambda: peer.work(MANY, SLOTS, {}),
                 "Sidekiq, concurrency 10, at its best": lambda: peer.work(MANY, SLOTS, tuned()),
             },
         )
-        assert sum(app.inspect.counts().values()) == 0
-        app.close()
+        ours.close()
         kept.close()
 
 
 def redis_queues(where: Path) -> None:
     """The same number of no-op jobs in one queue, and in fifty."""
     with served(where / "one") as first, served(where / "many") as second:
-        alone, apart = App(first.url), App(second.url)
-
-        def one(number: int) -> None: ...
-
-        single = alone.task(name="one")(one)
-        many = [apart.task(name=f"task-{n}", queue=f"queue-{n}")(one) for n in range(QUEUES)]
-
-        def in_one() -> float:
-            single.enqueue_many((n,) for n in range(MANY))
-            return drained(alone)
-
-        def in_many() -> float:
-            for task in many:
-                task.enqueue_many((n,) for n in range(MANY // QUEUES))
-            return drained(apart)
-
-        base, figure = alternate(in_one, in_many)
-        table = Table("no-op jobs on Redis over queues, per second", "", "jobs/s", "ratio")
-        table.row("one queue", base)
-        table.row(f"{QUEUES} queues", figure, figure / base)
-        alone.close()
-        apart.close()
+        any_store.queues(" on Redis", first.url, second.url)
 
 
 def redis_waiting(where: Path) -> None:

@@ -15,6 +15,8 @@ import desk
 import fleet
 import instruments
 import pools
+import postgres_worker
+import raw_postgres
 import raw_redis
 import reads
 import redis_store
@@ -27,16 +29,17 @@ from harness import folder
 ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS | desk.ON_REDIS
 LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS
 LOCAL |= desk.PARTS | instruments.PARTS
-PARTS = LOCAL | ON_REDIS
+PARTS = LOCAL | ON_REDIS | postgres_worker.PARTS
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or list(PARTS)
     if unknown := [name for name in wanted if name not in PARTS]:
         sys.exit(f"no such part: {', '.join(unknown)}. There are: {', '.join(PARTS)}")
     print(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.machine()}")
-    if (lacking := raw_redis.missing()) and any(name in ON_REDIS for name in wanted):
-        print(lacking)
-        wanted = [name for name in wanted if name not in ON_REDIS]
+    for parts, missing in ((ON_REDIS, raw_redis.missing), (postgres_worker.PARTS, raw_postgres.missing)):
+        if any(name in parts for name in wanted) and (lacking := missing()):
+            print(lacking)
+            wanted = [name for name in wanted if name not in parts]
     for part_name in wanted:
         with folder() as part_folder:
             PARTS[part_name](part_folder)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from harness import Table, alternate
+import harness
 from raw_redis import Server
 
 __all__ = ["Sidekiq", "compare", "sidekiq_missing", "tuned"]
@@ -73,10 +73,8 @@ class Sidekiq:
 def compare(title: str, rows: Mapping[str, Callable[[], float]]) -> None:
     """Let rows take turns; show each beside the first, which is raw, and the last: Sidekiq at its best, if it is there."""
     lacking = sidekiq_missing()
-    names = [name for name in rows if not (lacking and name.startswith("Sidekiq"))]
-    figures = alternate(*(rows[name] for name in names))
-    table = Table(title, "", "per second", "of raw", "of Sidekiq")
-    for name, figure in zip(names, figures, strict=True):
-        table.row(name, figure, figure / figures[0], "" if lacking else figure / figures[-1])
+    shown = {name: row for name, row in rows.items() if not (lacking and name.startswith("Sidekiq"))}
+    first, *_, last = shown
+    harness.compare(title, shown, {"of raw": first} if lacking else {"of raw": first, "of Sidekiq": last})
     if lacking:
         print(f"    {lacking}")

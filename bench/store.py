@@ -59,18 +59,8 @@ def exchange(where: Path) -> None:
     """Claim and settle in batches."""
     table = Table("claim and settle, jobs per second", "", "raw", "laneway", "ratio")
     for limit, number in ((1, 5_000), (10, 30_000), (100, 50_000)):
-        raw, store = Raw(where / f"raw{limit}.db"), SQLiteStore(where / f"jobs{limit}.db")
-
-        def by_raw(limit: int = limit, number: int = number, raw: Raw = raw) -> float:
-            raw.push([(new_id(), now_micros(), BODY) for _ in range(number)])
-            return rate(number, lambda: raw.drain(limit, now_micros()))
-
-        def by_store(limit: int = limit, number: int = number, store: SQLiteStore = store) -> float:
-            fill(store, number)
-            return rate(number, lambda: drain(store, limit))
-
-        theirs, ours = alternate(by_raw, by_store)
-        table.row(f"batches of {limit}", theirs, ours, ours / theirs)
+        store = SQLiteStore(where / f"jobs{limit}.db")
+        any_store.exchange(table, f"batches of {limit}", Raw(where / f"raw{limit}.db"), store, limit, number)
         store.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import os
 import random
@@ -16,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -121,14 +122,29 @@ def quick_disk() -> str | None:
 def free_port() -> int:
     """Return a port that nobody listens on; a cluster's node takes the one 10,000 above too.
 
-    Both are below those that systems give out by themselves: one of these may be a client's in the next moment.
+    Both are below those that systems give out by themselves: one of these may be a client's in the next moment. A locked file
+    keeps the port from other processes that run tests: between the look and the server's start they may look too.
     """
+    taken = Path(tempfile.gettempdir(), "laneway-test-ports")
+    taken.mkdir(exist_ok=True)
     while True:
-        port = random.randrange(12_000, 22_000)  # noqa: S311 - nothing secret about it
-        with socket.socket() as probe, socket.socket() as above, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            above.bind(("127.0.0.1", port + 10_000))
+        port = _chance.randrange(12_000, 22_000)
+        mark = (taken / str(port)).open("w")
+        try:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe, socket.socket() as above:
+                probe.bind(("127.0.0.1", port))
+                above.bind(("127.0.0.1", port + 10_000))
+        except OSError:
+            mark.close()
+        else:
+            _ports.append(mark)
             return port
+
+
+#: Not the generator that hypothesis sets to one state in all processes.
+_chance = random.SystemRandom()
+_ports: list[IO[str]] = []  # the marks of this process
 
 
 @functools.cache

@@ -27,12 +27,12 @@ begin
         insert into $schema.queue (name) select distinct queue from new where queue is not null on conflict (name) do nothing
     ), arrivals as (
         insert into $schema.arrived as old (at, queue, task, number)
-        select at - at % p_ten, queue, task, sum(arrived) from new where arrived > 0 group by 1, 2, 3
+        select at - at % p_ten, queue, task, sum(arrived) from new where arrived > 0 and queue is not null and task is not null group by 1, 2, 3
         on conflict (at, queue, task) do update set number = old.number + excluded.number
     ), portions as (
         insert into $schema.recent (last, runs)
         select b.runs + sum(n.number) over (order by n.at, n.xid, n.place), n.runs
-        from (select at, xid, runs, number, row_number() over () as place from new where number > 0) n, $schema.books b
+        from (select at, xid, runs, number, row_number() over () as place from new where number > 0 and runs is not null) n, $schema.books b
     ), totals as (
         select jsonb_object_agg(name, value) as totals from (
             select t.key as name, sum(t.value::bigint) as value

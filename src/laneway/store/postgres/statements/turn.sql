@@ -26,10 +26,10 @@ insert into laneway_ledger (at, queue, task, arrived) values (:at, :queue, :task
 insert into laneway_ledger (at, totals, runs, number) values (:at, :totals, :runs, :number)
 
 -- unfolded_runs: the most recent runs: those that are in the ledger alone.
-select runs from laneway_unfolded_v1() where number > 0 order by at, xid
+select runs from laneway_unfolded_v1() where number > 0 and runs is not null order by at, xid
 
 -- unfolded_arrivals: arrivals that are in the ledger alone. ten: the length of an interval.
-select at - at % cast(:ten as bigint), queue, task, arrived from laneway_unfolded_v1() where arrived > 0
+select at - at % cast(:ten as bigint), queue, task, arrived from laneway_unfolded_v1() where arrived > 0 and queue is not null and task is not null
 
 -- closed_read: up to which time statistics are summed.
 select closed from laneway_books

@@ -811,6 +811,16 @@ def work(): ...
     assert fleet.said.count("Traceback (most recent call last)") == tries >= 2
 
 
+def test_a_burst_whose_workers_cannot_start_comes_to_an_end(yard: Yard) -> None:
+    code = '@app.lifespan\ndef database():\n    raise ConnectionError("no database")\n    yield\n@app.task\ndef work(): ...\n'
+    handle = yard.enqueue("app.work")
+    fleet = yard.start("--burst", processes=2, app_name=str(yard.write(code)), ready=False)
+
+    assert fleet.wait() == 2
+    assert fleet.said.splitlines()[-1].startswith("laneway: no worker could start, 4 times in a row")
+    assert handle.state() == "ready"
+
+
 @pytest.mark.parametrize("when", ["entered", "left"])
 def test_a_fleet_stops_though_a_lifespan_hangs(yard: Yard, when: str) -> None:
     first, second = ("", "time.sleep(600)") if when == "left" else ("time.sleep(600)", "")

@@ -1,14 +1,21 @@
-"""The end of a burst: a fleet ends when all its workers are idle at once, and the store has nothing to do for them."""
+"""The end of a burst: a fleet ends when all its workers are idle at once, and the store has nothing to do for them.
+
+Or when none of its workers can start: a fleet that stays tries again, and a burst must come to an end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from laneway.errors import ConfigError
 from laneway.fleet.member import Member
 from laneway.fleet.position import Position
 from laneway.fleet.store_thread import StoreThread
 
 __all__ = ["Burst"]
+
+#: So many workers in a row may fail in each position.
+TRIES = 4
 
 
 class Burst:
@@ -21,6 +28,9 @@ class Burst:
 
     def is_done(self, positions: Sequence[Position], members: Collection[Member]) -> bool:
         """Return whether there is nothing more to do. This takes a few calls: the store is asked in between."""
+        failures = [position.failures for position in positions if position.open]
+        if not members and failures and min(failures) >= TRIES:
+            raise ConfigError(f"no worker could start, {TRIES} times in a row: the log says why. No job was run since")
         there = [position.member for position in positions if position.open]
         if any(member is None for member in there) or len(members) != len(there):
             return False

@@ -64,7 +64,7 @@ class Limit:
         raise TimeIsUp
 
     def strike(self) -> bool:
-        """Raise TimeIsUp in the run's thread: now, or when its shield goes down. Returns False if it cannot be raised at this point.
+        """Raise TimeIsUp in the run's thread: now, or when its shield goes down. Returns False if it cannot be raised now.
 
         Called by another thread, until the run has ended: it raises again only if the exception was lost.
         """

@@ -45,7 +45,7 @@ def test_a_new_worker_is_careful_until_it_has_measured() -> None:
 def test_what_follows_from_how_long_jobs_take(seconds: float, unsettled: int, ahead: int) -> None:
     pace = Prefetch(10)
 
-    pace.mean = seconds
+    pace.measured(10 * seconds, 10)
 
     assert pace.unsettled == unsettled
     assert pace.ahead == ahead
@@ -214,7 +214,14 @@ def test_short_jobs_beside_long_ones_are_not_claimed_ahead_as_if_all_were_short(
     assert pace.short
     assert pace.ahead == MOST_WAITING
 
-    pace.longest = 0.5
+    pace.has_longest(0.5)
 
     assert not pace.short
     assert (pace.ahead, pace.unsettled, pace.share) == (0, 25, 1)
+
+    pace.has_longest(0.0)
+    assert pace.short
+
+    pace.is_at_least(0.1)
+    assert not pace.short
+    assert (pace.ahead, pace.unsettled) == (0, 25)

@@ -73,7 +73,7 @@ def beside(app: App) -> Generator[str]:
 
     The server's thread hears no signals. It has ended when this has, unless a second Ctrl-C wants it all to end at once.
     """
-    from laneway.web import dashboard as make  # noqa: PLC0415 - only who has the extra can
+    from laneway.web import dashboard as make  # noqa: PLC0415 - it needs an extra
     from laneway.web.server import GRACE, Server  # noqa: PLC0415
 
     site = make(app)

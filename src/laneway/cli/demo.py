@@ -134,7 +134,7 @@ def _say_where(url: str | None, in_browser: bool) -> None:
 
 
 class Demo:
-    """The shop while it is open: who asks `done` moves it on."""
+    """The shop while it is open: each question for `done` moves it on."""
 
     every = 0.25
     name = "a small shop at work"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CallCommand", "enqueue", "hint", "named_values", "read_value"]
 
-#: Who waits longer than this is told why.
+#: After waiting for this long, the command says why, seconds.
 PATIENCE = 2.0
 ENDS = ("done", "dead", "cancelled", "gone")
 
@@ -203,7 +203,7 @@ def hint() -> Generator[None]:
 
 
 def _wait(app: App, id_: str, timeout: float | None) -> StoredResult:
-    """Wait until a job has finished, or the time is over. Who waits at a terminal is told after a while what for."""
+    """Wait until a job has finished, or the time is over. On a terminal the command says after a while what it waits for."""
     began = time.monotonic()
     pause, told = 0.005, not sys.stderr.isatty()
     while True:

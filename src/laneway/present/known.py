@@ -34,7 +34,7 @@ def task_names(app: App) -> list[str]:
 
 
 def declared_tasks(app: App) -> Mapping[str, TaskBase]:
-    """Return the app's tasks and collectors; none if they cannot be loaded: who only looks can do without."""
+    """Return the app's tasks and collectors; none if they cannot be loaded: a command that only shows something works without."""
     from laneway.desk.locate import load_tasks  # noqa: PLC0415 - the help needs none of it
 
     try:

@@ -65,7 +65,7 @@ class Snapshot(Struct, frozen=True):
 
     @property
     def crew(self) -> str:
-        """Who works, in words."""
+        """The workers and their slots, in words."""
         busy, slots = sum(one.busy for one in self.workers), sum(one.slots for one in self.workers)
         return f"{len(self.workers)}, running {busy} of {slots} slots"
 

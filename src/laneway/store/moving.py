@@ -6,8 +6,8 @@
 4. Portions go over, each with its cursor in one step of the target.
 5. Both are counted, and compared. The target is opened, then the source is marked as finished. It stays closed.
 
-Whoever kills the copier may start it again: both stores know the copy's id, so it goes on where it was. Until the target has been
-opened, `reopen` undoes everything: the source is as it was.
+A copier that was killed can be started again: both stores know the copy's id, so it goes on where it was. Until the target has
+been opened, `reopen` undoes everything: the source is as it was.
 
 Enters: two open stores.  Leaves: what was copied.
 """

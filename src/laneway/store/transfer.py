@@ -1,7 +1,7 @@
 """Transfer: what a store holds as values that no store owns, so that it can be moved into another.
 
 A store exports its content in portions, and another one takes them. A portion belongs to one section: a queue, or what
-concerns the whole store. It is taken in one atomic step, together with its cursor: whoever continues a copy asks the target for
+concerns the whole store. It is taken in one atomic step, together with its cursor: a copier that continues asks the target for
 its cursors, and exports what comes behind them. So nothing is taken twice and nothing is left out, wherever a copy is killed.
 
 A store that takes part in a copy is closed, and says so by its `Move`: a source refuses pushes, claims and actions for good, a
@@ -72,7 +72,7 @@ class Move(Struct, frozen=True):
         return not (self.fills and self.finished)
 
     def refusal(self, store: object) -> StoreError:
-        """Return the error for who wants to push, claim or act."""
+        """Return the error of a push, claim or action on this store."""
         if not self.fills:
             return StoreMoved.of(store, self.address)
         what = f"{store} is being filled by a copy of {self.address}: it takes no jobs and gives no claims before that has ended"

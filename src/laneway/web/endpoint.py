@@ -1,6 +1,6 @@
 """Endpoints: from a request to an answer, the same way for all of them.
 
-Who asks is judged first, then whether they may do this, then what they sent is read; the answer's function runs in a thread,
+The user is identified first, then their rights are checked, then what they sent is read; the answer's function runs in a thread,
 since the store blocks. What it returns becomes JSON, what it raises a refusal. An action leaves a line in the audit, whatever
 became of it.
 

@@ -1,8 +1,8 @@
 """Operations: actions that take long, in a thread of their own, with their progress.
 
-Who starts one gets its id at once, and asks for it again. An operation works in portions, and counts what it has done. So many
-run at a time, the others wait in line; so many are remembered, the oldest finished one is forgotten first. They live in this
-process: when it ends, they end after their portion, and what was done stays done.
+A client that starts one gets its id at once, and asks for its progress with it. An operation works in portions, and counts what
+it has done. So many run at a time, the others wait in line; so many are remembered, the oldest finished one is forgotten first.
+They live in this process: when it ends, they end after their portion, and what was done stays done.
 
 Enters: a function that works and counts.  Leaves: `Operation`.
 """

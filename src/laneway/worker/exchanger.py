@@ -121,8 +121,10 @@ class Exchanger:
     @property
     def is_left_to_slots(self) -> bool:
         """Whether the slots' threads do the exchanges (in `ended`): they do while jobs are short."""
+        if not self._inventory.short:
+            return False
         busy = self._mutex.locked()
-        if not self._inventory.short or not (self._inventory.in_flight or busy) or self._later.at <= time.monotonic():
+        if not (self._inventory.in_flight or busy) or self._later.at <= time.monotonic():
             return False
         return busy or not self._all_ended  # else the slot that ended last found the mutex held
 
@@ -149,7 +151,7 @@ class Exchanger:
     def give_back_stuck(self, pace: float) -> None:
         """Give back claims in hand that did not move for `pace` seconds: another worker may be free."""
         with self._mutex:
-            self._inventory.pace.mean = max(self._inventory.pace.mean, pace)
+            self._inventory.pace.is_at_least(pace)
             self._give_back()
 
     def is_idle(self) -> bool:
@@ -296,12 +298,13 @@ class Exchanger:
         if answer.later:
             self._later.keep(item for item in settled if item.claim.token in answer.later)
             settled = [item for item in settled if item.claim.token not in answer.later]
-        self._inventory.settled(settled)
-        # After a lost answer a refusal means that the outcome was settled by the lost exchange.
-        refused = [] if asked.unsure else answer.refused
-        self._session.settled(settled, refused)
-        if refused:
-            self._claims_gone(settled, frozenset(refused))
+        if settled:
+            self._inventory.settled(settled)
+            # After a lost answer a refusal means that the outcome was settled by the lost exchange.
+            refused = [] if asked.unsure else answer.refused
+            self._session.settled(settled, refused)
+            if refused:
+                self._claims_gone(settled, frozenset(refused))
         self._loads = answer.loads
         self._inventory.took(answer.claims)
         if asked.limit:

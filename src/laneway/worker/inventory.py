@@ -69,8 +69,10 @@ class Inventory:
 
         True once a second at most: where short and longer jobs take turns, the next moment says the opposite.
         """
+        if not self.hand or self.short:
+            return False
         enough = 2 * (self._size + self.pace.ahead)
-        if self.short or len(self.hand) <= enough or len(self.hand) - self._kept() <= enough:
+        if len(self.hand) <= enough or len(self.hand) - self._kept() <= enough:
             return False
         now = time.monotonic()
         if now - self._overfull < 1.0:
@@ -121,12 +123,14 @@ class Inventory:
 
         The thread that settles them works meanwhile.
         """
+        self._sent, self._wanted, self._limit = settled, wanted, limit
+        if not settled:
+            return
         self._leave(settled, 1)
         self.balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
         self.kinds.settled(settled)
         self.pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
-        self.pace.longest = self.balance.longest
-        self._sent, self._wanted, self._limit = settled, wanted, limit
+        self.pace.has_longest(self.balance.longest)
 
     def answered(self, settled: list[Settled]) -> None:
         """Note that the answer for these outcomes has come."""
@@ -149,11 +153,13 @@ class Inventory:
 
     def took(self, claims: Sequence[Claim]) -> None:
         """Take new claims in hand."""
+        if not claims:
+            return
         for claim in claims:
             self.known[claim.token] = claim
         self.balance.took([(claim.token, claim.queue) for claim in claims], time.monotonic())
         self.hand.extend(claims)
-        self.pace.longest = self.balance.longest
+        self.pace.has_longest(self.balance.longest)
 
     def take_back(self) -> Collection[Claim]:
         """Forget claims in hand, or in line for a slot, and return them."""
@@ -163,6 +169,7 @@ class Inventory:
         for claim in back:
             del self.known[claim.token]
         self.balance.returned([claim.token for claim in back])
+        self.pace.has_longest(self.balance.longest)
         self.hand.clear()
         return back
 

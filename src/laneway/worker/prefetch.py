@@ -30,37 +30,40 @@ class Prefetch:
     def __init__(self, slots: int, most: int = MOST_WAITING) -> None:
         self._slots = slots
         self._most = most
-        self.mean = WAITING  # seconds; deliberately slow until something was measured
-        self.longest = 0.0  # the mean time of the slowest queue at hand, seconds
+        self.mean = WAITING  #: of a job, seconds; deliberately slow until something was measured
+        self._longest = 0.0  # the mean time of the slowest queue at hand, seconds
+        self._conclude()
 
     def measured(self, seconds: float, jobs: int) -> None:
         """Note how long some jobs took together."""
         if jobs and seconds >= 0:  # a clock may have been set back
             share = min(0.2 * jobs, 1.0)
-            self.mean += share * (seconds / jobs - self.mean)
+            self.mean = (1 - share) * self.mean + share * seconds / jobs
+            self._conclude()
 
-    @property
-    def unsettled(self) -> int:
-        """The most jobs that may have started and not be settled: the most that a crash repeats.
+    def is_at_least(self, seconds: float) -> None:
+        """Note that jobs take at least this long."""
+        self.mean = max(self.mean, seconds)
+        self._conclude()
 
-        One for each slot. Where jobs are so short that settling them takes longer than running them, twice as many.
-        """
-        return self._slots * 2 if self.short else self._slots
+    def has_longest(self, seconds: float) -> None:
+        """Note the mean time of the slowest queue at hand."""
+        if seconds != self._longest:
+            self._longest = seconds
+            self._conclude()
 
-    @property
-    def short(self) -> bool:
-        """Whether jobs are so short here that an exchange takes longer than they do."""
-        return self.mean < SHORT and self.longest < LONG
-
-    @property
-    def share(self) -> int:
-        """The number of jobs of a queue that are worth asking for."""
-        return SHARE if self.short else 1
-
-    @property
-    def ahead(self) -> int:
-        """The most claims that may wait beyond that. Fewer where some are long: claims would wait for these and block others."""
-        return min(int(WAITING / max(self.mean, self.longest if self.longest >= LONG else 1e-6)), self._most)
+    def _conclude(self) -> None:
+        """Compute what follows: it is read several times in every exchange, and changes less often."""
+        longest = self._longest
+        #: Whether jobs are so short here that an exchange takes longer than they do.
+        self.short = self.mean < SHORT and longest < LONG
+        #: The most jobs that may have started and not be settled: the most that a crash repeats. One for each slot; where jobs
+        #: are so short that settling them takes longer than running them, twice as many.
+        self.unsettled = self._slots * 2 if self.short else self._slots
+        #: The number of jobs of a queue that are worth asking for.
+        self.share = SHARE if self.short else 1
+        #: The most claims that may wait beyond that. Fewer where some are long: claims would wait for these and block others.
+        self.ahead = min(int(WAITING / max(self.mean, longest if longest >= LONG else 1e-6)), self._most)
 
 
 #: The most lanes of a claim of a queue, and the most payloads of each.

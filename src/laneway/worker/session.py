@@ -310,13 +310,11 @@ class Session:
     # -- stopping --------------------------------------------------------------------------------------------
 
     def _finished(self, burst: bool) -> bool:
-        idle = self._exchanger.is_idle()
-        looked = self._exchanger.has_looked
         if self.stopping or self._stop.failure is not None:
             if not self._stop.has_begun:
                 self._begin_stop()
-            return idle or time.monotonic() >= self._stop.deadline
-        if burst and idle and looked:
+            return self._exchanger.is_idle() or time.monotonic() >= self._stop.deadline
+        if burst and self._exchanger.is_idle() and self._exchanger.has_looked:
             self._board.set_idle(True)
             return self._link is None  # a fleet ends when all its workers are idle at once
         return False

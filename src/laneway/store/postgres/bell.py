@@ -2,9 +2,9 @@
 
 One connection listens (LISTEN), and a thread of its own always reads it: a listener that does not read would hold up the
 server's notifications for all. While a thread of this process sleeps, that connection holds the sleepers' lock, together with
-those of other processes. Who brings work commits, and then looks whether somebody holds the lock: only then it notifies. Who
-wants to sleep takes the lock, and then looks for work once more. So one of the two sees the other, and nobody pays for
-notifications that nobody needs.
+those of other processes. A client that brings work commits, and then looks whether the lock is held: only then it notifies. A
+worker that is about to sleep takes the lock, and then looks for work once more. So one of the two sees the other, and no
+notification is sent that no worker needs.
 
 Behind a pooler that lends sessions for one transaction neither works: it is noticed (a test notification does not come), and
 sleepers look by themselves, often at first and then less often. With `listen=` the connection goes past the pooler.

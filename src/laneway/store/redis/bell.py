@@ -97,7 +97,7 @@ class RedisBell:
 
     def _reset(self) -> None:
         self.ears: list[_Ear] = []  #: those not in use
-        self._listening: list[weakref.ref[_Ear]] = []  # those of waiting threads
+        self._listening: dict[weakref.ref[_Ear], None] = {}  # those of waiting threads
         self._numbers = itertools.count(1)
         self._generation = 0  # changes with each ring
         self.rung = False  # since the last look
@@ -150,14 +150,10 @@ class RedisBell:
         for reference in tuple(self._listening):
             ear = reference()
             if ear is None:
-                self._forget(reference)
+                self._listening.pop(reference, None)
             else:
                 found.append(ear)
         return found
-
-    def _forget(self, reference: weakref.ref[_Ear]) -> None:
-        with contextlib.suppress(ValueError):
-            self._listening.remove(reference)
 
     def close(self) -> None:
         """Stop listening."""
@@ -180,12 +176,12 @@ class RedisBell:
             to.append(self.ears.pop())
         except IndexError:
             to.append(_Ear())
-        self._listening.append(weakref.ref(to[0]))
+        self._listening[weakref.ref(to[0])] = None
 
     def _give_back(self, lent: list[_Ear]) -> None:
         """Take an ear back; one that was marked closed meanwhile is closed now."""
         for ear in lent:
-            self._forget(weakref.ref(ear))
+            self._listening.pop(weakref.ref(ear), None)
             if ear.is_closed:
                 ear.close()
                 lent.clear()

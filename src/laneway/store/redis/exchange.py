@@ -85,7 +85,7 @@ class Exchanges:
 
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
         """Send an exchange; calling the returned function reads the answer."""
-        call = _Call(self, worker, group_by_queue(settled), wants, limit)
+        call = _ExchangeCall(self, worker, group_by_queue(settled), wants, limit)
         call.send()
         return call.hear
 
@@ -94,7 +94,7 @@ class Exchanges:
         return bool(mend(self.wire, queue, self.queues.number(queue)))
 
 
-class _Call:
+class _ExchangeCall:
     """One exchange. Made for every job of a busy lane: what is not needed yet is not made."""
 
     _asked: Asked | None = None  # commands that were sent, and their answers not read

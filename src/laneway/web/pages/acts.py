@@ -39,7 +39,7 @@ __all__ = ["PAGE_ACTIONS", "restored"]
 FAILED = ("dead", "retrying")
 #: So many jobs are found at a time.
 FOUND = 2_000
-#: Who asks how many there are waits no longer than this, seconds.
+#: The longest that a page waits for a count, seconds.
 PATIENCE = 0.5
 
 

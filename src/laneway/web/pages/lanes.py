@@ -111,7 +111,7 @@ def _empty(ask: WebRequest, queue: str, key: str) -> dict[str, Any]:
 def _behind(ask: WebRequest, queue: str, key: str, head: JobInfo | None) -> list[JobInfo]:
     """Return what is in a lane of jobs, as far as it is found: its head, then the others by place.
 
-    Who is dead has left it, but for the one that halts it.
+    Dead jobs have left it, except for one that halts it.
     """
     found = ask.app.inspect.jobs(queue=queue, lane=key, limit=4 * LIMIT, look=LOOK)
     others = [job for job in found if (job.state != "dead" or job.holds) and (head is None or job.id != head.id)]

@@ -90,7 +90,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
 
 
 class _Static(StaticFiles):
-    """Scripts, styles and drawings. They hold no secrets: who is not let in sees a page as well."""
+    """Scripts, styles and drawings. They hold no secrets: a page that refuses a visitor needs them as well."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Send a file, or say that there is none."""
@@ -137,7 +137,7 @@ def is_for_people(request: Request) -> bool:
 
 
 async def show_refusal(request: Request, refused: Refused) -> Response:
-    """Return a refusal as a page; with a way to other pages for who is let in."""
+    """Return a refusal as a page; with links to other pages for a visitor that is let in."""
     site: Site = request.app.state.laneway
     root = request.scope.get("root_path", "")
     try:

@@ -22,7 +22,7 @@ RULES = {
     "even": "equally to queues with work",
     "adaptive": "one each, the rest by what waits",
     "strict": "to the first of its queues with work",
-    "weighted": "by weight; who is not named has 1",
+    "weighted": "by weight; a queue without one has 1",
 }
 
 

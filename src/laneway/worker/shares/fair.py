@@ -173,7 +173,7 @@ class Balance:
 
     def ahead(self, loads: Mapping[str, int]) -> int:
         """Return how many more claims of computing queues may wait here: in no slot, until those before them have ended."""
-        return sum([min(self._parts[queue].room(), loads.get(queue, 0)) for queue in self._capped])
+        return sum([min(self._parts[queue].room(), loads.get(queue, 0)) for queue in self._capped]) if self._capped else 0
 
     def took(self, claims: Iterable[tuple[int, str]], now: float) -> None:
         """Note claims: token and queue."""
@@ -302,7 +302,7 @@ class Balance:
             held = len(self._claims) - ends.total()
             if len(parts) > 1:
                 dealt = deal(parts, self._slots, held, capacity, least=least, piece=min(self._mean, EVERY))
-        else:
+        elif busy or self._competed:
             self._catch_up([part for part in map(self._part, busy) if part.share])
         steps = [ClaimRequest(queue, number, *run_sizes.get(queue, ())) for queue, number in dealt.items()]
         first = turn % len(queues) if queues else 0

@@ -100,7 +100,8 @@ class App:
         if not all(isinstance(module, str) for module in self.imports):
             raise ConfigError(f"imports={self.imports!r}: use names of modules")
         self.desk = Desk()
-        self.desk.outbox = None if boxed.value is None else find_outbox(boxed, self.url)
+        self.desk.outbox = find_outbox(boxed, self.url)
+        self.outbox: OutboxURL | None = None if self.desk.outbox is None else self.desk.outbox.url
         self.hooks = Hooks()
         self.hooks.format_error = format_error
         self.codecs = Codec()
@@ -114,11 +115,6 @@ class App:
         self._loading = threading.RLock()  # a module that is imported may ask for the tasks itself
         self._stores: tuple[Store, Inspect] | None = None
         self._by_name = UsingByName(self, {}, any_signature(self.codecs))
-
-    @property
-    def outbox(self) -> OutboxURL | None:
-        """Where its outbox is, if it has one."""
-        return None if self.desk.outbox is None else self.desk.outbox.url
 
     # -- the store -------------------------------------------------------------------------------------------
 

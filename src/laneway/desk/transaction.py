@@ -38,8 +38,10 @@ T = TypeVar("T")
 _open: ContextVar[tuple[Transaction, ...]] = ContextVar("laneway_transactions", default=())
 
 
-def find_outbox(found: Found, store: str) -> Outbox:
-    """Return the outbox that a setting names, for a store; or raise ConfigError."""
+def find_outbox(found: Found, store: str) -> Outbox | None:
+    """Return the outbox that a setting names, if any, for a store; or raise ConfigError."""
+    if found.value is None:
+        return None
     from laneway.outbox.insert import Outbox, OutboxURL  # noqa: PLC0415 - most apps have none
 
     if found.value == store:

@@ -46,10 +46,14 @@ class OutboxURL:
 
     def __init__(self, given: object) -> None:
         if not isinstance(given, str):
-            raise ConfigError(f"outbox={type(given).__name__}: use the address of your database, such as postgresql://… or sqlite:///…")
+            raise ConfigError(
+                f"outbox={type(given).__name__}: use the address of your database, such as postgresql://… or sqlite:///…"
+            )
         parsed: StoreURL = parse_url(given)
         if parsed.scheme not in ("sqlite", "postgresql", "postgres"):
-            raise ConfigError(f"outbox={safe_url(given)!r}: an outbox is in SQLite or PostgreSQL, with the tables of your program")
+            raise ConfigError(
+                f"outbox={safe_url(given)!r}: an outbox is in SQLite or PostgreSQL, with the tables of your program"
+            )
         if parsed.scheme == "sqlite" and not parsed.path:
             raise ConfigError(f"outbox={safe_url(given)!r}: a database in memory is seen by one connection. Name a file")
         self.url = given

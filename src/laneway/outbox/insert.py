@@ -69,7 +69,9 @@ class Outbox:
             if code == "42P01" or "no such table: laneway_outbox" in said:
                 raise NoOutbox.of(connection) from error
             if code == "25006":
-                raise StoreReadOnly(f"your transaction is read-only, and a job is a row ({said}): enqueue in one that may write") from error
+                raise StoreReadOnly(
+                    f"your transaction is read-only, and a job is a row ({said}): enqueue in one that may write"
+                ) from error
             raise  # it is about the user's transaction
         return [""] * len(jobs)
 

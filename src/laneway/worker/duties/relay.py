@@ -37,6 +37,7 @@ class RelayDuty(Service):
     def __init__(self, app: App, outbox: OutboxURL) -> None:
         super().__init__()
         self.relay = Relay(open_database(outbox), lambda: app.store)
+        self.carried = 0  #: rows that were handed over, or set aside
         self._came = float("-inf")  # when the last rows came
         self._trouble = ""
         self._told = float("-inf")
@@ -65,6 +66,7 @@ class RelayDuty(Service):
         if not found.holds:
             return WAITS
         if found.carried:
+            self.carried += found.carried
             self._came = time.monotonic()
             return 0.0
         return BUSY if time.monotonic() - self._came < 1 else IDLE

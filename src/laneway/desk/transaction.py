@@ -4,8 +4,8 @@ The jobs that this context enqueues go with the connection: they are there when 
 Nothing is begun or committed here. The block is a context variable: tasks of an event loop that are started inside take part,
 other threads do not.
 
-If the app has an outbox in the connection's database, the store is elsewhere: a row is written there for each job, and a relay hands
-it to the store after the commit.
+If the app has an outbox in the connection's database, the store is elsewhere: a row is written there for each job, and a relay
+hands it to the store after the commit.
 
 Enters: jobs.  Leaves: rows, written on the user's connection by the store, or for the outbox.
 """

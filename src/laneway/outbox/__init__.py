@@ -1,7 +1,7 @@
 """The outbox: rows in the user's database that become jobs of a store elsewhere, and the relay that carries them over.
 
-A program inserts a row in its own transaction (`insert`). After the commit a relay (`relay`) finds it, gives it a number, hands it
-to the store, which takes each number once, and deletes it. Every worker can relay, and one at a time does.
+A program inserts a row in its own transaction (`insert`). After the commit a relay (`relay`) finds it, gives it a number, hands
+it to the store, which takes each number once, and deletes it. Every worker can relay, and one at a time does.
 
 ::
 

@@ -1,7 +1,7 @@
 """The user's database, by connections of ours: for relays, and for looking.
 
-Statements are alike for SQLite and PostgreSQL. Each `?` is a value. A write is a transaction of its own, short, in which the other
-relays wait: so it ends the session of a relay that is frozen in the middle of it, where the database can do that.
+Statements are alike for SQLite and PostgreSQL. Each `?` is a value. A write is a transaction of its own, in which the other relays
+wait: it is short, and PostgreSQL ends the session of a relay that is frozen in the middle of it.
 
 Enters: statements.  Leaves: rows.
 """
@@ -119,8 +119,8 @@ def open_database(url: OutboxURL) -> OutboxDatabase:
 def no_tables(url: OutboxURL, said: object) -> SchemaError:
     """Return the error of a database without the outbox's tables."""
     return SchemaError(
-        f"{url} has no outbox, or the search path does not lead to it ({said}): run laneway outbox init once, or put what laneway "
-        "outbox init --sql prints into your migrations"
+        f"{url} has no outbox, or the search path does not lead to it ({said}): run laneway outbox init once, or put what "
+        "laneway outbox init --sql prints into your migrations"
     )
 
 

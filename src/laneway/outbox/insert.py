@@ -63,7 +63,7 @@ class Outbox:
             for start in range(0, len(texts), AT_ONCE):
                 some = texts[start : start + AT_ONCE]
                 marks = ", ".join(["(?)"] * len(some))
-                yield Ask(f"insert into {self.url.schema}laneway_outbox (job) values {marks}", some)
+                yield Ask(f"insert into {self.url.schema}laneway_outbox (job) values {marks}", some)  # noqa: S608 - checked names
         except Exception as error:
             code, said = complaint(error)
             if code == "42P01" or "no such table: laneway_outbox" in said:

@@ -10,11 +10,11 @@ One step is one transaction in the user's database and one call of the store::
 
 So a row gets its number after its commit, and numbers are written down before anything is sent. Who comes after a relay that was
 killed or is frozen finds the batch as it was, and sends it first, with the same numbers. The store takes each number once, in the
-step that inserts the job: whoever comes late, however late, repeats nothing. Numbers are not below the database's clock, nor below
-what the store has taken: also a database that was restored from an older backup gives numbers that are new.
+step that inserts the job: whoever comes late, however late, repeats nothing. Numbers are not below the database's clock, nor
+below what the store has taken: also a database that was restored from an older backup gives numbers that are new.
 
-A relay works for as long as its epoch is the current one. It may be alone for LEASE seconds after its last transaction; then any other
-may take over. No lock is needed for that to be right: the epoch is compared in each transaction, and the store compares numbers.
+A relay works for as long as its epoch is the current one. For LEASE seconds after its last transaction no other takes over. That
+is for speed alone: a late relay finds another epoch in its next transaction, and the store compares numbers.
 
 Enters: rows.  Leaves: jobs.
 """
@@ -56,7 +56,7 @@ _RELEASE = "update {schema}laneway_outbox_meta set until = 0 where only_row = 1 
 _FIRST = (
     "select seq, job, made from ("
     "select seq, job, made, sum({bytes}) over (order by seq) - {bytes} as before "
-    "from (select seq, job, made from {schema}laneway_outbox order by seq limit ?) some) few "
+    "from (select seq, job, made from {schema}laneway_outbox order by seq limit ?) first_rows) sized "
     "where before < ? order by seq"
 )
 _RANGE = "select seq, job, made from {schema}laneway_outbox where seq >= ? and seq <= ? order by seq"
@@ -271,8 +271,8 @@ class Relay:
         if passed:
             self._floor = self._store().taken(self._source)
             log.warning(
-                "%s: the store had higher numbers of this outbox than the last %d rows: they are handed over again. Does a copy of "
-                "this database relay to the same store? It needs a source of its own, see docs/transactions.md",
+                "%s: the store had higher numbers of this outbox than its last %d rows, which are handed over again. Does a copy "
+                "of this database relay to the same store? It needs a source of its own, see docs/transactions.md",
                 self.database, passed,
             )  # fmt: skip
         for seq, reason in carried.aside:

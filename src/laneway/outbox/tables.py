@@ -2,9 +2,9 @@
 
 * `laneway_outbox`: a row for each job. Programs only insert, relays only read and delete. `seq` is the order of inserts, which is
   not that of commits: numbers are given by the relay.
-* `laneway_outbox_meta`: one row. `source` names the outbox in the store, `last` is the last number that was given. `batch` are the
-  rows that have numbers and may be on their way: the first number, and the rows by their `seq`. `epoch` grows with each relay
-  that takes over; it may work until `until`, and longer if nobody else takes over.
+* `laneway_outbox_meta`: one row. `source` names the outbox in the store, `last` is the last number that was given. `batch` are
+  the rows that have numbers and may be on their way: the first number, and the rows by their `seq`. `epoch` grows with each relay
+  that takes over; until `until` no other does.
 * `laneway_outbox_aside`: rows that can never become jobs, with the reason.
 
 Times are microseconds since 1970, by the database's clock.

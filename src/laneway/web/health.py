@@ -1,8 +1,9 @@
 """Health: whether work gets done, in words.
 
 Four things are wrong: the store cannot be reached; work is due, and for a while nobody has claimed or settled anything, although
-somebody could; a due job has waited longer than is allowed; rows of the app's outbox do not become jobs. Paused queues are meant to wait and do not count. Workers whose slots
-are all taken do not stand still: whether what waits behind them waits too long is for the lag to say.
+somebody could; a due job has waited longer than is allowed; rows of the app's outbox do not become jobs. Paused queues are meant
+to wait and do not count. Workers whose slots are all taken do not stand still: whether what waits behind them waits too long is
+for the lag to say.
 
 Whether nothing moves is only seen by looking twice, so a `Pulse` remembers what it saw last. What one look is enough for, that no
 worker serves a queue, is said at once.
@@ -42,7 +43,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 def with_outbox(health: Health, outbox: OutboxURL | None) -> Health:
-    """Return the health of a store and of the app's outbox: it fails if a row waits too long, or nobody can see whether one does."""
+    """Return the health of a store and of the app's outbox, which fails if a row waits too long, or none can be seen."""
     if outbox is None:
         return health
     try:

@@ -132,7 +132,8 @@ class RedisStore:
 
     def _mend(self, queues: Collection[str]) -> None:
         """Repair half-written changes. A repeated push finds the existing jobs by their ids."""
-        if any([self._exchanges.mend(queue) for queue in queues]):
+        mended = [self._exchanges.mend(queue) for queue in queues]
+        if any(mended):
             what = "had a key of a type that Laneway did not give it. It is set aside now, the log says where: try again."
             raise StoreCorrupt(f"{self.wire} {what}") from None
 

@@ -1,6 +1,6 @@
 """The user's database, by connections of ours: for relays, and for looking.
 
-Statements are alike for SQLite and PostgreSQL. Each `?` is a value. A write is a transaction of its own, in which the other relays
+Statements are alike for SQLite and PostgreSQL. Each `?` is a value. A write is a transaction of its own, in which other relays
 wait: it is short, and PostgreSQL ends the session of a relay that is frozen in the middle of it.
 
 Enters: statements.  Leaves: rows.

@@ -32,7 +32,7 @@ folder = Path(FOLDER)
 relays.LEASE = 0.3
 duties.WAITS = 0.1
 #: How often a relay harms itself before and after handing rows over.
-OFTEN = 0.1
+OFTEN = 0.1 if int(HARMS) > 10 else 0.3
 
 
 def write(name: str, line: str) -> None:

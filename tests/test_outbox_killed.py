@@ -23,7 +23,7 @@ def test_each_row_runs_once_whatever_relays_are_killed_or_frozen(kind: str, tmp_
     box = Box(kind, tmp_path)
     seed = str(random.randrange(10**6))  # noqa: S311 - said below, so that a failure can be repeated
 
-    command = [sys.executable, PROGRAM, box.app.url, box.url, box.address, str(often(8, 300)), seed, str(tmp_path)]
+    command = [sys.executable, PROGRAM, box.app.url, box.url, box.address, str(often(4, 300)), seed, str(tmp_path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=often(200, 3000))
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
 
@@ -32,7 +32,7 @@ def test_each_row_runs_once_whatever_relays_are_killed_or_frozen(kind: str, tmp_
     saved = sorted(int(line) for line in (tmp_path / "saved").read_text().splitlines())
     harms = (tmp_path / "harms").read_text().splitlines()
     logging.getLogger("laneway").info("%s: %d orders, %s", kind, len(orders), dict(Counter(harms)))
-    assert len(harms) >= often(8, 300)
+    assert len(harms) >= often(4, 300)
     assert sorted(int(order) for order, _ in ran) == orders, f"seed {seed}"
     assert saved == [order for order in orders if order % 5 == 0], f"seed {seed}"
     for lane in {lane for _, lane in ran}:

@@ -36,11 +36,12 @@ from laneway.worker.executors import LoopSlots, ThreadSlots
 from laneway.worker.freshness import Freshness
 from laneway.worker.inventory import Inventory
 from laneway.worker.isolate import Isolation
-from laneway.worker.outbox import Outbox
+from laneway.worker.outcomes import WaitingOutcomes
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
+    from laneway.outbox.database import OutboxURL
     from laneway.worker.duties.service import Service
 
 __all__ = ["Session"]
@@ -104,7 +105,7 @@ class Session:
         )  # fmt: skip
         for declared in app.declared.values():
             declared.prepare()
-        self._outbox = Outbox(store.wake)
+        self._outcomes = WaitingOutcomes(store.wake)
         self._freshness = Freshness(app.dead_after / 2)
         self._isolation = Isolation(app, None if link is None else link.zygote, shutdown_timeout, loop)
         notes = NoteTaker(store, lambda: list(self._runner.running.values()))
@@ -131,7 +132,7 @@ class Session:
         else:
             self._beat = SupervisorListener(link, store, self._info, self._heard)
         self._exchanger = Exchanger(
-            store, self._info, queues, self, self._inventory, self._outbox, self._freshness, self._tasks_that_run
+            store, self._info, queues, self, self._inventory, self._outcomes, self._freshness, self._tasks_that_run
         )
 
     @property
@@ -175,6 +176,8 @@ class Session:
         return True
 
     def _work(self, burst: bool) -> None:
+        if self._app.outbox is not None:
+            self._relay(self._app.outbox, burst)
         if not burst:
             self._duties.append(Timetable(self._app))
         for duty in (self._reporter, *self._duties):
@@ -182,6 +185,15 @@ class Session:
         self._board.set_phase("working")
         while not self._finished(burst):
             self._step()
+
+    def _relay(self, outbox: OutboxURL, burst: bool) -> None:
+        from laneway.worker.duties.relay import RelayDuty  # noqa: PLC0415 - most apps have no outbox
+
+        duty = RelayDuty(self._app, outbox)
+        if burst:
+            duty.drain()
+        else:
+            self._duties.append(duty)
 
     def stop(self, why: str, *, patient: bool = False) -> None:
         """Claim nothing more, and return from `run` when all runs have ended. From any thread, and from a signal handler.
@@ -191,7 +203,7 @@ class Session:
         self._stop.why = why
         self._stop.patient = patient
         self._stop.asked = True
-        self._outbox.wake()
+        self._outcomes.wake()
 
     # -- one turn --------------------------------------------------------------------------------------------
 
@@ -208,7 +220,7 @@ class Session:
         """Leave the exchanges to the slots' threads for a moment; return whether they did one, or another thread was woken."""
         before = (self._exchanger.turns, self._threads.waiting)
         self._freshness.goes_to_sleep()
-        self._outbox.doze(SOON)
+        self._outcomes.doze(SOON)
         since = now_micros() - micros(SOON)
         self._inventory.long_ones = sum([job.started < since for job in list(self._runner.running.values())])
         if before != (self._exchanger.turns, self._threads.waiting):
@@ -225,15 +237,15 @@ class Session:
             self._exchanger.look_again()
         stuck = self._inventory.hand or self._threads.waiting
         if room and not stuck:
-            self._outbox.sleep(max(timeout, 0), self._exchanger.wait)
+            self._outcomes.sleep(max(timeout, 0), self._exchanger.wait)
         elif stuck:
             turns = self._exchanger.turns
-            self._outbox.sleep(STUCK, None)
+            self._outcomes.sleep(STUCK, None)
             # Only if the time is over: the session may have been woken for something else.
-            if not self._outbox.waiting and self._exchanger.turns == turns and time.monotonic() >= now + STUCK:
+            if not self._outcomes.waiting and self._exchanger.turns == turns and time.monotonic() >= now + STUCK:
                 self._exchanger.give_back_stuck(STUCK)
         else:
-            self._outbox.sleep(max(min(timeout, 1.0), 0), None)
+            self._outcomes.sleep(max(min(timeout, 1.0), 0), None)
 
     # -- called by the exchanger -----------------------------------------------------------------------------
 
@@ -277,7 +289,7 @@ class Session:
     def _crash(self, error: BaseException) -> None:
         """Stop the worker after an internal error in a slot, and keep the error."""
         self._stop.failure = error
-        self._outbox.wake()
+        self._outcomes.wake()
 
     # -- messages of the store and the supervisor ------------------------------------------------------------
 
@@ -286,7 +298,7 @@ class Session:
             self._exchanger.was_forgotten()
         self._tell_runs(heard)
         if not self._exchanger.turns:
-            self._outbox.wake()  # the session may have waited to be known
+            self._outcomes.wake()  # the session may have waited to be known
         self._obey(heard)
 
     def _tell_runs(self, heard: BeatReply) -> None:

@@ -20,6 +20,8 @@ from laneway.transactions.receipts import TABLE
 
 __all__ = ["Orders"]
 
+#: A busy machine may take long to start a program.
+DEADLINE = 120.0
 PROGRAM = str(Path(__file__).with_name("once_program.py"))
 
 
@@ -74,7 +76,7 @@ class Orders:
         """Kill workers, one after the other, each at a point."""
         for point in points:
             self.run(f"kill {point}")
-            wait_until(self._is_recovered)
+            wait_until(self._is_recovered, DEADLINE)
 
     def _is_recovered(self) -> bool:
         self.recover()  # a server may still hold what the killed one had begun
@@ -86,9 +88,9 @@ class Orders:
             line = f"{point} {self.number}"
             self.enqueue(1)
             frozen = self.start(f"freeze {point}")
-            wait_until(lambda line=line: line in self.told())
+            wait_until(lambda line=line: line in self.told(), DEADLINE)
             holds_file = self.server is None and self.how == "finish" and point == "write"
-            wait_until(lambda frozen=frozen, holds_file=holds_file: self._stop(frozen) or holds_file)
+            wait_until(lambda frozen=frozen, holds_file=holds_file: self._stop(frozen) or holds_file, DEADLINE)
             if not holds_file:
                 self.run()
             frozen.send_signal(signal.SIGCONT)

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Orders:
     def run(self, ends: str = "never") -> None:
         """Run a worker until it has done all, or is killed."""
         process = self.start(ends)
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=DEADLINE)
         assert process.returncode == (0 if ends == "never" else -9), said
 
     def recover(self) -> None:
@@ -85,18 +86,22 @@ class Orders:
     def freeze(self, points: Sequence[str]) -> None:
         """Freeze workers, one after the other; each is declared dead, another goes on, and it wakes up."""
         for point in points:
-            line = f"{point} {self.number}"
             self.enqueue(1)
             frozen = self.start(f"freeze {point}")
-            wait_until(lambda line=line: line in self.told(), DEADLINE)
+            wait_until(partial(self._has_reached, f"{point} {self.number - 1}"), DEADLINE)
             holds_file = self.server is None and self.how == "finish" and point == "write"
-            wait_until(lambda frozen=frozen, holds_file=holds_file: self._stop(frozen) or holds_file, DEADLINE)
-            if not holds_file:
+            if holds_file:
+                assert not self._stop(frozen)
+            else:
+                wait_until(partial(self._stop, frozen), DEADLINE)
                 self.run()
             frozen.send_signal(signal.SIGCONT)
-            _, said = frozen.communicate("go on\n", timeout=120)
+            _, said = frozen.communicate("go on\n", timeout=DEADLINE)
             assert frozen.returncode == 0, said
             self.run()
+
+    def _has_reached(self, line: str) -> bool:
+        return line in self.told()
 
     def _stop(self, process: subprocess.Popen[str]) -> bool:
         """Freeze a process and declare it dead; if another thread of it holds the store's file just now, let it go on."""

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +17,7 @@ from laneway.core.job import Claim, Payload, Unit
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.desk.task_base import TaskBase
 from laneway.errors import BadOption, ClaimLost, NotSameDatabase, StoreBusy
-from laneway.store.contract import ClaimRequest
+from laneway.store.contract import ClaimRequest, JoiningStore
 from laneway.transactions.receipts import TABLE
 from test_transactions import Scene, make, ran
 from transactbench import SEATS, Seat
@@ -30,7 +30,8 @@ class FinishScene:
     """A scene whose jobs are claimed and settled by hand, by a worker called w."""
 
     def __init__(self, scene: Scene) -> None:
-        self.scene, self.app, self.store = scene, scene.app, scene.app.store
+        self.scene, self.app = scene, scene.app
+        self.store = cast("JoiningStore", scene.app.store)
         self.play, self.seat, self.is_postgres = scene.play, scene.seat, scene.is_postgres
 
         @scene.app.task(name="kept", keep_result=60)
@@ -482,7 +483,7 @@ def test_in_tests_the_run_itself_counts_with_the_result_of_finish() -> None:
 
     @app.task(keep_result=60)
     def charge(fails: bool) -> str:
-        current_job().finish(conn, result=7)
+        current_job().finish(conn, result="given")
         if fails:
             raise ValueError("afterwards")
         return "mine"
@@ -490,7 +491,7 @@ def test_in_tests_the_run_itself_counts_with_the_result_of_finish() -> None:
     with app.testing("fake") as jobs:
         good, bad = charge.enqueue(False), charge.enqueue(True)
         jobs.drain(errors="keep")
-        assert (good.result(timeout=1), bad.state()) == (7, "retrying")
+        assert (good.result(timeout=1), bad.state()) == ("given", "retrying")
         with jobs.running(charge), pytest.raises(BadOption, match="autocommit mode"):
             current_job().finish(sqlite3.connect(":memory:", isolation_level=None))
         with jobs.running("somebody.elses"):

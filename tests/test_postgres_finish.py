@@ -80,7 +80,7 @@ def test_settling_beside_an_open_finish_waits_for_that_job_alone(shop: Shop, com
         job.finish(connection)
         settled = finishing(shop.settled(job, beside, outcome=outcome, keep=keep), job)
         answer = shop.store.exchange("w", settled, [], 0)
-        assert (answer.refused, answer.later) == ([], {job.token})
+        assert (answer.refused, answer.later) == ([], frozenset({job.token}))
         (connection.commit if commits else connection.rollback)()
 
     answer = shop.store.exchange("w", settled[:1], [], 0)

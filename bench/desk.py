@@ -1,14 +1,12 @@
-"""What the desk offers beside what it costs: awaited enqueues, tasks that keep their results, enqueues in transactions.
+"""What the desk offers beside what it costs: awaited enqueues, tasks that keep their results.
 
-make bench ARGS="awaited kept transaction redis_awaited redis_kept"
+make bench ARGS="awaited kept redis_awaited redis_kept"
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from any_store import drained, each
@@ -70,42 +68,6 @@ def _kept(on: str, url: str) -> None:
     app.close()
 
 
-def transaction(where: Path) -> None:
-    """A row of the user's and its job: as one transaction, and as two."""
-    app = App(f"sqlite:///{where}/shop.db")
-    connection = sqlite3.connect(where / "shop.db")
-    connection.execute("create table orders (id integer primary key, total integer)")
-
-    @app.task
-    def ship(order: int) -> None: ...
-
-    def write(number: int) -> None:
-        connection.execute("insert into orders (total) values (?)", (number,))
-        connection.commit()
-
-    def together(number: int) -> None:
-        with app.transaction(connection):
-            connection.execute("insert into orders (total) values (?)", (number,))
-            ship.enqueue(number)
-        connection.commit()
-
-    def apart(number: int) -> None:
-        write(number)
-        ship.enqueue(number)
-
-    ship.enqueue(0)
-    connection.execute("pragma synchronous = normal")  # as the store's own connection
-    alone, one, two = alternate(*(
-        partial(rate, SINGLE, partial(each, side, range(SINGLE))) for side in (write, together, apart)
-    ))  # fmt: skip
-    table = Table("a row and its job, per second", "", "laneway", "ratio")
-    table.row("the row alone", alone, alone / two)
-    table.row("one transaction", one, one / two)
-    table.row("two: the row, then enqueue()", two, 1.0)
-    connection.close()
-    app.close()
-
-
 def awaited(where: Path) -> None:
     """On SQLite."""
     _awaited("", f"sqlite:///{where}/awaited.db")
@@ -128,5 +90,5 @@ def redis_kept(where: Path) -> None:
         _kept(" on Redis", server.url)
 
 
-PARTS = {part.__name__: part for part in (awaited, kept, transaction)}
+PARTS = {part.__name__: part for part in (awaited, kept)}
 ON_REDIS = {part.__name__: part for part in (redis_awaited, redis_kept)}

@@ -24,13 +24,14 @@ import redis_store
 import redis_worker
 import stats
 import store
+import transact
 import worker
 from harness import folder
 
 ON_REDIS = redis_store.PARTS | redis_worker.PARTS | balance.ON_REDIS | pools.ON_REDIS | desk.ON_REDIS | outbox.ON_REDIS
 LOCAL = store.PARTS | worker.PARTS | fleet.PARTS | stats.PARTS | reads.PARTS | balance.PARTS | pools.PARTS
-LOCAL |= desk.PARTS | instruments.PARTS
-ON_POSTGRES = postgres_worker.PARTS | outbox.ON_POSTGRES
+LOCAL |= desk.PARTS | instruments.PARTS | transact.PARTS
+ON_POSTGRES = postgres_worker.PARTS | outbox.ON_POSTGRES | transact.ON_POSTGRES
 PARTS = LOCAL | ON_REDIS | ON_POSTGRES
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ RULES = frozenset({
     "what has started does not expire",
     "a dead head halts its lane",  # if it died so: nobody passes it
     "a halted head keeps its place",  # when it is replayed
+    "what is finished is done",  # by a user's transaction: whatever the outcome is, and whatever becomes of its worker
 })  # fmt: skip
 
 
@@ -52,6 +53,7 @@ class Job:
     claimed: bool = False  # at least once, since it took its place
     started: bool = False  # a run was settled, or lost with its worker
     halts: bool = False  # it is dead, and its lane is not to go on
+    finished: bool = False  # its run, by a transaction of a user's
 
 
 @dataclass
@@ -136,6 +138,7 @@ class Model:
 
     def take(self, job: Job, worker: str) -> tuple[str, int, int, str]:
         self.check_order(job)
+        assert not job.finished, "runs though it is finished"
         if job.lane is not None:
             self.holder[job.queue, job.lane] = job.id
         self.token += 1
@@ -153,7 +156,9 @@ class Model:
             return False
         assert (job.worker, job.token) == (worker, token), "settled by a stranger"
         job.started = True
-        if job.mark is not None and outcome != "done":
+        if self.is_done(job):
+            self.leave_done(job)
+        elif job.mark is not None and outcome != "done":
             self.end_as_asked(job)
         elif outcome in ("retrying", "snoozed"):
             self.totals["failed"] += outcome == "retrying"
@@ -175,14 +180,25 @@ class Model:
         if keep and "unheard claims go back" not in self.rules:
             return []
         mine = [j for j in self.jobs.values() if j.where == "running" and j.worker == worker and j.token not in keep]
+        done = {job.id for job in mine if self.is_done(job)}
         for job in sorted(mine, key=lambda j: j.place):
-            if job.mark is not None:
+            if job.id in done:
+                self.leave_done(job)
+            elif job.mark is not None:
                 self.end_as_asked(job)
             else:
                 job.lost = lost.get(job.token or 0, job.lost)
                 job.started = job.started or died
                 self.back(job, job.due, failed=False)
-        return sorted(job.id for job in mine)
+        return sorted(job.id for job in mine if job.id not in done)
+
+    def finish(self, id_: str, token: int) -> bool:
+        """Finish a run in a transaction of a user's; False: the claim is not held, or marked, or finished already."""
+        job = self.jobs.get(id_)
+        if job is None or (job.where, job.token, job.mark, job.finished) != ("running", token, None, False):
+            return False
+        job.finished = True
+        return True
 
     def act(self, name: str, id_: str, delay: int) -> bool | None:
         """Do something to a job by hand; None: there is no such job."""
@@ -190,6 +206,8 @@ class Model:
         job = self.jobs.get(id_)
         if job is None:
             return None
+        if job.finished:
+            return False
         if name == "retry":
             return self.retry(job)
         if name == "reschedule":
@@ -255,6 +273,13 @@ class Model:
         job.where, job.due, job.failed, job.worker, job.token = "waiting", due, failed, None, None
         if "the holder is a job" not in self.rules and self.holds(job):
             self.let_out(job)
+
+    def is_done(self, job: Job) -> bool:
+        return job.finished and "what is finished is done" in self.rules
+
+    def leave_done(self, job: Job) -> None:
+        self.totals["processed"] += 1
+        self.leave(job, "done")
 
     def end_as_asked(self, job: Job) -> None:
         self.leave(job, {"cancel": "cancelled", "delete": "deleted", "kill": "killed"}[job.mark or ""])

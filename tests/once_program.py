@@ -1,7 +1,9 @@
-"""A worker whose jobs write an order once, and that kills itself on the way. Run by test_once_killed.py.
+"""A worker whose jobs write an order once, and that dies or freezes on the way. Run by oncebench.py.
 
-Arguments: the store's URL, the database's address for the driver, the driver, and where it dies: at `write` (between the write
-and the commit), at `commit` (between the commit and the settle), or `never`. It prints the orders that were there already.
+Arguments: the store's URL, the database's address for the driver, the driver, how each order is written once (`once`, `finish`),
+a file for what is reached, and where the worker ends: `kill` or `freeze`, and at which point; or `never`. Points are `begin`
+(before it writes), `write` (between the write and the commit) and `commit` (between the commit and the settle). Where it is to
+be frozen its job waits for a line, once.
 """
 
 from __future__ import annotations
@@ -11,39 +13,68 @@ import signal
 import sys
 
 from laneway import App, Worker, current_job
+from laneway.errors import ClaimLost
 from transactbench import POSTGRES, SQLITE, Seat, play
 
-_, URL, ADDRESS, DRIVER, DIES = sys.argv
+_, URL, ADDRESS, DRIVER, HOW, LOG, ENDS = sys.argv
 
 app = App(URL, enqueue_timeout=30)
+log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+ends = [ENDS]
 
 
-def reach(point: str) -> None:
-    if point == DIES:
+def reach(point: str, order: int) -> None:
+    """Tell what was reached, and end there if it is the point."""
+    os.write(log, f"{point} {order}\n".encode())
+    if ends == [f"kill {point}"]:
         os.kill(os.getpid(), signal.SIGKILL)
+    if ends == [f"freeze {point}"]:
+        ends.clear()
+        sys.stdin.readline()
 
 
 async def write(seat: Seat, order: int) -> None:
     await seat.open()
-    await seat.begin()
+    try:
+        await seat.begin()
+        reach("begin", order)
+        if HOW == "finish":
+            await finish(seat, order)
+        else:
+            await once(seat, order)
+        reach("write", order)
+        await seat.commit()
+        reach("commit", order)
+    finally:
+        await seat.close()
+
+
+async def finish(seat: Seat, order: int) -> None:
+    await seat.write(order)
+    try:
+        if seat.is_async:
+            await current_job().afinish(seat.connection)
+        else:
+            current_job().finish(seat.connection)
+    except ClaimLost:
+        reach("lost", order)
+        raise
+
+
+async def once(seat: Seat, order: int) -> None:
     if seat.is_async:
         async with current_job().once(seat.connection) as first:
             await put(seat, order, first)
     else:
         with current_job().once(seat.connection) as first:
             await put(seat, order, first)
-    reach("write")
-    await seat.commit()
-    reach("commit")
-    await seat.close()
 
 
 async def put(seat: Seat, order: int, first: bool) -> None:
     if first:
         await seat.write(order)
     else:
-        sys.stdout.write(f"again {order}\n")
-        sys.stdout.flush()
+        reach("again", order)
 
 
 @app.task(name="charge")

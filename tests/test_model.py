@@ -11,17 +11,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import STORES, Bench, Clock, often
 from laneway.core.job import STATES, Claim, Job
-from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, FinishMark, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
 from laneway.store.contract import ClaimRequest
 from laneway.store.inspection import Filter, JobInfo
 from model import RULES, Model
+from numbers_for_models import Numbered
 from rules import missed_after
 
 WORKERS = ("ann", "bob", "cyd")
@@ -60,6 +62,7 @@ others = st.one_of(
     st.tuples(st.just("recover"), st.sampled_from(WORKERS), st.dictionaries(numbers, words, min_size=1, max_size=3)),
     st.tuples(st.just("recover"), st.sampled_from(WORKERS), st.just({})),
     st.tuples(st.sampled_from(["pause", "resume"]), st.sampled_from(QUEUES)),
+    st.tuples(st.just("finish"), numbers),
 )
 by_hand = st.one_of(
     st.tuples(st.sampled_from(["cancel", "delete", "kill"]), numbers),
@@ -217,6 +220,18 @@ class Play:
             refused, _ = self.both(worker, [(id_, token, outcome, 0)], [], 0)
             assert refused == [id_]
 
+    def finish(self, number: int) -> None:
+        """Finish a run in a transaction of a user's: one that is known, or one that has ended."""
+        if self.bench is not None and not self.bench.store.capabilities.transactions:
+            return
+        known = [(id_, token) for worker in WORKERS for token, id_ in self.known[worker].items()]
+        pool = known or [claim for worker in WORKERS for claim in self.old[worker]]
+        if pool:
+            id_, token = pool[number % len(pool)]
+            answer = self.model.finish(id_, token)
+            if self.bench is not None:
+                assert finish_by_hand(self.bench.store, id_, token) == answer
+
     def give_back(self, worker: str, keep: set[int]) -> None:
         tokens = list(self.known[worker])
         kept = {tokens[n % len(tokens)] for n in keep} if tokens else set()
@@ -305,6 +320,14 @@ def unique_of(queue: str, key: str | None, expires: int) -> tuple[str | None, in
     Keys that may do so are the queue's own: on Redis a replay looks no further.
     """
     return f"{queue}:e" if key in ("e", "e!") else key, expires, key == "e!"
+
+
+def finish_by_hand(store: Any, id_: str, token: int) -> bool:
+    """Do what the user's transaction does, in one of the store."""
+    mark = msgspec.json.encode(FinishMark(1, 2))
+    token = store.token(token) if isinstance(store, Numbered) else token
+    with store.turn() as turn:
+        return bool(turn.change("finish_claim", id=id_, token=token, finish=mark))
 
 
 def looks(job: JobInfo) -> tuple[object, ...]:

@@ -75,7 +75,10 @@ OURS = {
     Task: {"handle", "prepare", "retries", "signature"},
     Collector: {"draft", "keyed", "payload", "prepare", "read", "retries", "spoilt"},
     KeyedCollector: {"draft", "keyed", "payload", "prepare", "read", "retries", "spoilt"},
-    JobContext: {"claim", "ids", "lost", "notes", "notes_changed", "row", "spoilt", "started", "take_notes"},
+    JobContext: {
+        "claim", "declared", "finishes", "ids", "lost", "marked", "notes", "notes_changed", "row", "spoilt", "started",
+        "take_notes",
+    },
     WorkerStatus: {"held"},
     Run: {"enqueued", "finished", "started"},
 }  # fmt: skip

@@ -31,6 +31,7 @@
     │   ├── NoResult
     │   └── ResultTimeout
     ├── RunError                  a run was ended from outside
+    │   ├── ClaimLost             finish() of a job that another worker has, or that was cancelled
     │   ├── JobCrashed
     │   └── JobTimeout
     └── StoreError
@@ -55,6 +56,7 @@ __all__ = [
     "BadArguments",
     "BadOption",
     "BulkError",
+    "ClaimLost",
     "ConfigError",
     "DeclarationError",
     "EnqueueError",
@@ -155,6 +157,14 @@ class PayloadTooLarge(BadArguments):
 class BadOption(EnqueueError, TypeError):
     """An option is unknown or has a value that cannot be used."""
 
+    @classmethod
+    def finished_before(cls, id: str) -> BadOption:  # noqa: A002 - the glossary's word
+        """Return the error of a second finish() of a run."""
+        return cls(
+            f"job {id} is finished already: finish() was called before, in this transaction or in one that has committed. Call "
+            "it once, in the transaction that writes what the job is for; after a rollback it may be called again"
+        )
+
 
 class BulkError(EnqueueError):
     """enqueue_many stopped on the way. `accepted` jobs were enqueued before."""
@@ -174,6 +184,15 @@ class BulkError(EnqueueError):
 
 class NotSameDatabase(EnqueueError, ValueError):
     """The connection does not lead to the database that the store is in."""
+
+    @classmethod
+    def to_finish(cls, connection: object, store: object) -> NotSameDatabase:
+        """Return the error for a connection whose transaction cannot finish a job of a store."""
+        return cls(
+            f"{connection} does not lead to the database of {store}: a transaction there cannot finish its jobs. Nothing was "
+            "written: give a connection to the store's database; or use current_job().once(connection), which writes once with "
+            "any store"
+        )
 
     @classmethod
     def of(cls, connection: object, store: object) -> NotSameDatabase:
@@ -270,6 +289,24 @@ class ResultTimeout(ResultError, TimeoutError):
 
 class RunError(LanewayError):
     """A run was ended from outside."""
+
+
+class ClaimLost(RunError):
+    """This run no longer has the claim to its job: roll your transaction back."""
+
+    id: str  #: the job's
+    token: int  #: of the claim that was lost
+    reason: str  #: `taken`: it was recovered or given back, or has ended; `cancel`, `delete` or `kill`: a user asked for that
+
+    @classmethod
+    def of(cls, id: str, token: int, reason: str) -> ClaimLost:  # noqa: A002 - the glossary's word
+        """Return the error for a claim that cannot be finished."""
+        if reason == "taken":
+            why = "its claim was recovered or given back while this run was silent, and another run may have it"
+        else:
+            why = f"a user asked to {reason} it while it ran"
+        message = f"job {id} cannot be finished: {why}. Nothing was marked: roll your transaction back, and let the run end"
+        return cls(message, id=id, token=token, reason=reason)
 
 
 class JobCrashed(RunError):

@@ -16,7 +16,7 @@ from laneway.core.instant import as_datetime
 from laneway.core.job import Claim
 from laneway.core.plain import Plain
 
-__all__ = ["Cancelled", "Dead", "Done", "ErrorInfo", "Notes", "Outcome", "Retrying", "Settled", "Snoozed"]
+__all__ = ["Cancelled", "Dead", "Done", "ErrorInfo", "FinishMark", "Notes", "Outcome", "Retrying", "Settled", "Snoozed"]
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 20_000
@@ -106,6 +106,15 @@ class Cancelled(Struct, frozen=True, tag="cancelled"):
     reason: str = ""
 
 
+class FinishMark(Struct, frozen=True, array_like=True):
+    """What a transaction of the user's leaves on a claim that it finishes: enough to settle it as done without the worker."""
+
+    started: int  #: when the run began, by the worker's clock, microseconds
+    finished: int  #: when `finish` was called
+    keep: int = 0  #: how long a record of the job is kept, microseconds; 0: none is
+    result: bytes | None = None  #: the result as JSON, if it is kept
+
+
 Outcome = Done | Retrying | Snoozed | Dead | Cancelled
 
 
@@ -117,6 +126,7 @@ class Settled(Struct, frozen=True, gc=False):
     started: int = 0  #: when the run began and ended, by the worker's clock, microseconds
     finished: int = 0
     keep: int = 0  #: how long a record of the job is kept if this ends it, microseconds; 0: none is
+    finishes: bool = False  #: its code may have called `finish`: a transaction of the user's may still hold the claim
 
     @classmethod
     def alike(cls, claim: Claim, outcome: Outcome, started: int = 0, finished: int = 0, keep: int = 0) -> Settled:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from laneway.core.headers import read_headers
 from laneway.core.instant import FAR
 from laneway.core.job import Claim, check_lane
-from laneway.core.outcome import Cancelled, Dead, Done, Notes, Outcome, Retrying, Snoozed
+from laneway.core.outcome import Cancelled, Dead, Done, FinishMark, Notes, Outcome, Retrying, Snoozed
 from laneway.errors import NoCurrentJob
 
 if TYPE_CHECKING:
+    from laneway.desk.task_base import TaskBase
     from laneway.transactions.receipts import Once
 
 __all__ = [
@@ -112,8 +113,8 @@ class JobContext:
     """The job that runs here."""
 
     __slots__ = (
-        "_notes", "args", "cancelled", "claim", "headers", "kwargs", "lost", "notes_changed", "outcomes", "resources", "row",
-        "spoilt", "started",
+        "_notes", "args", "cancelled", "claim", "declared", "finishes", "headers", "kwargs", "lost", "marked", "notes_changed",
+        "outcomes", "resources", "row", "spoilt", "started",
     )  # fmt: skip
 
     def __init__(
@@ -133,6 +134,9 @@ class JobContext:
         self.cancelled = False
         self.spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part in the run, and their outcomes, by id
         self.outcomes: tuple[Outcome, ...] = ()  #: what its run meant, for each of `ids`; empty while it runs
+        self.declared: TaskBase | None = None  #: the task that runs
+        self.finishes = False  #: `finish` was called, or may have been: a transaction of the user's may have made it done
+        self.marked: FinishMark | None = None  #: what the last `finish` here has written
         self.lost = False  #: its claim may have been given to another worker: this run counts only if it succeeds
 
     @property
@@ -233,6 +237,21 @@ class JobContext:
         from laneway.transactions.receipts import Once  # noqa: PLC0415 - most jobs need none
 
         return Once(self.claim, connection, name)
+
+    def finish(self, connection: Any, result: object = None) -> None:
+        """Let your transaction finish this job: once it commits the job is done, whatever becomes of this run.
+
+        The store must be in the same database. Commit soon after it, and roll back if it raises ClaimLost.
+        """
+        from laneway.desk.finish import finish  # noqa: PLC0415 - most jobs need none
+
+        finish(self, connection, result)
+
+    async def afinish(self, connection: Any, result: object = None) -> None:
+        """Let your transaction finish this job, with an async connection."""
+        from laneway.desk.finish import afinish  # noqa: PLC0415 - most jobs need none
+
+        await afinish(self, connection, result)
 
     def _go_on(self) -> None:
         """End a run that was cancelled. A thread cannot be stopped from outside, so a run ends at its next call here."""

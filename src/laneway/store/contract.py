@@ -61,7 +61,7 @@ from msgspec import Struct
 
 from laneway.core.buckets import Report, Seen
 from laneway.core.job import Claim, Job
-from laneway.core.outcome import Settled
+from laneway.core.outcome import FinishMark, Settled
 from laneway.errors import StoreError, WrongQueue
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ class Store(Protocol):
         """Give a dead worker's claims back, each marked with the cause, and forget the worker. Returns the jobs' ids.
 
         Claims that another client's transaction has locked are left, and then the worker is not forgotten: `dead_workers` names
-        it again, until the last claim is back.
+        it again, until the last claim is back. Jobs that a user's transaction has finished leave as done, and are not returned.
 
         `lost` maps tokens to a word (`crash`, `timeout`): the job remembers it, and its next claims carry it until one of them is
         settled, or lost with another word. For claims not in `lost` the remembered word stays as it was.
@@ -356,6 +356,23 @@ class JoiningStore(Store, Protocol):
         committed. A connection to another database raises NotSameDatabase. Nothing is tried again: what fails in a transaction
         is the user's to repeat. Nobody is woken: sleeping workers look by themselves, four times a second.
         """
+        ...
+
+    def finish_with(self, connection: UserConnection, claim: Claim, mark: FinishMark) -> Steps[None]:
+        """Finish a claim of one job in the transaction of a user's connection: if it commits the job is done, whatever comes.
+
+        The transaction leaves a mark on the claim. The job leaves the store, and its lane goes on, when the claim is settled with
+        any outcome, given back or recovered. As long as the transaction is open its claim is settled `later`, and `recover`
+        leaves it; or both wait for it, where a database has one writer. Nothing is visible before the commit, nothing is left
+        after a rollback.
+
+        Raises ClaimLost if the claim is not held any more or a user asked to end the run, BadOption if a transaction has finished
+        it before, and NotSameDatabase for another database.
+        """
+        ...
+
+    def is_finished(self, claim: Claim) -> bool:
+        """Return whether a transaction has committed that finishes this claim, which is still held. Only reads: needs no lock."""
         ...
 
     def open(self) -> None:

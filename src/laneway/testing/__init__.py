@@ -194,7 +194,9 @@ class Testing:
         now = now_micros() + self._ahead
         claim = Claim(1, queue, name, (Unit(new_id(), lane, attempt, now, now, now),))
         lifespans = _lifespans(self._app)
-        return _RunningBlock(JobContext(claim, [], {}, dict(headers or {}), now, lifespans.resources), lifespans)
+        job = JobContext(claim, [], {}, dict(headers or {}), now, lifespans.resources)
+        job.declared = self._app.declared.get(name)
+        return _RunningBlock(job, lifespans)
 
     @contextmanager
     def _draining(self, errors: str) -> Generator[_Drain]:

@@ -185,10 +185,10 @@ class Runner:
 
     def _begin(self, run: Execution, job: JobContext, task: TaskBase, policy: Retry) -> None:
         """Register the start of a run."""
-        run.job, run.task, run.policy = job, task, policy
+        run.job, run.task, run.policy, job.declared = job, task, policy, task
         claim = job.claim
         if (task.isolate or claim.lost) and run.place == IN_THREAD and self._is_isolated(run):
-            run.place = ISOLATED
+            run.place, job.finishes = ISOLATED, not claim.collects  # what that process calls is not known here
         deadline = 0 if task.timeout is None else time.monotonic_ns() // 1000 + micros(task.timeout)
         job.row = self._board.enter(claim.token, job.started, deadline, run.place)
         self.running[claim.token] = job
@@ -348,7 +348,8 @@ class Runner:
             return self._failed(run, JobTimeout(too_long(run.task)))
         if end.code is None:
             return for_each(run.job.claim, GO_BACK)  # it never began: the forker is gone
-        return None
+        verdict = self._verdicts.finished(run.job, JobCrashed(end.said))
+        return None if verdict is None else self._let_stand(verdict)
 
     # -- after the call --------------------------------------------------------------------------------------
 
@@ -361,10 +362,11 @@ class Runner:
     def _finish(self, run: Execution) -> Settled:
         if forks.depth != self._home:
             self._leave_child()
-        claim, meant, finished, keep = run.claim, run.meant, time.time_ns() // 1000, 0
+        claim, meant, finished, keep, finishes = run.claim, run.meant, time.time_ns() // 1000, 0, False
         job = self.running.pop(claim.token, None)
         if job is not None:
             self._board.leave(job.row)
+            finishes = job.finishes
             if meant is not ONE_DONE:
                 meant = self._ended(job, meant)
                 keep = micros(run.task.keep_result or 0)
@@ -372,7 +374,7 @@ class Runner:
                 self._events.tell(RunEnded(job, meant, run.started, finished))
             if job.spoilt:
                 meant = collector_run.for_all(claim, meant, job.spoilt)
-        return Settled(claim, meant, run.started, finished, keep)
+        return Settled(claim, meant, run.started, finished, keep, finishes)
 
     def _ended(self, job: JobContext, meant: Meant) -> Meant:
         """Return the outcomes of a run that was not just done."""

@@ -19,7 +19,7 @@ from laneway.desk.collector import is_collector
 from laneway.desk.context import Cancel, JobContext, RetryIn, Snooze, check_seconds
 from laneway.desk.hooks import Hooks
 from laneway.desk.task_base import TaskBase
-from laneway.errors import BadArguments, GarbageError, JobTimeout, UnknownTask
+from laneway.errors import BadArguments, ClaimLost, GarbageError, JobTimeout, UnknownTask
 from laneway.events import Death, Event, RunFailed
 from laneway.logs import log
 from laneway.worker import collector_run
@@ -112,9 +112,13 @@ class Verdicts:
             return self.failed(job, NEVER_AGAIN, error)
         if task.keep_result is None:
             return _JUST_DONE if len(job.claim.units) == 1 else Verdict(for_each(job.claim, DONE))
+        if job.marked is not None and task.app.desk.is_tested:
+            return Verdict((Done(job.marked.result),))
         try:
             return Verdict(for_each(job.claim, Done(task.app.codecs.encode(result))))
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
+            if (verdict := self.finished(job, error)) is not None:
+                return verdict
             # Another run would do the work again: only the result is at fault.
             described = self._hooks.describe(error)
             message = f"it was done, but its result cannot be kept: {described.message}"
@@ -123,6 +127,8 @@ class Verdicts:
 
     def failed(self, job: JobContext, policy: Retry, error: BaseException) -> Verdict:
         """Return the outcomes of a run that raised an error."""
+        if (verdict := self.finished(job, error)) is not None:
+            return verdict
         if job.cancelled and not isinstance(error, Snooze | RetryIn):
             return Verdict(for_each(job.claim, CANCELLED))
         if job.claim.collects:
@@ -134,6 +140,20 @@ class Verdicts:
             outcome = self._halting(job, outcome)
             return Verdict((outcome,), (Death(job, outcome, error, ran=True),))
         return Verdict((outcome,))
+
+    def finished(self, job: JobContext, error: BaseException) -> Verdict | None:
+        """Return the verdict of a run that failed though a transaction of the user's had finished its job, or could not."""
+        if not job.finishes:
+            return None
+        from laneway.desk.finish import has_finished  # noqa: PLC0415 - most jobs need none
+
+        if has_finished(job):
+            log.warning("job %s: it was finished by a transaction, and its run failed after that", job.id, exc_info=error)
+            return Verdict((DONE,))  # not the one for jobs without a record: the store has its result
+        if isinstance(error, ClaimLost) and (error.id, error.token) == (job.id, job.token):
+            log.warning("job %s: claim was lost (%s) before it could be finished; this run had no effect", job.id, error.reason)
+            return Verdict((GO_BACK if error.reason == "taken" else CANCELLED,))
+        return None
 
     def _failed_lanes(self, job: JobContext, policy: Retry, error: BaseException) -> Verdict:
         """Judge each lane of a collector's run by itself: they have their own attempts, and perhaps their own errors."""

@@ -118,6 +118,7 @@ class PostgresExchanges:
     def _hear(self, sent: Sent, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         [(rows, _)] = sent.hear()
         waits = rows[-1][11] == "inbox"
+        later = _numbers(rows[-1][3])
         claims, refused, more, due_in = self._heard(rows, wants)
         if waits:
             with contextlib.suppress(StoreError):  # the claims are ours by now
@@ -128,7 +129,7 @@ class PostgresExchanges:
                 loads = self._look(line)
         ids = {item.claim.token: item.claim.unit.id for item in settled} if refused else {}
         self._store.bell.heard(bool(claims))
-        return Exchange([ids[token] for token in refused], claims, more, due_in, dict(loads))
+        return Exchange([ids[token] for token in refused], claims, more, due_in, dict(loads), frozenset(later))
 
     def _in_turn(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         with self._store.turn() as turn:
@@ -142,6 +143,9 @@ class PostgresExchanges:
                 texts([queue for queue, _ in held]),
                 texts([lane for _, lane in held]),
             )
+            finishing = [item.claim.token for item in settled if item.finishes]
+            later = frozenset([token for (token,) in turn.call("open", worker, bigints(finishing))] if finishing else ())
+            settled = [item for item in settled if item.claim.token not in later]
             turn.hold([unit.id for item in settled for unit in item.claim.units])
             refused = settle(turn, worker, settled) if settled else []
             turn.call("joins", texts([queue for queue, _ in held]), texts([lane for _, lane in held]))
@@ -169,7 +173,7 @@ class PostgresExchanges:
             turn.write_down()
             loads = self._look(turn.line)
         self._store.bell.heard(bool(claims))
-        return Exchange(refused, claims, more, None if more or next_due is None else next_due - turn.now, loads)
+        return Exchange(refused, claims, more, None if more or next_due is None else next_due - turn.now, loads, later)
 
     def _sql(self, statement: str) -> str:
         """Return a statement, by its name."""
@@ -207,7 +211,8 @@ class PostgresExchanges:
             worker, epoch, bigints([item.claim.token for item in settled]), texts(runs), texts([queue for queue, _ in held]),
             texts([lane for _, lane in held]), texts([want.queue for want in wants]), integers([want.most for want in wants]),
             limit, bigints([part for floor, _ in floors for part in floor]),
-            bigints([part for _, floor in floors for part in floor]), self._durable,
+            bigints([part for _, floor in floors for part in floor]),
+            bigints([item.claim.token for item in settled if item.finishes]), self._durable,
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
 
@@ -230,8 +235,7 @@ class PostgresExchanges:
             plain = next((row[8:11] for row in mine if row[5] is None), NO_FLOOR)
             laned = next((row[8:11] for row in mine if row[5] is not None), NO_FLOOR)
             self.floors[want.queue] = (plain, laned)
-        refused = [int(token) for token in head[2].split(",")] if head[2] else []
-        return claims, refused, bool(head[6]), None if head[8] is None else head[8] - head[9]
+        return claims, _numbers(head[2]), bool(head[6]), None if head[8] is None else head[8] - head[9]
 
     def _look(self, line: PostgresConnection) -> dict[str, int]:
         """Return the depths of all queues that are not paused."""
@@ -241,6 +245,11 @@ class PostgresExchanges:
 
 
 _token = itemgetter(1)
+
+
+def _numbers(text: str) -> list[int]:
+    """Return tokens of an answer."""
+    return [int(token) for token in text.split(",")] if text else []
 
 
 def _just_leaves(item: Settled) -> bool:

@@ -1,10 +1,11 @@
-"""Pushing in the transaction of a user's connection to the same database; and the inbox, where some jobs wait for its commit.
+"""Pushing, and finishing a claim, in the transaction of a user's connection to the same database; and the inbox, where some jobs
+wait for its commit.
 
 A push there is one statement, `select * from laneway.enqueue(…)`, with one value: see `functions/enqueue.sql`. Jobs with a unique
 key and payloads must look at others: they go to the inbox, and join the jobs after the commit, by whoever looks next: an idle
-worker, or any turn or reading of a store.
+worker, or any turn or reading of a store. A claim is finished by one statement too, see `functions/finish.sql`.
 
-Enters: jobs, and a user's connection.  Leaves: rows.
+Enters: jobs or a claim, and a user's connection.  Leaves: rows.
 """
 
 from __future__ import annotations
@@ -15,8 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from laneway.core.job import Gather, Job
-from laneway.errors import NotSameDatabase, SchemaError, StoreBusy, StoreReadOnly, StoreUnavailable, WrongQueue
+from laneway.core.job import Claim, Gather, Job
+from laneway.core.outcome import FinishMark
+from laneway.errors import (
+    BadOption,
+    ClaimLost,
+    NotSameDatabase,
+    SchemaError,
+    StoreBusy,
+    StoreReadOnly,
+    StoreUnavailable,
+    WrongQueue,
+)
 from laneway.logs import log
 from laneway.store.postgres.statements import VERSION
 from laneway.store.sql.push import push, settle_kind
@@ -36,6 +47,12 @@ AT_ONCE = 1000
 #: A delay for a job that has waited in the inbox: its time is what `at` says.
 NO_DELAY = -(1 << 62)
 
+#: What a call waits for in vain.
+_IN_THE_WAY = {
+    "enqueue": "another open transaction has a job with the same id, or a copy is about to close the store",
+    "finish": "another open transaction, of this run on another connection, is about to finish the same job",
+}
+
 _encode = msgspec.json.Encoder().encode
 _gather = msgspec.json.Decoder(Gather)
 
@@ -51,7 +68,8 @@ class Joining:
 
     def push(self, connection: UserConnection, jobs: Sequence[Job]) -> Steps[list[str | None]]:
         """Insert jobs in the transaction of a user's connection. See the contract."""
-        yield from self._check_same(connection)
+        if not (yield from self._is_same(connection)):
+            raise NotSameDatabase.of(connection, self._store)
         kinds = {(job.queue, job.gather is not None) for job in jobs}
         if not kinds <= self._kinds:
             # By a connection of ours: in an open transaction of the user's others would wait for a new queue.
@@ -64,23 +82,42 @@ class Joining:
             code, said = complaint(error)
             if code == "LW006":
                 yield Aside(self._check_open)
-            found = self._translated(code, said, kinds)
+            found = self._wrong_queue(said, kinds) if code == "LW004" else self._translated(code, said, "enqueue")
             if found is None:
                 raise  # it is about the user's transaction, and what the driver says may be waited for
             raise found from error
         return [None if created else "" if created is None else id_ for id_, created in rows]
 
-    def _check_same(self, connection: UserConnection) -> Steps[None]:
-        """Raise NotSameDatabase if the connection leads to another database. A session is asked once."""
+    def finish(self, connection: UserConnection, claim: Claim, mark: FinishMark) -> Steps[None]:
+        """Finish a claim in the transaction of a user's connection. See the contract."""
+        if not (yield from self._is_same(connection)):
+            raise NotSameDatabase.to_finish(connection, self._store)
+        id_, token = claim.unit.id, claim.token
+        text = _encode({"version": VERSION, "id": id_, "token": token, "mark": _encode(mark).decode()}).decode()
+        try:
+            yield Ask(f"select {self._store.schema}.finish(?)", (text,))
+        except Exception as error:
+            code, said = complaint(error)
+            if code == "LW002":
+                reason = next((asked for asked in ("cancel", "delete", "kill") if asked in said), "taken")
+                raise ClaimLost.of(id_, token, reason) from error
+            found = BadOption.finished_before(id_) if code == "LW009" else self._translated(code, said, "finish")
+            if found is None:
+                raise  # as in push
+            raise found from error
+
+    def _is_same(self, connection: UserConnection) -> Steps[bool]:
+        """Return whether the connection leads to the store's database. A session is asked once."""
         session = yield Look(_session)
         if self._ours and self._known.get(session) == self._ours:
-            return
+            return True
         found = yield from identity(connection)
         if found != self._ours:
             yield Aside(self._look)  # the server may have been started anew
         if found is None or found != self._ours:
-            raise NotSameDatabase.of(connection, self._store)
+            return False
         self._known[session] = found
+        return True
 
     def _look(self) -> None:
         with self._store.wire.lend() as line:
@@ -99,25 +136,23 @@ class Joining:
         with self._store.turn() as turn:
             turn.check_open(self._store)
 
-    def _translated(self, code: str, said: str, kinds: set[tuple[str, bool]]) -> Exception | None:
+    def _wrong_queue(self, said: str, kinds: set[tuple[str, bool]]) -> WrongQueue:
+        queue, collects = max(((q, c) for q, c in kinds if q in said), key=lambda kind: len(kind[0]), default=("", False))
+        return WrongQueue.of(queue, collects=collects)
+
+    def _translated(self, code: str, said: str, function: str) -> Exception | None:
         store = self._store
-        if code == "LW004":
-            queue, collects = max(((q, c) for q, c in kinds if q in said), key=lambda kind: len(kind[0]), default=("", False))
-            return WrongQueue.of(queue, collects=collects)
         if code == "25006":
-            return StoreReadOnly(f"your transaction is read-only, and a job is a row ({said}): enqueue in one that may write")
+            return StoreReadOnly(f"your transaction is read-only, and a job is a row ({said}): {function} in one that may write")
         if code == "42501":
             return StoreUnavailable(
-                f"your connection's user may not enqueue in {store} ({said}). Nothing was written: "
-                f"grant usage on schema {store.schema}, and execute on function {store.schema}.enqueue(text)", written=False,
+                f"your connection's user may not {function} in {store} ({said}). Nothing was written: "
+                f"grant usage on schema {store.schema}, and execute on function {store.schema}.{function}(text)", written=False,
             )  # fmt: skip
         if code in ("LW008", "42883", "42P01", "3F000"):
             return SchemaError(f"{store} has no functions of this version ({said}): run laneway migrate, or upgrade Laneway here")
         if code == "55P03":
-            return StoreBusy(
-                f"another open transaction has a job with the same id, or a copy is about to close the store ({said}). Your "
-                "transaction must be rolled back: repeat it"
-            )
+            return StoreBusy(f"{_IN_THE_WAY[function]} ({said}). Your transaction must be rolled back: repeat it")
         return None
 
 

@@ -87,10 +87,10 @@ def _create_schema(schema: str) -> str:
 
 
 def _drop_functions(schema: str) -> str:
-    """Return a statement that drops the functions and types of the version before; not the one that others have rights to."""
+    """Return a statement that drops the functions and types of the version before; not those that others have rights to."""
     return f"""do $$ declare it text; begin
     for it in select format('function %s', oid::regprocedure) from pg_proc
-        where pronamespace = '{schema}'::regnamespace and proname <> 'enqueue'
+        where pronamespace = '{schema}'::regnamespace and proname not in ('enqueue', 'finish')
         union all select format('type %s', reltype::regtype) from pg_class
             where relnamespace = '{schema}'::regnamespace and relkind = 'c' loop
         execute format('drop %s cascade', it);

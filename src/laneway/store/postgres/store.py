@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from laneway.core.buckets import Report
-from laneway.core.job import Job
-from laneway.core.outcome import Settled
+from laneway.core.job import Claim, Job
+from laneway.core.outcome import FinishMark, Settled
 from laneway.errors import StoreError
 from laneway.store.contract import Capabilities, ClaimRequest, Exchange, Occurrence, Relayed
 from laneway.store.postgres import schema as tables
@@ -132,6 +132,10 @@ class PostgresStore(SQLStore):
     def push_with(self, connection: UserConnection, jobs: Sequence[Job]) -> Steps[list[str | None]]:
         """Insert jobs in the transaction of a user's connection. See the contract."""
         return self._joining.push(connection, jobs)
+
+    def finish_with(self, connection: UserConnection, claim: Claim, mark: FinishMark) -> Steps[None]:
+        """Finish a claim in the transaction of a user's connection. See the contract."""
+        return self._joining.finish(connection, claim, mark)
 
     def open(self) -> None:
         """Make the tables if there are none. See the contract."""

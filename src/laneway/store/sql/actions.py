@@ -150,7 +150,9 @@ class Actions:
 
 
 def _act(turn: Turn, row: Row, action: Action) -> bool:
-    """Act on a job; a finished one can only be deleted."""
+    """Act on a job; a finished one can only be deleted, and one that a user's transaction has finished is about to leave."""
+    if row.finish is not None:
+        return False
     if row.state <= DEAD:
         turn.queue(row.queue)  # counted as of now, before a due time changes: what became due must not be counted twice
         return action(turn, row)

@@ -46,6 +46,7 @@ class Row(Struct, frozen=True):
     next_due: int | None
     next_since: int | None
     score: float | None  #: not None: it is a collector's dead payload
+    finish: bytes | None  #: not None: a transaction of a user's has finished its run: see `FinishMark`
 
     @property
     def waits(self) -> bool:

@@ -1,7 +1,8 @@
 """Settling: the outcomes of runs are written, unit by unit.
 
-A unit that the worker no longer holds is refused and nothing changes for it. The mark of a running unit (cancel, delete,
-kill) decides if the run itself was no success. Most units are done and just leave: those go together, without being read.
+A unit that the worker no longer holds is refused and nothing changes for it. A run that a user's transaction has finished is
+done, whatever its outcome is. The mark of a running unit (cancel, delete, kill) decides if the run itself was no success. Most
+units are done and just leave: those go together, without being read.
 
 Enters: `Settled`s.  Leaves: rows, by way of `transitions`.
 """
@@ -64,7 +65,9 @@ def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
         _leave(turn, end.item.claim.queue, [end])
         return True
     row = turn.find("held", id=id_, token=token, worker=worker)
-    if row is not None:
+    if row is not None and row.finish is not None:
+        transitions.end_finished(turn, row, row.finish)
+    elif row is not None:
         if end.item.keep and (row.mark or type(end.outcome).name) in ("cancel", Cancelled.name):
             _keep(turn, worker, [end], CANCELLED)
         _write(turn, row, end)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from laneway.core.buckets import Report, Seen
-from laneway.core.job import Job
+from laneway.core.job import Claim, Job
 from laneway.store.contract import BeatReply, Occurrence, Relayed, Schedules, WorkerInfo
 from laneway.store.error_history import worker_lost
 from laneway.store.liveness import Observer
@@ -86,7 +86,7 @@ class SQLStore(ABC):
             back = turn.take_claims(worker, kept)
             for row in back:
                 transitions.hand_back(turn, row)
-        return [row.id for row in back]
+        return [row.id for row in back if row.finish is None]
 
     def schedules(self) -> Schedules:
         """Return the state of the schedules. See the contract."""
@@ -126,10 +126,16 @@ class SQLStore(ABC):
             error = worker_lost(cause)
             for row in rows:
                 transitions.recover(turn, row, error, lost.get(row.token or 0))
-            turn.total("recovered", len(rows))
+            back = [row.id for row in rows if row.finish is None]
+            turn.total("recovered", len(back))
             turn.change("forget", id=worker)
         self._observer.forget(worker)
-        return [row.id for row in rows]
+        return back
+
+    def is_finished(self, claim: Claim) -> bool:
+        """Return whether a transaction of a user's has finished this claim. See the contract."""
+        with self.reading() as reading:
+            return any(finished for _, finished in reading.rows("finish_asked", id=claim.unit.id, token=claim.token))
 
     def trim_dead(self, turn: Turn) -> None:
         """Remove the oldest dead jobs beyond the limits."""

@@ -8,16 +8,19 @@ Enters: current rows.
 
 from __future__ import annotations
 
-from laneway.core.outcome import Cancelled, Dead, ErrorInfo
+import msgspec
+
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, FinishMark
 from laneway.store.error_history import KILLED, add_error
 from laneway.store.sql import lanes
 from laneway.store.sql.port import Turn
-from laneway.store.sql.rows import DEAD, RETRYING, RUNNING, Row
+from laneway.store.sql.rows import DEAD, DONE, RETRYING, RUNNING, Row
 
-__all__ = ["KILL", "die", "end_as_asked", "hand_back", "leave", "recover", "wait_again"]
+__all__ = ["KILL", "die", "end_as_asked", "end_finished", "hand_back", "leave", "recover", "wait_again"]
 
 #: The outcome of a job that a user killed.
 KILL = Dead(KILLED)
+_read_finish = msgspec.json.Decoder(FinishMark).decode
 
 
 def leave(turn: Turn, row: Row, before: int, outcome: str, started: int = 0, finished: int = 0) -> None:
@@ -60,7 +63,9 @@ def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -
 
 def hand_back(turn: Turn, row: Row) -> None:
     """Let a unit wait again, as it did: its claim was not used."""
-    if row.mark is not None:
+    if row.finish is not None:
+        end_finished(turn, row, row.finish)
+    elif row.mark is not None:
         end_as_asked(turn, row)
     else:
         state = turn.waiting(row.queue, row.due)  # it may have become due, and been claimed, while this turn waited for a lock
@@ -72,11 +77,29 @@ def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
 
     The cause of a lost claim is remembered until a run comes to an end, or another claim is lost for another reason.
     """
-    if row.mark is not None:
+    if row.finish is not None:
+        end_finished(turn, row, row.finish)
+    elif row.mark is not None:
         end_as_asked(turn, row)
     else:
         errors, state = add_error(row.errors, error, turn.now, row.attempt + 1), turn.waiting(row.queue, row.due)
         _wait(turn, row, row.due, state, row.attempt, ran=1, expires=None, lost=lost or row.lost, errors=errors)
+
+
+def end_finished(turn: Turn, row: Row, finish: bytes) -> None:
+    """End a job whose run a transaction of the user's has finished: it is done, whatever became of the run and of its worker."""
+    try:
+        mark = _read_finish(finish)
+    except ValueError:  # another program wrote it; finished it is
+        mark = FinishMark(0, turn.now)
+    if mark.keep:
+        turn.change("finished_trim", now=turn.now)
+        turn.change(
+            "finish", finished=mark.finished, state=DONE, counts=1, started=mark.started, until=turn.now + mark.keep,
+            value=mark.result, id=row.id, token=row.token, worker=row.worker,
+        )  # fmt: skip
+    leave(turn, row, RUNNING, Done.name, mark.started, mark.finished)
+    turn.total("processed")
 
 
 def end_as_asked(turn: Turn, row: Row, started: int = 0, finished: int = 0) -> None:

@@ -1,9 +1,10 @@
-"""Pushing in the transaction of a user's connection to the same file.
+"""Pushing, and finishing a claim, in the transaction of a user's connection to the same file.
 
 The rules are those of every push, run by a turn that borrows the connection: it neither begins nor commits, and takes no lock but
-SQLite's own, which the transaction holds until it ends. What the user has set on the connection is put back.
+SQLite's own, which the transaction holds until it ends. What the user has set on the connection is put back. To finish a claim is
+to mark its row: the next exchange lets the job leave.
 
-Enters: jobs, and a user's connection.  Leaves: rows.
+Enters: jobs or a claim, and a user's connection.  Leaves: rows.
 """
 
 from __future__ import annotations
@@ -11,16 +12,21 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from laneway.core.job import Job
-from laneway.errors import NotSameDatabase, StoreBusy, StoreError
+import msgspec
+
+from laneway.core.job import Claim, Job
+from laneway.core.outcome import FinishMark
+from laneway.errors import BadOption, ClaimLost, NotSameDatabase, StoreBusy, StoreError
 from laneway.store.sql.push import push
+from laneway.store.sql.statements import InOrder
 from laneway.store.sqlite import schema
 from laneway.store.sqlite.file import as_text, is_busy
+from laneway.store.sqlite.statements import SQL
 from laneway.store.sqlite.turn import SQLiteTurn
 from laneway.transactions.connection import UserConnection
 from laneway.transactions.identity import identity
@@ -29,7 +35,7 @@ from laneway.transactions.steps import Aside, Ask, InSQLite, Steps
 if TYPE_CHECKING:
     from laneway.store.sqlite.store import SQLiteStore
 
-__all__ = ["open_for", "push_with"]
+__all__ = ["finish_with", "open_for", "push_with"]
 
 #: Takes SQLite's write lock before anything is read: what is read then stays as it is. sqlite3 begins a transaction before it, if
 #: that is the connection's mode.
@@ -41,21 +47,39 @@ _TRY_AGAIN = 0.002
 
 def push_with(store: SQLiteStore, connection: UserConnection, jobs: Sequence[Job]) -> Steps[list[str | None]]:
     """Insert jobs in the transaction of a user's connection, in order. See the contract."""
-    file = store.database.file.identity()
-    found = yield from identity(connection)
-    if file is not None and found != f"{file[0]}/{file[1]}":
+    if not (yield from _is_same(store, connection)):
         raise NotSameDatabase.of(connection, store)
-    if file is None:
-        if store.database.path is None:
-            raise NotSameDatabase.of(connection, store)
+    answers: list[str | None] = yield from _locked(store, partial(_push, store, jobs))
+    return answers
+
+
+def finish_with(store: SQLiteStore, connection: UserConnection, claim: Claim, mark: FinishMark) -> Steps[None]:
+    """Finish a claim in the transaction of a user's connection. See the contract."""
+    if not (yield from _is_same(store, connection)):
+        raise NotSameDatabase.to_finish(connection, store)
+    refused: Exception | None = yield from _locked(store, partial(_finish, claim, mark))
+    if refused is not None:
+        raise refused
+
+
+def _is_same(store: SQLiteStore, connection: UserConnection) -> Steps[bool]:
+    """Return whether a connection leads to the store's file."""
+    file = store.database.file.identity()
+    if file is None and store.database.path is not None:
         yield Aside(lambda: open_for(store))  # nobody has used the store yet
-        return (yield from push_with(store, connection, jobs))
+        file = store.database.file.identity()
+    found = yield from identity(connection)
+    return file is not None and found == f"{file[0]}/{file[1]}"
+
+
+def _locked(store: SQLiteStore, function: Callable[[sqlite3.Connection], Any]) -> Steps[Any]:
+    """Call a function with the user's connection, which has SQLite's write lock; its errors are the store's."""
     try:
         yield from _lock(store, time.monotonic() + store.enqueue_timeout)
-        answers: list[str | None] = yield InSQLite(partial(_push, store, jobs))
+        answer = yield InSQLite(function)
     except Exception as error:
         raise _translated(store, error) from error
-    return answers
+    return answer
 
 
 def _lock(store: SQLiteStore, until: float) -> Steps[None]:
@@ -97,6 +121,21 @@ def _push(store: SQLiteStore, jobs: Sequence[Job], raw: sqlite3.Connection) -> l
         with BorrowedTurn(store, connection) as turn:
             turn.check_open(store)
             return push(turn, jobs, store.push_jobs)
+
+
+_FINISH, _ASKED = InOrder(SQL["finish_claim"]), InOrder(SQL["finish_asked"])
+
+
+def _finish(claim: Claim, mark: FinishMark, raw: sqlite3.Connection) -> Exception | None:
+    """Mark a claim as finished; return the error if it cannot be."""
+    values = {"id": claim.unit.id, "token": claim.token, "finish": msgspec.json.encode(mark)}
+    with _as_ours(raw) as connection:
+        if connection.execute(_FINISH.text, _FINISH.pick(values)).rowcount:
+            return None
+        asked = connection.execute(_ASKED.text, _ASKED.pick(values)).fetchall()
+    if asked and asked[0][1]:
+        return BadOption.finished_before(claim.unit.id)
+    return ClaimLost.of(claim.unit.id, claim.token, asked[0][0] if asked else "taken")
 
 
 class BorrowedTurn(SQLiteTurn):

@@ -123,6 +123,9 @@ MIGRATIONS: dict[int, tuple[str, Callable[[sqlite3.Connection], None]]] = {
         "keep finished jobs with their results, and schedules in the store; let payloads have headers",
         partial(_run, name="to_version_4"),
     ),
-    4: ("let unique keys last until the end of their jobs", partial(_run, name="to_version_5")),
+    4: (
+        "let unique keys last until the end of their jobs, and transactions of users finish runs",
+        partial(_run, name="to_version_5"),
+    ),
     5: ("remember what was taken of outboxes", partial(_run, name="to_version_6")),
 }

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laneway.clock import now_micros
-from laneway.core.job import Job
-from laneway.core.outcome import Settled
+from laneway.core.job import Claim, Job
+from laneway.core.outcome import FinishMark, Settled
 from laneway.errors import ConfigError
 from laneway.store.contract import Capabilities, ClaimRequest, Exchange
 from laneway.store.sql.claim import claim, next_due
@@ -99,6 +99,12 @@ class SQLiteStore(SQLStore):
         from laneway.store.sqlite.joining import push_with  # noqa: PLC0415 - few programs need it
 
         return push_with(self, connection, jobs)
+
+    def finish_with(self, connection: UserConnection, claim: Claim, mark: FinishMark) -> Steps[None]:
+        """Finish a claim in the transaction of a user's connection. See the contract."""
+        from laneway.store.sqlite.joining import finish_with  # noqa: PLC0415 - few programs need it
+
+        return finish_with(self, connection, claim, mark)
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write outcomes, then claim what may run. See the contract."""

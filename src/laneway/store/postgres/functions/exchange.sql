@@ -5,7 +5,8 @@
 -- waits for nothing: it tries the locks of lanes, and skips rows that somebody else has locked. So no two exchanges wait for each
 -- other. After a lock each statement looks again.
 
--- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `attempt` whether more is due, in `due` when
+-- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `task` those that are to be settled later, since a
+-- transaction that finishes them is open, in `attempt` whether more is due, in `due` when
 -- the next is due (null: none), in `place` the store's time, in `lost` whether the inbox is to be looked at.
 create type $schema.claimed_$version as (
     part integer, token bigint, id text, task text, queue text, lane text, attempt integer, enqueued bigint, due bigint, place bigint,
@@ -131,14 +132,15 @@ end $$;
 
 -- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
--- p_durable: wait for the disk in any case.
+-- p_finishing: of these successes, those that a user's transaction may hold; p_durable: wait for the disk in any case.
 create function $schema.exchange_$version(
     p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
-    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_durable boolean
+    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_finishing bigint[], p_durable boolean
 ) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
 declare
     v_now bigint;
     v_refused bigint[];
+    v_later bigint[];
     v_left integer := p_limit;           -- how many may still be claimed
     v_want integer;                      -- and of this step
     v_passed integer := 0;               -- parked or expired
@@ -170,6 +172,11 @@ declare
     v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
 begin
     v_now := $schema.begin_exchange_$version(p_worker, p_epoch, p_queues, p_lanes);
+    if cardinality(p_finishing) > 0 then
+        v_later := array(select $schema.open_$version(p_worker, p_finishing));
+        p_runs := array(select r from unnest(p_tokens, p_runs) with ordinality u(t, r, n) where t <> all (v_later) order by n);
+        p_tokens := array(select t from unnest(p_tokens) with ordinality u(t, n) where t <> all (v_later) order by n);
+    end if;
     if cardinality(p_tokens) > 0 then
         v_refused := $schema.leave_$version(v_now, p_worker, p_tokens, p_runs, p_lanes);
     end if;
@@ -353,7 +360,7 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
     return next row(
-        -1, 0, array_to_string(v_refused, ','), '', '', null, v_more::integer, 0, v_next_due, v_now, 0,
+        -1, 0, array_to_string(v_refused, ','), coalesce(array_to_string(v_later, ','), ''), '', null, v_more::integer, 0, v_next_due, v_now, 0,
         case when v_left > 0 and exists (select 1 from $schema.inbox) then 'inbox' end, ''::bytea
     )::$schema.claimed_$version;
 end $$;

@@ -42,6 +42,7 @@ create table $schema.job (
     next_due   bigint,
     next_since bigint,
     score      double precision,
+    finish     bytea,
     body       bytea not null
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_analyze_scale_factor = 0,

@@ -19,6 +19,7 @@ __all__ = ["DIALECT", "VERSION", "call", "functions", "in_schema", "migration", 
 VERSION = 1
 
 _HERE = Path(__file__).parent
+_FUNCTIONS = ("common", "push", "enqueue", "finish", "fold", "exchange", "moving")
 #: Plans must not depend on statistics: the tables are empty at one moment and full at the next.
 _PLANNER = (
     "set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off "
@@ -68,7 +69,7 @@ def migration(version: int, schema: str) -> str:
 
 def functions(schema: str) -> str:
     """Return the text that makes the functions."""
-    files = [_HERE.parent / "functions" / f"{name}.sql" for name in ("common", "push", "enqueue", "fold", "exchange", "moving")]
+    files = [_HERE.parent / "functions" / f"{name}.sql" for name in _FUNCTIONS]
     return _fill("\n".join(file.read_text(encoding="utf-8") for file in files), schema)
 
 

@@ -55,3 +55,7 @@ select min(rank) from (
     union all
     select 0 where :rank < 0 and (select min(due) from laneway_job where $waits and lane is not null and queue = :queue) is not null
 ) ranks
+
+-- note: the notes of a run, if it still holds its claim, and no open transaction finishes it.
+update laneway_job set notes = :notes
+where seq in (select seq from laneway_job where token = :token and state = $running for update skip locked)

@@ -47,8 +47,9 @@ drop table laneway_result;
 create index laneway_finished_until on laneway_finished (until);
 alter table laneway_schedule add column entry blob;
 
--- to_version_5: a job's unique key may last until its end.
+-- to_version_5: a job's unique key may last until its end, and a transaction of a user's may finish a run.
 alter table laneway_job add column end_key text;
+alter table laneway_job add column finish blob;
 
 -- to_version_6: queues remember what they have taken of outboxes.
 create table laneway_source (

@@ -42,7 +42,8 @@ create table laneway_job (
     next_since integer,                    -- and since when they gather
     score      real,                       -- of a dead payload
     body       blob not null,              -- empty for a lane; for a dead payload the payload
-    end_key    text                        -- the unique key, if it lasts until the job's end: also of a dead one, for a replay
+    end_key    text,                       -- the unique key, if it lasts until the job's end: also of a dead one, for a replay
+    finish     blob                        -- a transaction of a user's has finished the run: its FinishMark, as JSON
 ) strict;
 
 -- The payloads of collectors' lanes. A waiting lane has all of them on its side.

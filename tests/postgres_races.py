@@ -335,8 +335,8 @@ def another_isolation_level(scene: Scene) -> str:
 
 RACES: tuple[Callable[[Scene], str], ...] = (
     two_claim_one_lane, parked_behind_one_that_leaves, cancelled_beside_a_park, cancelled_beside_a_claim, recovered_beside_a_park,
-    parked_by_a_later_clock, committed_late, acted_late, a_walk_that_ends_between_two_of_a_lane, lost_and_on_its_way, lost_and_late,
-    given_back_beside_a_mark,
+    parked_by_a_later_clock, committed_late, acted_late, a_walk_that_ends_between_two_of_a_lane, lost_and_on_its_way,
+    lost_and_late, given_back_beside_a_mark,
     settled_in_two_orders, collected_in_two_orders, collected_while_the_lane_leaves, unique_in_two_orders, claimed_beside_a_claim,
     claimed_beside_a_claim_among_lanes, pushed_over_a_fold, folded_by_two, two_kinds_in_a_queue, another_isolation_level,
 )  # fmt: skip

@@ -39,7 +39,7 @@ __all__ = ["PostgresExchanges"]
 #: How long walks may begin where the last one did, seconds. What has an older due time, and was given back, is found then.
 FLOOR_HOLDS = 1.0
 #: An exchange whose walks begin at the front, and that takes longer than this, microseconds, meets many rows that nobody sees and
-#: vacuum cannot remove: a transaction is open somewhere. The next one comes after so many times as long, at most so late, seconds.
+#: vacuum cannot remove: a transaction is open somewhere. The next one comes after this many times as long, at most so late (s).
 FRONT_TAKES, FRONT_SHARE, FRONT_LATEST = 3_000, 20, 10.0
 #: Where nothing was found, walks begin this much before the time of that look, microseconds: transactions may commit late.
 NOTHING_BEFORE = 1_000_000

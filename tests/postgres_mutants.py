@@ -52,6 +52,17 @@ MUTANTS = (
     Mutant(
         "a parked job counts as due", races.parked_by_a_later_clock, "and (j.state = 3 or j.due <= p_now)", "and j.due <= p_now",
     ),
+    Mutant("a lane's next is looked for from a quiet time on", races.committed_late, "least(v_quiet, j.place)", "j.place"),
+    Mutant(
+        "a time is quiet if nobody pushes", races.committed_late,
+        "and pg_try_advisory_lock(hashtextextended('laneway', 83)) then",
+        "and pg_try_advisory_lock(hashtextextended('laneway', 183)) then",
+    ),
+    Mutant(
+        "a time is quiet if nobody acts", races.acted_late,
+        "perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));  -- it may",
+        "perform 1;  -- it may",
+    ),
     Mutant(
         "none is parked behind nobody", races.a_walk_that_ends_between_two_of_a_lane, "h.lane = l.lane and h.holds = 1", "true",
     ),
@@ -89,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "claims skip what is locked", races.claimed_beside_a_claim,
-        "limit v_want for update skip locked\n                    ) c;", "limit v_want for update\n                    ) c;",
+        "from heads) for update skip locked", "from heads) for update",
     ),
     Mutant(
         "claims among lanes skip it", races.claimed_beside_a_claim_among_lanes,

@@ -6,15 +6,17 @@ Each race returns what came out wrong; an empty text: nothing. `postgres_mutants
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from laneway.errors import StoreError
+from laneway.store.contract import ClaimRequest
 from laneway.store.postgres import PostgresInspect
 from laneway.store.postgres.connection import PostgresError, Statement
 from laneway.store.postgres.push import PostgresPush
 from laneway.store.postgres.statements import VERSION
 from postgres_scene import (
     FOLD,
+    HOUR,
     Beside,
     Scene,
     done,
@@ -104,6 +106,48 @@ def parked_by_a_later_clock(scene: Scene) -> str:
         assert walk.execute(park.encode()).fetchall() == [(1,)]
     cancel.join()
     return scene.stranded()
+
+
+def committed_late(scene: Scene) -> str:
+    """A job's push commits after one behind it in the lane was claimed: it comes before those that were pushed since."""
+    late = scene.store()
+    with _claimed_beside(scene) as settle, is_open(late):
+        late.push([job("1")])
+        settle("2")
+    return settle("1")
+
+
+def acted_late(scene: Scene) -> str:
+    """So it is if somebody gives a job a new place, and commits late."""
+    scene.push(job("1", None, delay=HOUR))
+    with _claimed_beside(scene) as settle, scene.session() as late:
+        [(now,)] = late.execute(f"select now from laneway.turn_v{VERSION}()".encode()).fetchall()  # noqa: S608
+        late.execute("update laneway.job set lane = 'L', state = 1, place = %s, due = %s where id = '1'", (now, now))
+        settle("2")
+    return settle("1")
+
+
+@contextlib.contextmanager
+def _claimed_beside(scene: Scene) -> Iterator[Callable[[str], str]]:
+    """Give what claims a lane's job after a new one was pushed, and says what is wrong if it is not this one.
+
+    When the block ends another job comes, and all are parked.
+    """
+    worker = scene.store()
+    scene.push(job("0", None))
+    claims = take(worker, "a")
+
+    def settle(id_: str) -> str:
+        nonlocal claims
+        if id_ == "2":
+            scene.push(job("2"))
+        claims = worker.exchange("a", done(claims), [ClaimRequest("q", 1)], 1).claims
+        found = [claim.unit.id for claim in claims]
+        return "" if found == [id_] else f"{found} came before {id_}"
+
+    yield settle
+    scene.push(job("3"))
+    scene.claim("b", most=9)
 
 
 def a_walk_that_ends_between_two_of_a_lane(scene: Scene) -> str:
@@ -291,8 +335,8 @@ def another_isolation_level(scene: Scene) -> str:
 
 RACES: tuple[Callable[[Scene], str], ...] = (
     two_claim_one_lane, parked_behind_one_that_leaves, cancelled_beside_a_park, cancelled_beside_a_claim, recovered_beside_a_park,
-    parked_by_a_later_clock, a_walk_that_ends_between_two_of_a_lane, lost_and_on_its_way, lost_and_late,
-    given_back_beside_a_mark,
+    parked_by_a_later_clock, committed_late, acted_late, a_walk_that_ends_between_two_of_a_lane, lost_and_on_its_way,
+    lost_and_late, given_back_beside_a_mark,
     settled_in_two_orders, collected_in_two_orders, collected_while_the_lane_leaves, unique_in_two_orders, claimed_beside_a_claim,
     claimed_beside_a_claim_among_lanes, pushed_over_a_fold, folded_by_two, two_kinds_in_a_queue, another_isolation_level,
 )  # fmt: skip

@@ -38,10 +38,18 @@ __all__ = ["PostgresExchanges"]
 
 #: How long walks may begin where the last one did, seconds. What has an older due time, and was given back, is found then.
 FLOOR_HOLDS = 1.0
+#: An exchange whose walks begin at the front, and that takes longer than this, microseconds, meets many rows that nobody sees and
+#: vacuum cannot remove: a transaction is open somewhere. The next one comes after this many times as long, at most so late (s).
+FRONT_TAKES, FRONT_SHARE, FRONT_LATEST = 3_000, 20, 10.0
+#: Where nothing was found, walks begin this much before the time of that look, microseconds: transactions may commit late.
+NOTHING_BEFORE = 1_000_000
 
 #: Due, place and sequence number of a job: a walk begins there.
 Floor = tuple[int, int, int]
 NO_FLOOR: Floor = (0, 0, 0)
+#: Where walks of jobs without lanes begin, and of lanes.
+Floors = tuple[Floor, Floor]
+NO_FLOORS: Floors = (NO_FLOOR, NO_FLOOR)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -55,10 +63,13 @@ class PostgresExchanges:
         self._epochs: dict[str, tuple[int, Move | None]] = {}  # by worker: see `_epoch`, `_closed`
         self._started: dict[str, str] = {}  # by worker: when the server was started, as far as the worker knows
         self._collectors: set[str] = set()  # queues that are known to be a collector's
-        self.floors: dict[str, tuple[Floor, Floor]] = {}  #: by queue: where walks of jobs and of lanes begin
+        self.floors: dict[str, Floors] = {}  #: by queue: where walks begin
+        self._empty: dict[str, Floors] = {}  # by queue: where they may begin too, since they found nothing before
         self._floors_until = 0.0
+        self._front_at = 0.0  # when walks may begin at the front again, monotonic
         self._loads: dict[str, int] = {}
         self._loads_until = 0.0
+        self._lost = False  # some of the claims that are settled are not held any more
         self._sent: WeakValueDictionary[str, Sent] = WeakValueDictionary()  # by worker: its last exchange
 
     def forget(self, worker: str) -> None:
@@ -66,7 +77,11 @@ class PostgresExchanges:
         self._epochs.pop(worker, None)
         self._started.pop(worker, None)
         self._sent.pop(worker, None)
-        self.floors = {}
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Let the next walks begin at the front: something was put back there."""
+        self.floors, self._empty, self._front_at = {}, {}, 0.0
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write outcomes, then claim what may run."""
@@ -91,10 +106,14 @@ class PostgresExchanges:
                     self._epochs.pop(worker, None)  # its claims were taken back: what it settles is refused now
                 elif code == "LW007":
                     self._store.inbox.empty()  # some of its jobs come before those that this one would have claimed
+                elif code == "LW009":
+                    self._lost = True
                 elif isinstance(cause, PostgresError) and code == "LW005":
                     self._collectors.add(cause.said)
                 else:
+                    self._lost = False
                     raise
+        self._lost = False
         return answer if limit == asked else replace(answer, more=True)  # then it hears why
 
     def begin(
@@ -118,7 +137,6 @@ class PostgresExchanges:
     def _hear(self, sent: Sent, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         [(rows, _)] = sent.hear()
         waits = rows[-1][11] == "inbox"
-        later = _numbers(rows[-1][3])
         claims, refused, more, due_in = self._heard(rows, wants)
         if waits:
             with contextlib.suppress(StoreError):  # the claims are ours by now
@@ -129,36 +147,32 @@ class PostgresExchanges:
                 loads = self._look(line)
         ids = {item.claim.token: item.claim.unit.id for item in settled} if refused else {}
         self._store.bell.heard(bool(claims))
-        return Exchange([ids[token] for token in refused], claims, more, due_in, dict(loads), frozenset(later))
+        return Exchange([ids[token] for token in refused], claims, more, due_in, dict(loads))
 
     def _in_turn(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         with self._store.turn() as turn:
             held = [
                 (item.claim.queue, unit.lane) for item in settled for unit in item.claim.units if not unit.payloads and unit.lane
             ]
-            [(turn.now,)] = turn.call(
-                "begin_exchange",
-                worker,
-                self._epoch(turn.line, worker),
-                texts([queue for queue, _ in held]),
-                texts([lane for _, lane in held]),
-            )
+            epoch, queues, lanes = self._epoch(turn.line, worker), *(texts(part) for part in _unzipped(held))
+            [(turn.now,)] = turn.call("begin_exchange", worker, queues, lanes)
+            turn.call("check_epoch", worker, epoch)
             finishing = [item.claim.token for item in settled if item.finishes]
             later = frozenset([token for (token,) in turn.call("open", worker, bigints(finishing))] if finishing else ())
             settled = [item for item in settled if item.claim.token not in later]
             turn.hold([unit.id for item in settled for unit in item.claim.units])
             refused = settle(turn, worker, settled) if settled else []
-            turn.call("joins", texts([queue for queue, _ in held]), texts([lane for _, lane in held]))
+            turn.call("joins", queues, lanes)
             if any(isinstance(outcome, Dead) for item in settled for outcome in item.outcomes):
                 turn.write_down()
                 self._store.trim_dead(turn)
             turn.write_down()
             claims: list[Claim] = []
-            queues = {want.queue: turn.find_queue(want.queue) for want in wants}
-            awake = [name for name, queue in queues.items() if queue is not None and not queue.paused]
+            found = {want.queue: turn.find_queue(want.queue) for want in wants}
+            awake = [name for name, queue in found.items() if queue is not None and not queue.paused]
             for want in wants:
                 most = min(want.most, limit - len(claims))
-                queue = queues[want.queue]
+                queue = found[want.queue]
                 if most <= 0 or queue is None or queue.paused:
                     continue
                 if queue.collects:
@@ -204,21 +218,33 @@ class PostgresExchanges:
         """Return the call of the function that does an exchange."""
         runs = [_run(item) for item in settled]
         held = [(item.claim.queue, item.claim.unit.lane) for item in settled if item.claim.unit.lane is not None]
-        if time.monotonic() > self._floors_until:
-            self._floors_until, self.floors = time.monotonic() + FLOOR_HOLDS, {}
-        floors = [self.floors.get(want.queue, (NO_FLOOR, NO_FLOOR)) for want in wants]
+        now = time.monotonic()
+        full = now >= self._front_at
+        if full and now > self._floors_until:
+            self._floors_until, self.floors = now + FLOOR_HOLDS, {}
+        floors = [self.floors.get(want.queue, NO_FLOORS) for want in wants]
+        if not full:
+            empty = [self._empty.get(want.queue, NO_FLOORS) for want in wants]
+            floors = [(max(one[0], two[0]), max(one[1], two[1])) for one, two in zip(floors, empty, strict=True)]
         values = (
             worker, epoch, bigints([item.claim.token for item in settled]), texts(runs), texts([queue for queue, _ in held]),
             texts([lane for _, lane in held]), texts([want.queue for want in wants]), integers([want.most for want in wants]),
             limit, bigints([part for floor, _ in floors for part in floor]),
-            bigints([part for _, floor in floors for part in floor]),
-            bigints([item.claim.token for item in settled if item.finishes]), self._durable,
+            bigints([part for _, floor in floors for part in floor]), full, self._alike(settled, wants, limit), self._durable,
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
+
+    def _alike(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> bool:
+        """Return whether what is settled is of the queue that is wanted first, and all claims are held, as far as known."""
+        if not wants or limit <= 0 or self._lost:
+            return False
+        queue = wants[0].queue
+        return wants[0].most > 0 and all(item.claim.queue == queue for item in settled)
 
     def _heard(self, rows: list[Any], wants: Sequence[ClaimRequest]) -> tuple[list[Claim], list[int], bool, int | None]:
         """Return claims, tokens that were refused, whether more is due, and in how many microseconds the next is."""
         head = rows.pop()
+        rows = [row for row in rows if row[0] > 0]  # an exchange that went on step by step has two heads
         rows.sort(key=_token)  # they were claimed in this order
         claims: list[Claim] = []
         for _, token, id_, task, queue, lane, attempt, enqueued, due, place, _, lost, body in rows:
@@ -230,12 +256,23 @@ class PostgresExchanges:
             claims.append(
                 Claim(token, queue, task, (Unit(id_, lane, attempt + 1, enqueued, due, place, body),), lost or "", garbage)
             )
-        for want in wants:
+        nothing, more, due_in, cut = head[1], bool(head[6]), None if head[8] is None else head[8] - head[9], head[10]
+        for number, want in enumerate(wants):
             mine = [row for row in rows if row[4] == want.queue and row[0] % 1000 == 500]
             plain = next((row[8:11] for row in mine if row[5] is None), NO_FLOOR)
             laned = next((row[8:11] for row in mine if row[5] is not None), NO_FLOOR)
             self.floors[want.queue] = (plain, laned)
-        return claims, _numbers(head[2]), bool(head[6]), None if head[8] is None else head[8] - head[9]
+            before, bits, here = self._empty.get(want.queue, NO_FLOORS), nothing >> 2 * number, (head[9] - NOTHING_BEFORE, 0, 0)
+            self._empty[want.queue] = (
+                here if bits & 1 else max(plain, before[0]), here if bits & 2 else max(laned, before[1]),
+            )  # fmt: skip
+        if not cut and head[7] > FRONT_TAKES:
+            self._front_at = time.monotonic() + min(FRONT_SHARE * head[7] / 1_000_000, FRONT_LATEST)
+        elif cut and not more:  # look again as soon as walks may begin at the front
+            again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
+            due_in = again if due_in is None else min(due_in, again)
+        refused = [int(token) for token in head[2].split(",")] if head[2] else []
+        return claims, refused, more, due_in
 
     def _look(self, line: PostgresConnection) -> dict[str, int]:
         """Return the depths of all queues that are not paused."""
@@ -247,14 +284,14 @@ class PostgresExchanges:
 _token = itemgetter(1)
 
 
-def _numbers(text: str) -> list[int]:
-    """Return tokens of an answer."""
-    return [int(token) for token in text.split(",")] if text else []
+def _unzipped(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """Return the first parts of pairs, and the second ones."""
+    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def _just_leaves(item: Settled) -> bool:
-    """Return whether a claim is one job that was done and is not kept."""
-    return not item.keep and type(item.outcomes[0]) is Done and not item.claim.units[0].payloads
+    """Return whether a claim is one job that was done, is not kept, and that no transaction of a user's may finish."""
+    return not item.keep and not item.finishes and type(item.outcomes[0]) is Done and not item.claim.units[0].payloads
 
 
 def _run(item: Settled) -> str:

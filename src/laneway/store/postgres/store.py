@@ -81,8 +81,8 @@ class PostgresStore(SQLStore):
 
     def turn(self, timeout: float | None = None, *, inbox: bool = True) -> PostgresTurn:
         """Return one atomic step, to be used in a `with`. What it puts back may stand before the place where walks begin."""
-        self._exchanges.floors = {}
-        return PostgresTurn(self.wire, self.schema, self.ring, timeout, self.inbox if inbox else None)
+        put_back = self._exchanges.put_back
+        return PostgresTurn(self.wire, self.schema, self.ring, put_back, timeout, self.inbox if inbox else None)
 
     def reading(self) -> PostgresReading:
         """Return a view of the database, to be used in a `with`."""

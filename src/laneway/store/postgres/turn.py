@@ -140,17 +140,19 @@ class PostgresReading(Reading):
 
 
 class PostgresTurn(PostgresReading, CopyTurn):
-    """`with PostgresTurn(wire, schema, ring) as turn:` is one atomic step of the store."""
+    """`with PostgresTurn(wire, schema, ring, put_back) as turn:` is one atomic step of the store."""
 
     begins = "begin isolation level read committed"
     clock = "turn"
 
     def __init__(
-        self, wire: PostgresWire, schema: str, ring: Callable[[], None], timeout: float | None = None,
-        inbox: Inbox | None = None,
+        self, wire: PostgresWire, schema: str, ring: Callable[[], None], put_back: Callable[[], None],
+        timeout: float | None = None, inbox: Inbox | None = None,
     ) -> None:  # fmt: skip
         super().__init__(wire, schema, timeout, inbox)
         self._ring = ring
+        self._put_back = put_back
+        self._puts_back = False  # a unit waits again that is due
         self.runs: list[Run] = []
         self._counts: dict[str, list[int]] = {}
         self._totals: Counter[str] = Counter()
@@ -171,15 +173,16 @@ class PostgresTurn(PostgresReading, CopyTurn):
                 self._leave(trouble)
                 raise
         self._leave(error)
-        if error is None and self.rings:
-            self._ring()
+        for needed, tell in ((self._puts_back, self._put_back), (self.rings, self._ring)):
+            if error is None and needed:
+                tell()
 
     def write_down(self) -> None:
         """Write what was counted so far."""
         self.change_many("ledger_count", [(self.now, queue, *counts) for queue, counts in self._counts.items() if any(counts)])
         self.change_many("ledger_arrive", [(self.now, *key, number) for key, number in self._arrived.items()])
+        runs = (_encode(self.runs)[1:-1] + b",").decode() if self.runs else None
         if self._totals or self.runs:
-            runs = (_encode(self.runs)[1:-1] + b",").decode() if self.runs else None
             self.change_many("ledger_rest", [(self.now, _encode(self._totals).decode(), runs, len(self.runs))])
         self.rings = self.rings or any(counts[READY] > 0 for counts in self._counts.values())
         self._counts, self._arrived, self._totals, self.runs = {}, Counter(), Counter(), []
@@ -203,11 +206,9 @@ class PostgresTurn(PostgresReading, CopyTurn):
     def change_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
         """Run a statement for many rows if each of them changes a row; else change nothing."""
         self.line.ask("savepoint here")
-        if self.change_many(statement, rows) != len(rows):
-            self.line.ask("rollback to here")
-            return False
-        self.line.ask("release here")
-        return True
+        changed = self.change_many(statement, rows) == len(rows)
+        self.line.ask("release here" if changed else "rollback to here")
+        return changed
 
     def walk(self, statement: str, **values: Any) -> list[Any]:
         """Return the rows of a walk."""
@@ -236,7 +237,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
     def let_out(self, queue: str, lanes: Sequence[str]) -> None:
         """Let the next job by place hold each lane whose holder has left."""
         self.call("let_out", self.now, texts([queue] * len(lanes)), texts(lanes))
-        self.rings = True
+        self.rings = self._puts_back = True
 
     # -- queues ----------------------------------------------------------------------------------------------
 
@@ -368,9 +369,8 @@ class PostgresTurn(PostgresReading, CopyTurn):
     def closed(self, until: int) -> None:
         self.change("closed_write", until=until)
 
-    def next_seq(self, number: int = 1) -> int:
+    def next_seq(self, number: int = 1) -> int:  # noqa: ARG002 - jobs are numbered by `push`
         """Return the next sequence number. Some are fetched at once."""
-        assert number == 1  # noqa: S101 - jobs are numbered by `push`
         if not self._seqs:
             self._ahead = min(4 * self._ahead, 1000)
             rows = self.rows("seqs", number=self._ahead)
@@ -391,6 +391,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
 
     def wait_for(self, queue: str, rank: int, due: int) -> None:  # noqa: ARG002 - one index has all of them
         """Note a job that is due later."""
+        self._puts_back = self._puts_back or due <= self.now
         if due > self.now:
             self._later[queue] = min(due, self._later.get(queue, due))
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from laneway.core.headers import join_headers
 from laneway.core.job import Job
@@ -20,6 +23,7 @@ from laneway.store.sql.rows import RUNNING, Row
 
 __all__ = ["ALL", "add_headers", "add_payloads", "digest", "gather"]
 
+_encode = msgspec.json.Encoder().encode
 #: No limit on the number of rows.
 ALL = 1 << 62
 
@@ -32,6 +36,9 @@ def gather(turn: Turn, jobs: Sequence[Job]) -> None:
         lanes.setdefault(job.id, []).append((job, _arrive(turn, job)))
     new = [_new(turn, [job for job, _ in pushed]) for pushed in lanes.values()]
     inside = turn.push_lanes(new)
+    there = _find(turn, [row[1] for row in new if row[0] not in inside])
+    joined: list[tuple[int, int, Sequence[Arrived]]] = []
+    changes = _Changes([], [])
     for (id_, pushed), row in zip(lanes.items(), new, strict=True):
         seq, _, name, _, _, _, due, state, _, _ = row
         side = 0
@@ -39,26 +46,46 @@ def gather(turn: Turn, jobs: Sequence[Job]) -> None:
             turn.count(name, None, state)
             turn.wait_for(name, 0, due)
         else:
-            seq, side = _join(turn, id_, [job for job, _ in pushed])
-        add_payloads(turn, seq, side, [payload for _, payload in pushed])
+            seq, side = _join(turn, there[id_], [job for job, _ in pushed], changes)
+        joined.append((seq, side, [payload for _, payload in pushed]))
+    turn.change_many("lane_move_due", changes.moved)
+    turn.change_many("lane_gather", changes.gathered)
+    add_payloads(turn, joined)
 
 
-def add_payloads(turn: Turn, lane: int, side: int, payloads: Sequence[Arrived]) -> None:
-    """Merge payloads into one side of a lane. Most of them have no equal there, so all are inserted as new ones first."""
-    merged = merge(payloads)
-    rows = [(lane, side, score, arrival, digest(body), body) for score, arrival, body, _ in merged]
-    headers = [payload.headers for payload in merged]
+class _Changes(NamedTuple):
+    """Changes of lanes, to be written together."""
+
+    moved: list[tuple[int, int, str]]  #: the values of `lane_move_due`
+    gathered: list[tuple[int | None, int | None, str]]  #: the values of `lane_gather`
+
+
+def _find(turn: Turn, ids: Sequence[str]) -> dict[str, Row]:
+    """Return lanes that are in the store, by their ids."""
+    if len(ids) < 2:
+        rows = [turn.find("lane_find", id=id_) for id_ in ids]
+    else:
+        words = {"ids": turn.dialect.elements.format(":ids")}
+        rows = [Row(*row) for row in turn.select("lanes_find", words, ids=_encode(ids).decode())]
+    return {row.id: row for row in rows if row is not None}
+
+
+def add_payloads(turn: Turn, joined: Sequence[tuple[int, int, Sequence[Arrived]]]) -> None:
+    """Merge payloads into lanes: a lane, its side, payloads. Most have no equal there, so all are inserted as new ones first."""
+    merged = [(lane, side, payload) for lane, side, payloads in joined for payload in merge(payloads)]
+    rows = [(lane, side, score, arrival, digest(body), body) for lane, side, (score, arrival, body, _) in merged]
+    headers = [payload.headers for _, _, payload in merged]
     if any(headers):
         new = turn.change_many("payload_add_headers", [(*row, text or None) for row, text in zip(rows, headers, strict=True)])
     else:
         new = turn.change_many("payload_add", rows)
     if new < len(rows):
         turn.change_many("payload_merge", rows)
-        for (_, _, _, _, digest_, _), text in zip(rows, headers, strict=True):
+        for (lane, side, _, _, digest_, _), text in zip(rows, headers, strict=True):
             if text:  # it came later than its equal: only a replayed one does not, and has no headers
                 [(_, _, _, known)] = turn.rows("payload_named", lane=lane, side=side, digest=digest_)
                 add_headers(turn, lane, side, digest_, (known, text))
-    turn.total("merged", len(payloads) - new)
+    turn.total("merged", sum(len(payloads) for _, _, payloads in joined) - new)
 
 
 def add_headers(turn: Turn, lane: int, side: int, digest_: bytes, headers: tuple[str | None, str | None]) -> None:
@@ -85,27 +112,21 @@ def _new(turn: Turn, jobs: Sequence[Job]) -> tuple[int, str, str, str, str | Non
     return turn.next_seq(), job.id, job.queue, job.task, job.lane, due, due, state, turn.now, b""
 
 
-def _join(turn: Turn, id_: str, jobs: Sequence[Job]) -> tuple[int, int]:
+def _join(turn: Turn, row: Row, jobs: Sequence[Job], changes: _Changes) -> tuple[int, int]:
     """Put payloads into an existing lane: return its seq, and the side they gather on."""
-    row = turn.find("lane_find", id=id_)
-    assert row is not None  # noqa: S101 - this transaction has just met it
     assert row.side is not None  # noqa: S101 - the statement selects it
     if row.state == RUNNING:
-        _gather_while_it_runs(turn, row, jobs)
+        if row.next_due is None or row.next_since is None:
+            due, since = _first_due(jobs, turn.now), turn.now
+        else:
+            due, since = _put_off(row.next_due, row.next_since, jobs, turn.now), row.next_since
+        changes.gathered.append((due, since, row.id))
     elif not row.attempt:
         due = _put_off(row.due, row.enqueued, jobs, turn.now)
         if due != row.due:
-            turn.change("lane_move_due", state=turn.waiting(row.queue, due), due=due, id=row.id)
+            changes.moved.append((turn.waiting(row.queue, due), due, row.id))
             turn.waits(row, turn.counted(row), due)
     return row.seq, row.side
-
-
-def _gather_while_it_runs(turn: Turn, row: Row, jobs: Sequence[Job]) -> None:
-    if row.next_due is None or row.next_since is None:
-        due, since = _first_due(jobs, turn.now), turn.now
-    else:
-        due, since = _put_off(row.next_due, row.next_since, jobs, turn.now), row.next_since
-    turn.change("lane_gather", due=due, since=since, id=row.id)
 
 
 def _first_due(jobs: Sequence[Job], now: int) -> int:

@@ -102,7 +102,7 @@ def replay(turn: Turn, dead: Row) -> None:
         else:
             turn.change("lane_move_due", state=READY, due=turn.now, id=id_)
             turn.count(dead.queue, turn.counted(row), READY)
-    add_payloads(turn, seq, side, [Arrived(dead.score or 0.0, dead.seq, body)])
+    add_payloads(turn, [(seq, side, [Arrived(dead.score or 0.0, dead.seq, body)])])
 
 
 def drop_oldest(turn: Turn, row: Row) -> PayloadInfo | None:

@@ -21,7 +21,7 @@ begin
     if not p_inside and current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'the isolation level is %', current_setting('transaction_isolation') using errcode = 'LW003';
     end if;
-    select last_value into v_mark from $schema.clock;
+    v_mark := coalesce(pg_sequence_last_value('$schema.clock'), 1);  -- not a select: that costs ten times as much
     if v_now > v_mark + 1000000 then
         perform setval('$schema.clock', v_now);
     end if;
@@ -51,6 +51,7 @@ create function $schema.turn_$version(out now bigint, out moved text) language p
 begin
     if $schema.check_primary() is null then null; end if;
     perform pg_advisory_xact_lock_shared(hashtextextended('$schema', 82));
+    perform pg_advisory_xact_lock_shared(hashtextextended('$schema', 83));  -- it may give jobs new places, see line_head
     perform set_config(s, 'off', true)
     from unnest('{enable_seqscan,enable_bitmapscan,enable_hashjoin,enable_mergejoin,jit}'::text[]) s;
     now := $schema.step_$version();
@@ -84,18 +85,23 @@ begin
     end loop;
 end $$;
 
--- begin_exchange: the worker's exchange is heard, and the lanes of what it settles are locked.
-create function $schema.begin_exchange_$version(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[])
+-- begin_exchange: lock the worker, and the lanes of what it settles; return the store's time.
+create function $schema.begin_exchange_$version(p_worker text, p_queues text[], p_lanes text[])
 returns bigint language plpgsql volatile as $$
 begin
     if $schema.check_primary() is null then null; end if;
     if pg_advisory_xact_lock_shared(hashtextextended(p_worker, 77)) is null then null; end if;
+    if cardinality(p_lanes) > 0 and $schema.lock_lanes(p_queues, p_lanes) is null then null; end if;
+    return $schema.step_$version();
+end $$;
+
+-- check_epoch: raise LW001 if exchanges of the worker with this number are not heard. The worker is locked.
+create function $schema.check_epoch_$version(p_worker text, p_epoch bigint) returns void language plpgsql volatile as $$
+begin
     perform 1 from $schema.fence where worker = p_worker and epoch = p_epoch;
     if not found then
         raise exception 'another epoch' using errcode = 'LW001';
     end if;
-    if cardinality(p_lanes) > 0 and $schema.lock_lanes(p_queues, p_lanes) is null then null; end if;
-    return $schema.step_$version();
 end $$;
 
 -- hold: lock units that are about to be changed: first their lanes, then their rows, each in one order.
@@ -149,30 +155,68 @@ begin
     end loop;
 end $$;
 
--- let_out: the holders of lanes have left; the next by place of each becomes its holder, and due. Their locks are held. A parked job
--- counts as due: it was, by the clock of the one who parked it. Where none is parked the walk finds the next.
+-- line_head: the next of a lane: the first by place, of those that are parked or due. A parked job counts as due: it was, by the clock
+-- of the one who parked it. p_from: none has an earlier place. While an old snapshot is in use anywhere, the rows of all jobs that
+-- left the lane since are still there, and would be walked over.
+--
+-- When this finds a job, all that are visible have its place or a later one. Whoever is not visible had not committed, and has a place
+-- after `quiet`, as read before: this is a time at which nobody was pushing. So the smaller of the two is p_from for the next time.
+create function $schema.line_head_$version(p_now bigint, p_queue text, p_lane text, p_from bigint)
+returns table (seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid) language sql stable as $$
+    select j.seq, j.state, j.due, j.place, j.expires, j.state = $blocked or exists (
+        select 1 from $schema.job p where p.queue = p_queue and p.lane = p_lane and p.state = $blocked and p.place >= p_from), j.ctid
+    from $schema.job j
+    where j.queue = p_queue and j.lane = p_lane and j.state <= $blocked and j.side is null and j.place >= p_from
+    and (j.state = $blocked or j.due <= p_now)
+    order by j.place, j.seq limit 1
+$$;
+
+-- quiet: the last time, as far as known, at which nobody was pushing: whoever was not visible then has a later place.
+create function $schema.quiet_$version(p_now bigint) returns bigint language plpgsql volatile as $$
+declare
+    v_quiet bigint := coalesce(pg_sequence_last_value('$schema.quiet'), 0);
+begin
+    -- Who pushes holds this lock, and read the clock after it got it. To take and release it tells that nobody does.
+    if p_now > v_quiet + 500000 and pg_try_advisory_lock(hashtextextended('$schema', 83)) then
+        if pg_advisory_unlock(hashtextextended('$schema', 83)) then null; end if;
+        perform setval('$schema.clock', p_now), setval('$schema.quiet', p_now);
+        return p_now;
+    end if;
+    return v_quiet;
+end $$;
+
+-- let_out: the holders of lanes have left, and the lanes go on. Their locks are held.
 create function $schema.let_out_$version(p_now bigint, p_queues text[], p_lanes text[]) returns void language plpgsql volatile as $$
 declare
+    v_quiet bigint := $schema.quiet_$version(p_now);
     v_seqs bigint[];
     v_states smallint[];
-    v_queues text[];
+    v_parked boolean[];
 begin
-    select array_agg(h.seq), array_agg(h.state), array_agg(u.queue) into v_seqs, v_states, v_queues
+    select array_agg(h.seq), array_agg(h.state), array_agg(h.parked) into v_seqs, v_states, v_parked
     from (select distinct q as queue, l as lane from unnest(p_queues, p_lanes) u(q, l)) u,
-    lateral (
-        select j.seq, j.state from $schema.job j
-        where j.queue = u.queue and j.lane = u.lane and j.state <= $blocked and j.side is null and (j.state = $blocked or j.due <= p_now)
-        order by j.place, j.seq limit 1
-    ) h
-    where exists (select 1 from $schema.job p where p.queue = u.queue and p.lane = u.lane and p.state = $blocked);
-    if v_seqs is null then
-        return;
+    lateral $schema.line_head_$version(p_now, u.queue, u.lane, 0) h;
+    if $schema.hold_lanes_$version(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
+end $$;
+
+-- hold_lanes: of these jobs, each the next of its lane, those in whose lanes some are parked become the holders, and due. Where none is
+-- parked the walk finds the next. p_states: as they are counted. Return whether there are any.
+create function $schema.hold_lanes_$version(
+    p_now bigint, p_quiet bigint, p_seqs bigint[], p_states smallint[], p_parked boolean[]
+) returns boolean language plpgsql volatile as $$
+begin
+    if p_seqs is null or true <> all (p_parked) then
+        return false;
     end if;
-    update $schema.job set state = $ready, holds = 1 where seq = any (v_seqs);
+    with held as (
+        update $schema.job j set state = $ready, holds = 1, line_from = least(p_quiet, j.place)
+        from unnest(p_seqs, p_states, p_parked) u(seq, state, parked) where j.seq = u.seq and u.parked returning j.queue, u.state as before
+    )
     insert into $schema.ledger (at, queue, ready, blocked, scheduled, retrying)
-    select p_now, q, count(*) filter (where s <> $ready), - count(*) filter (where s = $blocked),
-           - count(*) filter (where s = $scheduled), - count(*) filter (where s = $retrying)
-    from unnest(v_queues, v_states) u(q, s) group by q;
+    select p_now, queue, count(*) filter (where before <> $ready), - count(*) filter (where before = $blocked),
+           - count(*) filter (where before = $scheduled), - count(*) filter (where before = $retrying)
+    from held group by queue;
+    return true;
 end $$;
 
 -- ring: wake sleeping workers, if any sleeps: each of them holds this lock together with the others. To be called after a commit.

@@ -5,41 +5,13 @@
 -- waits for nothing: it tries the locks of lanes, and skips rows that somebody else has locked. So no two exchanges wait for each
 -- other. After a lock each statement looks again.
 
--- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `task` those that are to be settled later, since a
--- transaction that finishes them is open, in `attempt` whether more is due, in `due` when
--- the next is due (null: none), in `place` the store's time, in `lost` whether the inbox is to be looked at.
+-- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `attempt` whether more is due, in `due` when
+-- the next is due (null: none), in `place` the store's time, in `lost` whether the inbox is to be looked at; in `seq` whether walks
+-- were cut short, in `enqueued` how long it took, microseconds, and in `token` which of them found no more: for the n-th queue, from 0, bit 2 n for jobs without lanes, 2 n + 1 for lanes.
 create type $schema.claimed_$version as (
     part integer, token bigint, id text, task text, queue text, lane text, attempt integer, enqueued bigint, due bigint, place bigint,
     seq bigint, lost text, body bytea
 );
-
--- leave: claims that a worker holds end their lives; the lanes they held go on. Their locks are held. Return the tokens of those that
--- the worker does not hold.
-create function $schema.leave_$version(p_now bigint, p_worker text, p_tokens bigint[], p_runs text[], p_lanes text[]) returns bigint[]
-language plpgsql volatile as $$
-declare
-    v_gone bigint[];
-    v_refused bigint[];
-    v_queues text[];
-    v_lanes text[];
-begin
-    with gone as (
-        delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker returning token, queue, lane
-    )
-    select array_agg(token), array_agg(queue), array_agg(lane) into v_gone, v_queues, v_lanes from gone;
-    if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
-        v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
-        p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
-        insert into $schema.ledger (at, totals) values (p_now, jsonb_build_object('refused', cardinality(v_refused)));
-    end if;
-    -- The records of all runs are in the row of one queue.
-    insert into $schema.ledger (at, queue, running, totals, runs, number)
-    select p_now, q, - count(*), jsonb_build_object('processed', count(*)),
-           case when q = v_queues[1] then array_to_string(p_runs, ',') || ',' end, case when q = v_queues[1] then cardinality(p_runs) else 0 end
-    from unnest(v_queues) q group by q;
-    if cardinality(p_lanes) > 0 and $schema.let_out_$version(p_now, v_queues, v_lanes) is null then null; end if;
-    return v_refused;
-end $$;
 
 -- expire: jobs that never started and are too old leave, cancelled. The lanes that they held go on.
 create function $schema.expire_$version(p_now bigint, p_seqs bigint[]) returns integer language plpgsql volatile as $$
@@ -104,43 +76,55 @@ begin
     return v_number;
 end $$;
 
--- has_due: whether jobs of a queue are due.
+-- has_due: whether jobs of a queue are due, as far as walks from these floors tell.
 create function $schema.has_due_$version(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) returns boolean
 language plpgsql volatile as $$
 declare
     v_rank smallint := -1000;
 begin
-    perform 1 from $schema.job
-    where $waits and lane is not null and queue = p_queue and due <= p_now
-    and (due, place, seq) >= (p_lane_floor[1], p_lane_floor[2], p_lane_floor[3]) limit 1;
-    if found then return true; end if;
-    perform 1 from $schema.job
-    where $waits and lane is null and queue = p_queue and rank = 0 and due <= p_now
-    and (due, place, seq) >= (p_floor[1], p_floor[2], p_floor[3]) limit 1;
-    if found then return true; end if;
-    if p_floor[1] > 0 or p_lane_floor[1] > 0 then
-        return $schema.has_due_$version(p_now, p_queue, '{0,0,0}', '{0,0,0}');
+    if exists (
+        select 1 from $schema.job
+        where $waits and lane is null and queue = p_queue and rank = 0 and due <= p_now
+        and (due, place, seq) >= (p_floor[1], p_floor[2], p_floor[3])
+    ) or exists (
+        select 1 from $schema.job
+        where $waits and lane is not null and queue = p_queue and due <= p_now
+        and (due, place, seq) >= (p_lane_floor[1], p_lane_floor[2], p_lane_floor[3])
+    ) then
+        return true;
     end if;
     loop
         select min(rank) into v_rank from $schema.job where $waits and lane is null and queue = p_queue and rank > v_rank;
         exit when v_rank is null;
+        if v_rank = 0 then continue; end if;
         perform 1 from $schema.job where $waits and lane is null and queue = p_queue and rank = v_rank and due <= p_now limit 1;
         if found then return true; end if;
     end loop;
     return false;
 end $$;
 
--- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
--- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
--- p_finishing: of these successes, those that a user's transaction may hold; p_durable: wait for the disk in any case.
-create function $schema.exchange_$version(
-    p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
-    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_finishing bigint[], p_durable boolean
-) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
+-- step_by_step: an exchange of any kind, see there. The worker and the lanes of what is settled are locked. p_claimed: what this exchange
+-- has claimed before.
+create function $schema.step_by_step_$version(
+    p_now bigint, p_worker text, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
+    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_durable boolean, p_claimed integer
+) returns setof $schema.claimed_$version language plpgsql volatile as $$
 declare
-    v_now bigint;
+    v_now bigint := p_now;
+    v_quiet bigint := $schema.quiet_$version(p_now);
     v_refused bigint[];
-    v_later bigint[];
+    v_gone bigint[];                     -- tokens of those that left, and their queues
+    v_queues text[];
+    v_done integer := 0;                 -- those that left, all of one queue: these are counted together with what is claimed there
+    v_done_queue text;
+    v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
+    v_next_states smallint[];
+    v_next_dues bigint[];
+    v_next_places bigint[];
+    v_next_fresh boolean[];              -- they have not expired
+    v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
+    v_next_queues text[];
+    v_claimed integer := p_claimed;      -- in all
     v_left integer := p_limit;           -- how many may still be claimed
     v_want integer;                      -- and of this step
     v_passed integer := 0;               -- parked or expired
@@ -148,13 +132,19 @@ declare
     v_in_lanes boolean := cardinality(p_lanes) > 0;
     v_more boolean := false;
     v_next_due bigint;
-    v_queue $schema.queue;
+    v_inbox boolean;                     -- something is in the inbox
+    v_queue record;                      -- the queue, and what waits in it
+    v_front bigint[];                    -- the first of that: due, place, seq
+    v_asked integer := 0;                -- the number of queues that were looked at
     v_rank smallint;
     v_floor bigint[];
     v_number integer;
     v_ended text[] := '{}';              -- queues that were walked to their end
+    v_cut boolean := false;              -- a walk did not begin at the front
+    v_nothing bigint := 0;               -- which walks found nothing
     v_laned boolean;                     -- lanes are due
     v_plain boolean;                     -- no lane is, and no job can expire
+    v_chooses boolean;                   -- the next of lanes, and jobs without lanes among them
     v_full boolean;                      -- there may be lanes behind the window
     v_after bigint[];                    -- where the window begins: due, place, seq
     v_seqs bigint[];                     -- the window: due jobs in lanes, in order
@@ -162,7 +152,9 @@ declare
     v_places bigint[];
     v_lanes text[];
     v_met text[];                        -- its lanes
-    v_locked text[];                     -- and those whose locks we got
+    v_locked text[] := '{}';             -- and those whose locks we got
+    v_all_queues text[] := p_queues;     -- all lanes that were locked, with their queues
+    v_all_lanes text[] := p_lanes;
     v_chosen bigint[];                   -- jobs that come next, in order
     v_states smallint[];
     v_fresh boolean[];                   -- and have not expired
@@ -171,66 +163,112 @@ declare
     v_last integer;                      -- the last that the walk came to
     v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
 begin
-    v_now := $schema.begin_exchange_$version(p_worker, p_epoch, p_queues, p_lanes);
-    if cardinality(p_finishing) > 0 then
-        v_later := array(select $schema.open_$version(p_worker, p_finishing));
-        p_runs := array(select r from unnest(p_tokens, p_runs) with ordinality u(t, r, n) where t <> all (v_later) order by n);
-        p_tokens := array(select t from unnest(p_tokens) with ordinality u(t, n) where t <> all (v_later) order by n);
-    end if;
     if cardinality(p_tokens) > 0 then
-        v_refused := $schema.leave_$version(v_now, p_worker, p_tokens, p_runs, p_lanes);
+        -- The exit: claims that the worker holds end their lives.
+        with gone as (
+            delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker
+            returning token, queue, lane, line_from
+        )
+        select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
+               array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
+        into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
+        if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
+            v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
+            p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
+            insert into $schema.ledger (at, totals) values (v_now, jsonb_build_object('refused', cardinality(v_refused)));
+        end if;
+        v_done := coalesce(cardinality(v_gone), 0);
+        if v_done > 0 and v_done_queue <> any (v_queues) then
+            -- The records of all runs are in the row of one queue.
+            insert into $schema.ledger (at, queue, running, totals, runs, number)
+            select v_now, q, - count(*), jsonb_build_object('processed', count(*)),
+                   case when q = v_done_queue then array_to_string(p_runs, ',') || ',' end, case when q = v_done_queue then v_done else 0 end
+            from unnest(v_queues) q group by q;
+            v_done := 0;
+        end if;
+        if v_lanes is not null then
+            -- Their lanes go on.
+            select array_agg(h.seq), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh), array_agg(h.parked),
+                   array_agg(h.queue)
+            into v_next, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
+            from (
+                select h.seq, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
+                from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
+                lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place) h
+                order by h.due, h.place, h.seq
+            ) h;
+        end if;
     end if;
     for i in 1 .. cardinality(p_wants) loop
         exit when v_left <= 0 or v_passed >= 1000;
-        select * into v_queue from $schema.queue where name = p_wants[i];
+        -- Each part of this looks only at its part of an index: the rest may be full of what is left of claimed jobs.
+        v_asked := i;
+        select q.name, q.paused, q.collects,
+               (select min(rank) from $schema.job where $waits and lane is null and queue = q.name and rank < 0) as above,
+               (select min(rank) from $schema.job where $waits and lane is null and queue = q.name and rank > 0) as below,
+               exists (select 1 from $schema.job where $waits and queue = q.name and expires is not null) as expires,
+               coalesce((
+                   select array[due, place, seq] from $schema.job
+                   where $waits and lane is not null and queue = q.name and due <= v_now
+                   and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
+                   order by due, place, seq limit 1
+               ), case when p_full and p_lane_floors[3 * i - 2] > 0 then (
+                   select array[due, place, seq] from $schema.job
+                   where $waits and lane is not null and queue = q.name and due <= v_now order by due, place, seq limit 1
+               ) end) as laned,
+               case when v_next is not null then (
+                   select array[due, place, seq] from $schema.job
+                   where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
+                   and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
+                   order by due, place, seq limit 1
+               ) end as plain,
+               (select due from $schema.job
+                where queue = q.name and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1) as later
+        into v_queue from $schema.queue q where q.name = p_wants[i];
         continue when not found or v_queue.paused;
         if v_queue.collects then
             raise exception '%', v_queue.name using errcode = 'LW005';
         end if;
+        v_next_due := least(v_next_due, v_queue.later);
         v_want := least(p_most[i], v_left);
         v_left := v_left - v_want;
-        v_rank := -1000;
-        -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0. Each statement looks only at its part of the index: the
-        -- rest may be full of what is left of claimed jobs.
+        -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0.
+        v_rank := coalesce(v_queue.above, 0);
+        v_laned := v_queue.laned is not null;
+        v_chosen := '{}'; v_states := '{}';
+        if v_next is not null then
+            -- Straight on: if the next of a lane comes before all that waits, it is claimed at once. Else it holds its lane.
+            v_number := 0;
+            if v_rank = 0 and v_next_queues[1] = v_queue.name and v_queue.name = all (v_next_queues) then
+                v_front := least(v_queue.laned, v_queue.plain);
+                while v_number < least(cardinality(v_next), v_want) and v_next_fresh[v_number + 1] and coalesce(
+                    array[v_next_dues[v_number + 1], v_next_places[v_number + 1], v_next[v_number + 1]] <= v_front, true)
+                loop
+                    v_number := v_number + 1;
+                end loop;
+                v_chosen := v_next[1 : v_number];
+                v_states := v_next_states[1 : v_number];
+            end if;
+            if cardinality(v_next) > v_number then
+                v_laned := $schema.hold_lanes_$version(
+                    v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :]) or v_laned;
+            end if;
+            v_next := null;
+        end if;
+        if not v_laned then
+            v_cut := v_cut or p_lane_floors[3 * i - 2] > 0 and not p_full;
+            v_nothing := v_nothing | (case when i <= 30 then 2::bigint << (2 * i - 2) else 0 end);
+        end if;
         while v_want > 0 and v_passed < 1000 loop
-            if v_rank < 0 then
-                select coalesce(min(rank), 0) into v_rank from $schema.job
-                where $waits and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
-            else
-                select min(rank) into v_rank from $schema.job
-                where $waits and lane is null and queue = v_queue.name and rank > v_rank;
-            end if;
-            if v_rank is null then
-                v_ended := v_ended || v_queue.name;
-                exit;
-            end if;
-            v_laned := v_rank = 0 and (
-                exists (select 1 from $schema.job where $waits and lane is not null and queue = v_queue.name and due <= v_now
-                        and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i]))
-                or p_lane_floors[3 * i] > 0
-                and exists (select 1 from $schema.job where $waits and lane is not null and queue = v_queue.name and due <= v_now)
-            );
-            v_plain := not v_laned;
-            if v_plain then
-                v_plain := not exists (select 1 from $schema.job where $waits and queue = v_queue.name and expires is not null);
-            end if;
-            v_floor := case when v_plain and v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
-            v_after := '{-1,-1,-1}';
+            v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
+            v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
+            v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
             loop
-                v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false; v_expired := false;
-                if v_plain then
-                    -- A walk from the floor does not meet what is left of jobs that were claimed a moment ago.
-                    select coalesce(array_agg(seq), '{}'), array_agg(state) into v_chosen, v_states from (
-                        select seq, state from $schema.job
-                        where $waits and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
-                        and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
-                        order by due, place, seq limit v_want for update skip locked
-                    ) c;
-                    v_number := cardinality(v_chosen);
-                    v_full := v_floor[3] > 0;  -- there are fewer than wanted: once more from the beginning
-                    v_floor := '{0,0,0}';
-                else
-                    if v_laned then
+                v_number := cardinality(v_chosen);
+                v_chooses := not v_plain and v_number = 0;
+                if v_chooses then
+                    v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false;
+                    if v_laned and v_rank = 0 then
                         v_number := least(greatest(v_want + 2 * v_passed, 32), 1000 - v_passed);
                         select coalesce(array_agg(seq), '{}'), array_agg(due), array_agg(place), array_agg(lane)
                         into v_seqs, v_dues, v_places, v_lanes
@@ -258,6 +296,8 @@ begin
                         end if;
                         v_more := v_more or cardinality(v_locked) < cardinality(v_met);
                         v_in_lanes := true;
+                        v_all_lanes := v_all_lanes || v_locked;
+                        v_all_queues := v_all_queues || array_fill(v_queue.name, array[cardinality(v_locked)]);
                         if v_full then
                             v_number := cardinality(v_seqs);
                             v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
@@ -276,17 +316,13 @@ begin
                                 select seq, state, due, place, expires from $schema.job
                                 where queue = v_queue.name and lane = l and holds = 1 order by place desc, seq desc limit 1
                             ) h on true
-                            left join lateral (
-                                select seq, state, due, place, expires from $schema.job
-                                where h.seq is null and queue = v_queue.name and lane = l and state <= $blocked and side is null
-                                and (state = $blocked or due <= v_now)
-                                order by place, seq limit 1
-                            ) f on true
+                            left join lateral $schema.line_head_$version(v_now, v_queue.name, case when h.seq is null then l end, 0) f on true
                             where h.seq is null and f.seq is not null or h.state < $blocked and h.due <= v_now
                             union all
                             select * from (
                                 select seq, state, due, place, expires from $schema.job
                                 where $waits and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
+                                and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
                                 and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
                                 order by due, place, seq limit v_want for update skip locked
                             ) p
@@ -294,75 +330,256 @@ begin
                     ) c;
                     v_number := coalesce(array_position(v_fresh, false) - 1, cardinality(v_chosen));
                     v_expired := v_number < cardinality(v_chosen);
+                    v_short := cardinality(v_chosen) < v_want and not v_expired;
+                    v_last := v_number + v_expired::integer;
                 end if;
-                if v_number > 0 then
-                    -- The claim. Jobs in lanes are kept by the locks of their lanes, the others are locked themselves.
+                if v_plain or v_number > 0 then
+                    -- The claim: of these, and of what a walk finds where no lane is due. Jobs in lanes are kept by the locks of their
+                    -- lanes, the others are locked themselves. A walk from the floor does not meet what is left of jobs that were
+                    -- claimed a moment ago.
                     return query
-                    update $schema.job j
-                    set state = $running, worker = p_worker, token = $schema.next_token(), unique_key = case when j.end_key is not null then j.unique_key end,
-                        holds = (j.lane is not null)::integer
-                    from unnest(v_chosen[1:v_number]) u(seq) where j.seq = u.seq
-                    returning i * 1000 + 500 + v_rank, j.token, j.id, j.task, j.queue, j.lane, j.attempt, j.enqueued, j.due, j.place,
-                              j.seq, j.lost, j.body;
-                    insert into $schema.ledger (at, queue, running, ready, scheduled, retrying, blocked)
-                    select v_now, v_queue.name, count(*), - count(*) filter (where s = $ready), - count(*) filter (where s = $scheduled),
-                           - count(*) filter (where s = $retrying), - count(*) filter (where s = $blocked)
-                    from unnest(v_states[1:v_number]) s;
-                end if;
-                v_last := v_number + v_expired::integer;
-                if cardinality(v_locked) > 0
-                and $schema.joins_$version(array_fill(v_queue.name, array[cardinality(v_locked)]), v_locked) is null then null; end if;
-                v_short := cardinality(v_chosen) < v_want and not v_expired;
-                v_want := v_want - v_number;
-                v_full := v_full or not v_plain and not v_short;
-                if v_expired then
-                    v_passed := v_passed
-                        + $schema.expire_$version(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
-                    v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
-                end if;
-                if v_seqs is distinct from v_chosen[1:v_number] then
-                    v_seqs := array(
-                        select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
-                        where l = any (v_locked) and s <> all (v_chosen)
-                        and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
-                    );
-                    if cardinality(v_seqs) > 0 then
-                        v_passed := v_passed + $schema.park_$version(v_now, v_queue.name, v_seqs);
+                    with chosen as materialized (
+                        select u.seq, u.state from unnest(v_chosen[1 : v_number], v_states[1 : v_number]) u(seq, state)
+                        union all
+                        select * from (
+                            select w.seq, w.state from $schema.job w
+                            where v_plain and $waits and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
+                            and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
+                            order by w.due, w.place, w.seq limit v_want - v_number for update skip locked
+                        ) w
+                    ), claimed as (
+                        update $schema.job j
+                        set $claim
+                        from chosen c where j.seq = c.seq returning $claimed, c.state as before
+                    ), counted as (
+                        insert into $schema.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
+                        select v_now, v_queue.name, count(*) - d.done, - count(*) filter (where before = $ready),
+                               - count(*) filter (where before = $scheduled), - count(*) filter (where before = $retrying),
+                               - count(*) filter (where before = $blocked), case when d.done > 0 then jsonb_build_object('processed', d.done) end,
+                               case when d.done > 0 then array_to_string(p_runs, ',') || ',' end, d.done
+                        from (select case when v_done_queue = v_queue.name then v_done else 0 end as done) d left join claimed on true
+                        group by d.done having count(claimed.seq) > 0
+                    )
+                    select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
+                           c.seq, c.lost, c.body
+                    from claimed c;
+                    get diagnostics v_number = row_count;
+                    v_claimed := v_claimed + v_number;
+                    if v_number > 0 and v_done_queue = v_queue.name then
+                        v_done := 0;
                     end if;
                 end if;
-                v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
-                if v_idle_locks >= 64 then
-                    v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
+                v_want := v_want - v_number;
+                if not v_chooses then
+                    v_chosen := '{}';
+                    exit when v_want <= 0;
+                    continue when not v_plain;  -- these went straight on
+                    v_full := false;
+                else
+                    v_full := v_full or not v_short;
+                    if v_expired then
+                        v_passed := v_passed
+                            + $schema.expire_$version(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
+                        v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
+                    end if;
+                    if v_seqs is distinct from v_chosen[1 : v_number] then
+                        v_seqs := array(
+                            select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
+                            where l = any (v_locked) and s <> all (v_chosen)
+                            and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
+                        );
+                        if cardinality(v_seqs) > 0 then
+                            v_passed := v_passed + $schema.park_$version(v_now, v_queue.name, v_seqs);
+                        end if;
+                    end if;
+                    v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
+                    if v_idle_locks >= 64 then
+                        v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
+                    end if;
+                    v_chosen := '{}';
+                    exit when v_want <= 0 or v_passed >= 1000;
                 end if;
-                exit when v_want <= 0 or v_passed >= 1000 or not v_full;
+                if not v_full then
+                    -- There are fewer than wanted: once more from the front, unless the walk was there.
+                    if v_rank = 0 and (v_floor[1] > 0 or v_laned and v_after[1] >= 0) then
+                        if p_full or v_claimed = 0 then
+                            v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}';
+                            continue;
+                        end if;
+                        v_cut := true;
+                    end if;
+                    v_nothing := v_nothing | (case when v_rank = 0 and i <= 30 then 1::bigint << (2 * i - 2) else 0 end);
+                    exit;
+                end if;
             end loop;
+            exit when v_want <= 0 or v_passed >= 1000;
+            if v_rank < 0 then
+                select coalesce(min(rank), 0) into v_rank from $schema.job
+                where $waits and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
+            elsif v_rank = 0 then
+                v_rank := v_queue.below;
+            else
+                select min(rank) into v_rank from $schema.job
+                where $waits and lane is null and queue = v_queue.name and rank > v_rank;
+            end if;
+            if v_rank is null then
+                v_ended := v_ended || v_queue.name::text;
+                exit;
+            end if;
         end loop;
         v_left := v_left + greatest(v_want, 0);
     end loop;
+    if v_next is not null and $schema.hold_lanes_$version(v_now, v_quiet, v_next, v_next_states, v_next_parked) is null then null; end if;
+    if v_done > 0 then
+        insert into $schema.ledger (at, queue, running, totals, runs, number)
+        values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
+    end if;
     for i in 1 .. cardinality(p_wants) loop
         exit when v_more;
         continue when p_wants[i] = any (v_ended) and v_passed < 1000;
-        perform 1 from $schema.queue where name = p_wants[i] and not paused;
-        v_more := found and $schema.has_due_$version(
-            v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+        continue when exists (select 1 from $schema.queue where name = p_wants[i] and paused);
+        v_more := $schema.has_due_$version(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+        if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
+            v_cut := v_cut or not (p_full or v_claimed = 0);
+            v_more := (p_full or v_claimed = 0) and $schema.has_due_$version(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
+        end if;
     end loop;
-    if not v_more then
-        select min(f.due) into v_next_due
+    if not v_more and v_asked < cardinality(p_wants) then
+        select least(v_next_due, min(f.due)) into v_next_due
         from $schema.queue q, lateral (
             select j.due from $schema.job j
             where j.queue = q.name and j.state = any ('{$scheduled,$retrying}') and j.due > v_now order by j.due limit 1
         ) f
-        where q.name = any (p_wants) and not q.paused;
+        where q.name = any (p_wants[v_asked + 1 :]) and not q.paused;
     end if;
-    if cardinality(p_lanes) > 0 and $schema.joins_$version(p_queues, p_lanes) is null then null; end if;
+    v_inbox := exists (select 1 from $schema.inbox);
+    if v_inbox and cardinality(v_all_lanes) > 0 and $schema.joins_$version(v_all_queues, v_all_lanes) is null then null; end if;
     if not p_durable and not v_in_lanes then
         -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
         perform set_config('synchronous_commit', 'off', true);
     end if;
     return next row(
-        -1, 0, array_to_string(v_refused, ','), coalesce(array_to_string(v_later, ','), ''), '', null, v_more::integer, 0, v_next_due, v_now, 0,
-        case when v_left > 0 and exists (select 1 from $schema.inbox) then 'inbox' end, ''::bytea
+        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer, $schema.now_us() - v_now, case when not v_more then v_next_due end,
+        v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea
     )::$schema.claimed_$version;
+end $$;
+
+-- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
+-- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
+-- p_full: a walk from there that finds less than it wants begins again at the front. So does one that finds nothing, in any case.
+-- p_alike: all successes are of the first queue that is wanted. p_durable: wait for the disk in any case.
+create function $schema.exchange_$version(
+    p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
+    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_alike boolean, p_durable boolean
+) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
+declare
+    v_now bigint;
+    v_quiet bigint;
+    v_want integer;
+    v_claimed integer := 0;
+    v_more boolean;
+    v_ends boolean;                      -- there is nothing else to do
+    v_inbox boolean;
+    v_next_due bigint;
+begin
+    v_now := $schema.begin_exchange_$version(p_worker, p_queues, p_lanes);
+    if p_alike then
+        v_want := least(p_most[1], p_limit);
+        if cardinality(p_lanes) > 0 then
+            v_quiet := $schema.quiet_$version(v_now);
+        end if;
+        -- All at once: if nothing but jobs without lanes is due in the first queue, and what comes next in the lanes that are settled
+        -- comes before these. Else this does nothing at all.
+        return query
+        with heads as materialized (
+            select n.tid, n.state, n.due, n.place, n.seq, n.expires is null or n.expires >= v_now as fresh
+            from $schema.job h, lateral $schema.line_head_$version(v_now, h.queue, h.lane, coalesce(h.line_from, 0)) n
+            where cardinality(p_lanes) > 0 and h.state = $running and h.token = any (p_tokens) and h.worker = p_worker
+        ), gate as materialized (
+            select q.name from $schema.queue q where q.name = p_wants[1] and not q.paused and not q.collects
+            and exists (select 1 from $schema.fence where worker = p_worker and epoch = p_epoch)
+            and not exists (select 1 from $schema.job where $waits and lane is null and queue = p_wants[1] and rank < 0)
+            and not exists (select 1 from $schema.job where $waits and queue = p_wants[1] and expires is not null)
+            and not exists (
+                select 1 from $schema.job where $waits and lane is not null and queue = p_wants[1] and due <= v_now
+                and (due, place, seq) >= (case when p_full then 0 else p_lane_floors[1] end, p_lane_floors[2], p_lane_floors[3]))
+            and (cardinality(p_lanes) = 0 or (select count(*) from heads) <= v_want and not exists (select 1 from $schema.inbox)
+                 and not exists (
+                    select 1 from heads h where not h.fresh or exists (
+                        select 1 from $schema.job p
+                        where p.state < $blocked and p.lane is null and p.queue = p_wants[1] and p.rank = 0 and p.due <= v_now
+                        and (p.due, p.place, p.seq) >= (p_floors[1], p_floors[2], p_floors[3])
+                        and (p.due, p.place, p.seq) < (h.due, h.place, h.seq))))
+        ), gone as (
+            delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker and (select true from gate)
+            returning 1
+        ), chosen as materialized (
+            select h.tid, h.state from heads h where (select true from gate)
+            union all
+            select * from (
+                select w.ctid, w.state from $schema.job w
+                where (select true from gate) and $waits and w.lane is null and w.queue = p_wants[1] and w.rank = 0 and w.due <= v_now
+                and (w.due, w.place, w.seq) >= (p_floors[1], p_floors[2], p_floors[3])
+                order by w.due, w.place, w.seq limit v_want - (select count(*) from heads) for update skip locked
+            ) w
+        ), claimed as (
+            update $schema.job j set $claim from chosen c where j.ctid = c.tid returning $claimed, c.state as before
+        ), counted as (
+            insert into $schema.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
+            select v_now, g.name, c.number - cardinality(p_tokens), - c.ready, - c.scheduled, - c.retrying, - c.blocked,
+                   case when cardinality(p_tokens) > 0 then jsonb_build_object('processed', cardinality(p_tokens)) end,
+                   case when cardinality(p_tokens) > 0 then array_to_string(p_runs, ',') || ',' end, cardinality(p_tokens)
+            from gate g, (
+                select count(*) as number, count(*) filter (where before = $ready) as ready, count(*) filter (where before = $scheduled) as scheduled,
+                       count(*) filter (where before = $retrying) as retrying, count(*) filter (where before = $blocked) as blocked
+                from claimed
+            ) c where c.number > 0 or cardinality(p_tokens) > 0
+        )
+        select 1500, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place, c.seq, c.lost, c.body from claimed c
+        union all
+        select -1, 0, null, '', '', null, 0, 0, null, 0, 0, null, ''::bytea
+        from gate where case when (select count(*) from gone) < cardinality(p_tokens) then $schema.refuse_$version() else true end;
+        get diagnostics v_claimed = row_count;
+    end if;
+    if v_claimed > 0 then
+        v_claimed := v_claimed - 1;
+        v_more := v_claimed = v_want and exists (
+            select 1 from $schema.job
+            where $waits and lane is null and queue = p_wants[1] and rank = 0 and due <= v_now
+            and (due, place, seq) >= (p_floors[1], p_floors[2], p_floors[3]));
+        if not p_durable and cardinality(p_lanes) = 0 then
+            perform set_config('synchronous_commit', 'off', true);  -- as in step_by_step
+        end if;
+        v_ends := v_more and v_claimed = p_limit;
+        if not v_ends and cardinality(p_wants) = 1 and (v_claimed = v_want or p_floors[1] = 0 or v_claimed > 0 and not p_full) then
+            select not exists (select 1 from $schema.job where $waits and lane is null and queue = p_wants[1] and rank > 0),
+                   case when v_claimed < p_limit then exists (select 1 from $schema.inbox) end,
+                   (select due from $schema.job
+                    where queue = p_wants[1] and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1)
+            into v_ends, v_inbox, v_next_due;
+        end if;
+        if v_ends then
+            return next row(
+                -1, 2 + (v_claimed < v_want)::integer, null, '', '', null, v_more::integer, $schema.now_us() - v_now, v_next_due, v_now,
+                (not p_full and (p_lane_floors[1] > 0 or v_claimed < v_want and p_floors[1] > 0))::integer,
+                case when v_inbox then 'inbox' end, ''::bytea
+            )::$schema.claimed_$version;
+            return;
+        end if;
+        p_tokens := '{}'; p_most[1] := p_most[1] - v_claimed;
+    else
+        if $schema.check_epoch_$version(p_worker, p_epoch) is null then null; end if;
+        v_claimed := 0;
+    end if;
+    return query select * from $schema.step_by_step_$version(
+        v_now, p_worker, p_tokens, p_runs, p_queues, p_lanes, p_wants, p_most, p_limit - v_claimed, p_floors, p_lane_floors, p_full, p_durable,
+        v_claimed);
+end $$;
+
+-- refuse: raise LW009: some of what is settled is not the worker's any more. Then it goes step by step.
+create function $schema.refuse_$version() returns boolean language plpgsql volatile as $$
+begin
+    raise exception 'some claims are lost' using errcode = 'LW009';
 end $$;
 
 -- queue_due: whether anything of a queue is due, and when the first is that is not.

@@ -13,6 +13,7 @@ create sequence $schema.seq;
 create sequence $schema.token;
 create sequence $schema.score;  -- the last score that was given to a payload, microseconds
 create sequence $schema.clock;  -- the highest time that was noted: a sequence is written in place
+create sequence $schema.quiet;  -- all jobs that were pushed before this time are visible, or never will be: see line_head
 
 -- Rows live for milliseconds: vacuum goes by their number, does not pause, and never cuts the file, which would lock the table.
 create table $schema.job (
@@ -43,6 +44,7 @@ create table $schema.job (
     next_since bigint,
     score      double precision,
     finish     bytea,
+    line_from  bigint,                      -- of a lane's holder: all others in the lane have this place or a later one
     body       bytea not null
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_analyze_scale_factor = 0,

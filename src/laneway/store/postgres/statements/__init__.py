@@ -27,6 +27,11 @@ _PLANNER = (
 )
 #: No call waits longer for a lock: its caller may have given up, and others would pile up behind it.
 _PATIENCE = "set lock_timeout = '1500ms'"
+#: What a claim sets, and what it returns.
+_CLAIM = """state = $running, worker = p_worker, token = (v_now / 1000 << 22) | (nextval('$schema.token') & 4194303),
+    unique_key = case when j.end_key is not null then j.unique_key end, holds = (j.lane is not null)::integer,
+    line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"""
+_CLAIMED = "j.token, j.id, j.task, j.queue, j.lane, j.attempt, j.enqueued, j.due, j.place, j.seq, j.lost, j.body"
 _WORD = re.compile(r"\$([a-z]+)\b")
 _TABLE = re.compile(r"\blaneway_([a-z0-9_]+)")
 
@@ -82,4 +87,6 @@ def _fill(text: str, schema: str) -> str:
         "planner": _PLANNER,
         "patience": _PATIENCE,
     }
-    return _WORD.sub(lambda found: words.get(found[1], found[0]), text)
+    put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
+    words |= {"claim": put(_CLAIM), "claimed": _CLAIMED}
+    return put(text)

@@ -6,6 +6,9 @@ update laneway_job set state = $running, worker = :worker, token = :token, next_
 -- lane_find: a collector's lane.
 select $columns from laneway_job where id = :id and side is not null
 
+-- lanes_find: collectors' lanes. ids: JSON.
+select $columns from laneway_job where id in ({ids}) and side is not null
+
 -- lane_gather: when the payloads are due that gather while their lane runs, and since when they gather; null: none do.
 update laneway_job set next_due = :due, next_since = :since where id = :id
 

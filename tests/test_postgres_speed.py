@@ -1,0 +1,112 @@
+"""What the PostgreSQL store must not spend: round trips, statements, and walks over what is left of old rows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import postgresbench
+
+if postgresbench.why_not() and os.environ.get("CI") != "true":
+    pytest.skip(postgresbench.why_not(), allow_module_level=True)
+
+import psycopg
+
+from laneway.core.job import Claim, Gather, Job, lane_id
+from laneway.core.outcome import Done, Settled
+from laneway.store.contract import ClaimRequest, Exchange
+from laneway.store.postgres import PostgresStore, exchange
+from laneway.store.postgres.connection import PostgresConnection, Rows
+from laneway.store.postgres.statements import VERSION
+
+BODY = b'[["x"],{}]'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[postgresbench.Server]:
+    postgresbench.server()  # or fail
+    own = postgresbench.Server("autovacuum=off")
+    yield own
+    own.remove()
+
+
+@pytest.fixture
+def store(server: postgresbench.Server) -> Iterator[PostgresStore]:
+    server.drop()
+    made = PostgresStore(server.url, timeout=60, enqueue_timeout=60)
+    made.open()
+    yield made
+    made.close()
+
+
+def jobs(number: int, lane: str | None = None, first: int = 0) -> list[Job]:
+    return [Job(f"{lane}{first + n}", "t", "q", BODY, lane) for n in range(number)]
+
+
+def take(store: PostgresStore, claims: list[Claim], most: int) -> Exchange:
+    """Settle claims, and claim others."""
+    return store.exchange("w", [Settled.alike(claim, Done()) for claim in claims], [ClaimRequest("q", most)], most)
+
+
+def entries_read(server: postgresbench.Server, store: PostgresStore, index: str) -> int:
+    """Return how many entries of an index were read: sessions report it when they end."""
+    store.wire.close()
+    deadline = time.monotonic() + 20
+    while server.ask("SELECT 1 FROM pg_stat_activity WHERE application_name = 'laneway'"):
+        assert time.monotonic() < deadline, "a session does not end"
+        time.sleep(0.01)
+    return int(server.ask("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = %s", index)[0][0])
+
+
+def test_payloads_for_many_lanes_take_few_round_trips(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, answers = PostgresConnection.read, []
+
+    def note(line: PostgresConnection) -> list[Rows]:
+        answers.append(read(line))
+        return answers[-1]
+
+    monkeypatch.setattr(PostgresConnection, "read", note)
+    for turn in range(3):  # new lanes, then known ones, then running ones
+        if turn == 2:
+            assert len(store.exchange("w", [], [ClaimRequest("c", 100, 1)], 100).claims) == 100
+        answers.clear()
+        store.push([Job(lane_id("c", f"{n}"), "t", "c", f"{turn}".encode(), f"{n}", gather=Gather()) for n in range(100)])
+        assert len(answers) < 30
+
+
+@pytest.mark.parametrize("lane", [None, "L"])
+def test_exchanges_of_plain_jobs_and_of_a_hot_lane_are_done_at_once(
+    server: postgresbench.Server, store: PostgresStore, lane: str | None
+) -> None:
+    store.push(jobs(8, lane))
+    claims = take(store, [], 2).claims  # of a lane the first one, and the others are parked
+    server.ask(f"ALTER FUNCTION laneway.step_by_step_v{VERSION} RENAME TO nobody_calls_this")
+    done: list[str] = []
+    while len(done) + len(claims) < 8:
+        done += [claim.unit.id for claim in claims]
+        claims = take(store, claims, 2).claims
+    assert done + [claim.unit.id for claim in claims] == [job.id for job in jobs(8, lane)]
+
+
+def test_what_an_open_transaction_keeps_from_vacuum_is_not_walked_over_again_and_again(
+    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a walk from the front has taken long, walks begin where the last one found nothing."""
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        store.push(jobs(3000))
+        monkeypatch.setattr(exchange, "FRONT_TAKES", -1)
+        monkeypatch.setattr(exchange, "FRONT_SHARE", 10**9)
+        claims = take(store, [], 1000).claims
+        while claims:
+            claims = take(store, claims, 1000).claims
+        before = entries_read(server, store, "job_due")
+        for n in range(20):
+            store.push(jobs(1, first=4000 + n))
+            claims = take(store, claims, 5).claims
+            assert [claim.unit.id for claim in claims] == [f"None{4000 + n}"]
+        assert entries_read(server, store, "job_due") - before < 30_000

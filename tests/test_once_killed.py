@@ -54,7 +54,7 @@ def url_of(store: str, folder: Path) -> str:
 @pytest.mark.parametrize(("store", "kind", "driver"), TRIED)
 def test_each_order_is_written_once_wherever_its_worker_is_killed(store: str, kind: str, driver: str, tmp_path: Path) -> None:
     url, database = url_of(store, tmp_path), Database(kind, tmp_path)
-    app, number = App(url), often(2, 25)
+    app, number = App(url), often(1, 25)
     app.enqueue_many(app.using().bind("charge", n) for n in range(number))
     again = ""
 

@@ -292,8 +292,13 @@ def test_many_schedules_fire_once_each_and_cost_little_when_none_is_due(
     workers = [Worker(shop.app, shop.clock) for _ in range(2)]
     asked: list[int] = []
     occurrences = Schedule.occurrences
+
+    def noted(self: Schedule, after: int) -> Iterator[int]:
+        asked.append(after)
+        return occurrences(self, after)
+
     with monkeypatch.context() as patched:
-        patched.setattr(Schedule, "occurrences", lambda self, after: asked.append(after) or occurrences(self, after))
+        patched.setattr(Schedule, "occurrences", noted)
         for _ in range(20):
             for worker in workers:
                 worker.turn()

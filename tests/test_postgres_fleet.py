@@ -59,7 +59,7 @@ def test_sigterm_at_random_loses_and_repeats_nothing(healthy: Trial, seed: int) 
 
 @pytest.mark.parametrize("seed", COLLECT_SEEDS)
 def test_lanes_are_collected_in_order_and_nothing_is_swallowed_whatever_is_killed(collecting: Trial, seed: int) -> None:
-    collect_at_random(collecting, seed, kills=3, payloads=600)
+    collect_at_random(collecting, seed, kills=3, payloads=900)
 
 
 @pytest.mark.soak

@@ -253,16 +253,17 @@ def pytest_runtest_teardown() -> None:
 
 #: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
-    "contract", "contract_collect", "transactions", "postgres_transactions",
-    "fleet_life", "browser_live", "browser_pages", "fleet_kill", "cli", "hostile",
-    "redis_hosts", "browser_acts", "copy_live", "timeouts", "redis_trouble", "worker_trouble", "fleet_frozen",
-    "browser_hostile", "cli_demo", "redis", "contract_stats", "postgres_trouble", "balance", "worker_balance", "model", "copy",
-    "kept_schedules", "stats_fleet", "web_server", "shops", "web_live", "postgres_poolers", "postgres_stress", "postgres_fleet",
-    "fleet_harm", "docs", "sqlite_interrupts", "redis_interrupts", "look_lists", "timetable", "lifespan", "isolate", "desk",
-    "browser_ear", "probes", "minimum", "redis_exchange", "forks", "model_collect", "stats_stores", "codec", "sqlite",
-    "inspect_workers", "contrib_otel", "contrib_sentry", "fleet_collect", "postgres_interrupts", "storm", "pages",
-    "pages_lists", "worker_bad_input", "urls", "web_access", "cli_parts", "cli_lanes", "collector", "merge", "plan",
-    "enqueue_many", "worker_runs", "postgres", "doctor_postgres", "cli_store", "postgres_plans", "postgres_migrate",
+    "browser_pages", "cli", "hostile", "fleet_kill", "fleet_life", "browser_live", "copy_live", "web_access", "redis_hosts",
+    "browser_acts", "redis_trouble", "timeouts", "worker_trouble", "contract", "fleet_frozen", "copy", "cli_demo",
+    "browser_hostile", "shops", "redis", "model", "stats_stores", "fleet_harm", "web_server", "docs", "redis_interrupts",
+    "once_killed", "postgres", "postgres_stress", "worker_balance", "web_live", "urls", "cli_parts", "postgres_trouble",
+    "stats_fleet", "transactions", "doctor_postgres", "model_collect", "isolate", "contract_collect", "lifespan",
+    "postgres_poolers", "web_fuzz", "postgres_fleet", "timetable", "cli_lanes", "kept_schedules", "balance", "contract_stats",
+    "probes", "pages_lists", "web_metrics", "desk", "postgres_plans", "postgres_migrate", "redis_exchange", "sqlite", "minimum",
+    "sqlite_interrupts", "worker_runs", "postgres_interrupts", "pool_model", "contrib_sentry", "postgres_transactions",
+    "transactions_killed", "look_lists", "pages", "stats", "testing", "forks", "contract_finished", "typing", "worker_stop",
+    "collector", "storm", "fleet_collect", "browser_ear", "enqueue_many", "contrib_otel", "public", "cli_store", "once",
+    "inspect_workers", "worker_jobs", "cli_enqueue", "worker_hooks", "doctor_redis",
 )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from redisbench import free_port, quick_disk
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Pooler", "Server", "emptied", "pooler_why_not", "programs", "server", "stop_all", "version", "why_not"]
+__all__ = ["Pooler", "Server", "emptied", "pooler_why_not", "programs", "renewed", "server", "stop_all", "version", "why_not"]
 
 _all: list[_Program] = []
 
@@ -46,6 +46,21 @@ USUAL = (
 
 #: What a server's function for the time does if its clock is set by hand.
 CLOCK = "SELECT now FROM public.clock"
+
+
+#: Puts the rows that a store never deletes back to what they are in a new one.
+BEGUN = (
+    "UPDATE laneway.books SET snap = pg_current_snapshot(), totals = '{}', runs = 0, closed = 0;"
+    "UPDATE laneway.meta SET move = NULL, closed = false"
+)
+#: What changes with every table, column, index, trigger or function of ours that is made, replaced or altered.
+SHAPE = """
+    SELECT 'c', count(*), max(xmin::text::bigint) FROM pg_class WHERE relnamespace = to_regnamespace('laneway')
+    UNION ALL SELECT 'p', count(*), max(xmin::text::bigint) FROM pg_proc WHERE pronamespace = to_regnamespace('laneway')
+    UNION ALL SELECT 't', count(*), max(xmin::text::bigint) FROM pg_trigger
+    UNION ALL SELECT 'a', count(*), max(a.xmin::text::bigint) FROM pg_attribute a
+        JOIN pg_class c ON c.oid = a.attrelid WHERE c.relnamespace = to_regnamespace('laneway') ORDER BY 1
+"""
 
 
 class _Program:
@@ -137,6 +152,7 @@ class Server(_Program):
         self._options = options
         self._line: psycopg.Connection | None = None
         self._known: tuple[object, ...] = ()  #: the tables that `_emptying` is for
+        self._shape: list[Any] = []  #: of the tables that `renew` has made
         self._emptying = b""
         self.data = Path(self.folder, "data")
         _make_cluster(self.data)
@@ -184,6 +200,21 @@ class Server(_Program):
         """Return whether Laneway's tables are there."""
         return _rows(self._quick(), "SELECT to_regclass('laneway.books')::text") != [(None,)]
 
+    def renew(self) -> None:
+        """Leave Laneway's tables as a new store has them: emptied, or made anew if somebody has changed them since."""
+        from laneway.store.postgres import PostgresStore  # noqa: PLC0415 - its driver may be missing
+
+        line = self._quick()
+        if self._shape and _rows(line, SHAPE) == self._shape:
+            self.clear("meta", "books")
+            line.execute(BEGUN)
+            return
+        self.drop()
+        store = PostgresStore(self.url)
+        store.migrate()
+        store.close()
+        self._shape = _rows(line, SHAPE)
+
     def begin_anew(self) -> None:
         """Empty Laneway's tables, if there are any, and let its clock be set by hand, see `set_clock`."""
         self.clear("meta", "books")
@@ -192,10 +223,7 @@ class Server(_Program):
         [(is_there, is_set)] = _rows(line, f"SELECT to_regclass('laneway.books') IS NOT NULL, {clock}", CLOCK)
         if not is_there:
             return
-        line.execute(
-            "UPDATE laneway.books SET snap = pg_current_snapshot(), totals = '{}', runs = 0, closed = 0;"
-            "UPDATE laneway.meta SET move = NULL, closed = false"
-        )
+        line.execute(BEGUN)
         if not is_set:  # to replace it again would let all sessions plan their statements anew
             line.execute("DROP TABLE IF EXISTS public.clock; CREATE TABLE public.clock AS SELECT 0::bigint AS now")
             line.execute(
@@ -379,6 +407,13 @@ def emptied() -> Server:
     """Return the shared server without our schema."""
     shared = server()
     shared.drop()
+    return shared
+
+
+def renewed() -> Server:
+    """Return the shared server with a new store: in a quarter of the time in which the first call makes its tables."""
+    shared = server()
+    shared.renew()
     return shared
 
 

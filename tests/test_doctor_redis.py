@@ -220,9 +220,14 @@ def far_away(server: redisbench.Server, seconds: float) -> Iterator[str]:
 @pytest.mark.parametrize(("seconds", "level"), [(0.01, "note"), (0.06, "warning")])
 def test_a_server_that_is_far_away(seconds: float, level: str) -> None:
     server = redisbench.emptied()
-    assert levels(server, "latency") == ["ok"]
-    with far_away(server, seconds) as url:
-        assert found(url)["latency"].level == level
+
+    def is_as_far() -> bool:
+        with far_away(server, seconds) as url:
+            return found(url)["latency"].level == level
+
+    # Measured again where something else kept the machine busy during the few round trips.
+    until(lambda: levels(server, "latency") == ["ok"], "a server that is near")
+    until(is_as_far, f"one that is {seconds} s away: {level}")
 
 
 def test_cluster_mode_is_warned_of(start: Start) -> None:

@@ -24,7 +24,7 @@ from workbench import until
 #: What a stop may take beyond its timeout, on a machine that is busy, seconds.
 GRACE = 8.0
 #: How long "at once" may take there.
-AT_ONCE = 3.0
+AT_ONCE = 6.0
 
 
 @pytest.fixture

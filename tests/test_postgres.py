@@ -26,6 +26,7 @@ if postgresbench.why_not() and os.environ.get("CI") != "true":
 from laneway.store.postgres import PostgresInspect, PostgresStore
 from laneway.store.postgres import schema as tables
 from postgresscene import claim, done, job, works
+from workbench import SOON, until
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_a_host_that_does_not_answer_costs_no_more_than_the_time_that_is_allowed
     begun = time.monotonic()
     with pytest.raises(StoreUnavailable, match="did not answer in time") as caught:
         store.push([job()])
-    assert 0.2 < time.monotonic() - begun < 2
+    assert 0.2 < time.monotonic() - begun < SOON
     assert caught.value.written is False
 
 
@@ -193,12 +194,22 @@ def test_options_are_passed_on_as_libpq_reads_them_and_sessions_that_are_cut_whi
     server: postgresbench.Server,
 ) -> None:
     limit = "idle_session_timeout" if postgresbench.version() >= (14,) else "tcp_keepalives_idle"
-    with closing(App(f"{server.url}?application_name=a+b%20c&options=-c%20{limit}%3D50")) as app:
+    enqueued: list[str] = []
+
+    def is_there() -> bool:
+        return server.ask("SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'a+b c'") == [(True,)]
+
+    with closing(App(f"{server.url}?application_name=a+b%20c&options=-c%20{limit}%3D200")) as app:
+
+        def is_seen() -> bool:  # on a busy machine it may be cut before we look
+            enqueued.append(app.enqueue("x").id)
+            return is_there()
+
         for _ in range(3):
-            app.enqueue("x")
-            assert server.ask("SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'a+b c'") == [(True,)]
-            time.sleep(0.15)
-        assert app.inspect.counts()["ready"] == 3
+            until(is_seen, "a session of that name")
+            if limit == "idle_session_timeout":
+                until(lambda: not is_there(), "the end of an idle session")
+        assert app.inspect.counts()["ready"] == len(enqueued)
 
 
 # -- versions ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import postgresbench
 from conftest import SOAK, often
 from laneway.errors import StoreBusy, StoreFull, StoreReadOnly, StoreUnavailable
 from laneway.store.contract import ClaimRequest, WorkerInfo
-from workbench import DEADLINE, until
+from workbench import DEADLINE, SOON, until
 
 if postgresbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(postgresbench.why_not(), allow_module_level=True)
@@ -157,7 +157,7 @@ def test_a_transaction_that_holds_a_lock_for_long_makes_calls_fail_in_time_and_p
 ) -> None:
     with locked(server, prepared=prepared):
         says = "a lock was not free in time.*lock timeout.*laneway doctor"
-        assert fails(lambda: store.push([job()]), StoreBusy, says) < 2 + 1
+        assert fails(lambda: store.push([job()]), StoreBusy, says) < SOON
         for _ in range(often(3, 20)):
             fails(lambda: store.push([job()], timeout=0.1), StoreUnavailable, "did not answer in time", written=None)
         until(lambda: sessions(server) <= 3, "the end of sessions that nobody waits for")

@@ -17,6 +17,9 @@ if postgresbench.why_not() and os.environ.get("CI") != "true":
 
 import psycopg
 
+from laneway import App
+from laneway.store.contract import ClaimRequest
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[postgresbench.Server]:
@@ -76,6 +79,32 @@ def test_a_cleared_schema_keeps_the_tables_and_the_rows_that_it_is_told_to_keep(
         server.clear("meta")
         counts = "SELECT (SELECT count(*) FROM laneway.jobs), (SELECT count(*) FROM laneway.bodies), version FROM laneway.meta"
         assert server.ask(counts) == [(0, 0, 7)]
+
+
+def test_a_renewed_server_has_a_new_store_whatever_was_done_to_the_last_one() -> None:
+    server = postgresbench.renewed()
+    made = "SELECT min(xmin::text::bigint) FROM pg_class WHERE relnamespace = to_regnamespace('laneway')"
+    [first] = server.ask(made)
+    app = App(server.url)
+    rows = "SELECT to_jsonb(meta), (SELECT count(*) FROM laneway.job) FROM laneway.meta"
+    fresh = server.ask(rows)
+    app.enqueue("t")
+    app.store.exchange("w", [], [ClaimRequest("default", 1)], 1)
+    postgresbench.renewed()
+    assert server.ask(rows) == fresh
+    assert not any((*app.inspect.counts().values(), *app.stats.totals().values()))
+    assert server.ask(made) == [first], "the tables are the same"
+    app.close()
+
+    for change in (
+        "CREATE OR REPLACE FUNCTION laneway.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT 7::bigint'",
+        "ALTER TABLE laneway.job ADD COLUMN odd int",
+        "DROP SCHEMA laneway CASCADE",
+    ):
+        [before] = server.ask(made)
+        server.ask(change)
+        postgresbench.renewed()
+        assert server.ask(made) > [before], change
 
 
 def test_a_pooler_lends_one_backend_to_many_clients(server: postgresbench.Server) -> None:

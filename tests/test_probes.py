@@ -19,7 +19,8 @@ from laneway.errors import ConfigError
 from laneway.fleet import probes, readiness
 from laneway.fleet.probes import Probes
 from laneway.fleet.readiness import ALIVE_WITHIN, Readiness
-from workbench import until
+from redisbench import free_port
+from workbench import DEADLINE, until
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -28,12 +29,6 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def yard(tmp_path: Path) -> Iterator[Yard]:
     with open_yard(tmp_path) as made:
         yield made
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
@@ -105,10 +100,13 @@ def test_a_port_that_is_taken_is_one_line(served: tuple[Readiness, int]) -> None
 @needs_linux
 def test_a_fleet_is_ready_while_all_its_workers_claim(yard: Yard) -> None:
     port = free_port()
-    slow = yard.write("import time\ntime.sleep(1)\n@app.task\ndef t(): ...\n")
+    loaded = yard.gate("loaded")
+    waits = f"while not os.path.exists({str(loaded)!r}): time.sleep(0.01)\n"
+    slow = yard.write(f"import os, time\n{waits}@app.task\ndef t(): ...\n")
     fleet = yard.start("--health-port", str(port), app_name=str(slow), processes=2, ready=False)
     until(lambda: ask(port, "/readyz")[0] == 503, "an answer while the app is being loaded")
     assert ask(port, "/livez") == (200, "ok")
+    loaded.touch()
     until(lambda: ask(port, "/readyz") == (200, "ok"), "a fleet that is ready")
     assert len(fleet.workers) == 2
 
@@ -121,7 +119,7 @@ def test_a_fleet_is_ready_while_all_its_workers_claim(yard: Yard) -> None:
     yard.until_done([held])
     fleet.process.send_signal(signal.SIGTERM)
     until(lambda: ask(port, "/readyz")[0] != 200, "the stop")
-    assert fleet.process.wait(20) == 0
+    assert fleet.process.wait(DEADLINE) == 0
     assert ask(port, "/livez") == (0, "")
 
 

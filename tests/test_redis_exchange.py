@@ -51,6 +51,11 @@ phrases = st.tuples(
 events = st.lists(phrases, min_size=1, max_size=12).map(
     lambda said: [word for before, odd, step in said for word in (*before, odd, step)]
 )
+#: How a key is read.
+READS: dict[bytes, tuple[Any, ...]] = {
+    b"hash": ("HGETALL",), b"zset": ("ZRANGE", 0, -1, "WITHSCORES"), b"list": ("LRANGE", 0, -1), b"set": ("SMEMBERS",),
+    b"string": ("GET",),
+}  # fmt: skip
 ENDS: list[Outcome] = [Dead(ERROR), Dead(ERROR, halt=True), Cancelled(), Snoozed(0)]
 
 _DONE = Done()
@@ -136,20 +141,22 @@ class Side:
 
     def keys(self) -> dict[bytes, object]:
         """All that is there, but for the bell, which fades."""
-        return {key: self.read(key) for key in self.client.keys("*") if not key.endswith(b"bell")}
+        names = [key for key in self.client.keys("*") if not key.endswith(b"bell")]
+        kinds = self.ask([("TYPE", name) for name in names])
+        values = self.ask([(READS[kind][0], name, *READS[kind][1:]) for name, kind in zip(names, kinds, strict=True)])
+        # In a list of runs there may be a newline between them.
+        plain = [
+            [part.replace(b"\n", b"") for part in value] if kind == b"list" else value
+            for kind, value in zip(kinds, values, strict=True)
+        ]
+        return dict(zip(names, plain, strict=True))
 
-    def read(self, key: bytes) -> object:
-        match self.client.type(key):
-            case b"hash":
-                return self.client.hgetall(key)
-            case b"zset":
-                return self.client.zrange(key, 0, -1, withscores=True)
-            case b"list":  # between runs there may be a newline
-                return [part.replace(b"\n", b"") for part in self.client.lrange(key, 0, -1)]
-            case b"set":
-                return self.client.smembers(key)
-            case _:
-                return self.client.get(key)
+    def ask(self, commands: list[tuple[Any, ...]]) -> list[Any]:
+        """Send many commands at once."""
+        with self.client.pipeline(transaction=False) as line:
+            for command in commands:
+                line.execute_command(*command)
+            return list(line.execute())
 
     def close(self) -> None:
         self.store.close()

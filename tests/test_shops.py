@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import redisbench
+from redisbench import free_port
 from test_probes import ask as probe
-from test_probes import free_port
 from workbench import until
 
 httpx = pytest.importorskip("httpx")

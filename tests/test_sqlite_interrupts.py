@@ -23,6 +23,7 @@ from laneway.errors import StoreBusy
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
+from workbench import SOON
 
 #: What is interrupted between opening a file and keeping it is closed by the interpreter.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -202,7 +203,7 @@ def test_a_signal_while_waiting_in_line_leaves_no_dead_waiter(tmp_path: Path) ->
 
 
 def test_an_enqueue_in_a_signal_handler_that_interrupts_a_write_fails_at_once(tmp_path: Path) -> None:
-    app = App(f"sqlite:///{tmp_path / 'jobs.db'}")
+    app = App(f"sqlite:///{tmp_path / 'jobs.db'}", enqueue_timeout=2 * SOON)
     app.enqueue("first")
     refused: list[tuple[str, float]] = []
 
@@ -223,7 +224,7 @@ def test_an_enqueue_in_a_signal_handler_that_interrupts_a_write_fails_at_once(tm
 
     ((why, took),) = refused
     assert "signal handler" in why
-    assert took < 1  # it does not wait for the interrupted write, which cannot end meanwhile
+    assert took < SOON  # it does not wait for the interrupted write, which cannot end meanwhile
     assert app.inspect.counts()["ready"] == 2
     app.close()
 

@@ -63,7 +63,7 @@ def assert_figures(trial: Trial, least: int) -> int:
 @pytest.mark.soak
 def test_after_clean_stops_figures_equal_the_evidence(trial: Trial) -> None:
     chance = random.Random(5)  # noqa: S311 - chance that can be had again
-    rounds = often(2, 12)
+    rounds = often(1, 12)
     for _ in range(rounds):
         fleet = trial.start("--shutdown-timeout", "30")
         trial.enqueue(f"l{chance.randrange(100)}" for _ in range(250))

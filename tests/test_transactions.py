@@ -24,10 +24,10 @@ ran: list[Any] = []
 class Scene:
     """An app, its store's database with a table of the user's, and a connection there."""
 
-    def __init__(self, store: str, driver: str, folder: Path) -> None:
+    def __init__(self, store: str, driver: str, folder: Path, *, bare: bool = False) -> None:
         self.is_postgres = store == "postgres"
         if self.is_postgres:
-            server = postgresbench.emptied()
+            server = postgresbench.emptied() if bare else postgresbench.renewed()
             server.ask("drop table if exists orders")
             server.ask("create table orders (id int)")
             self.address = self.url = server.url
@@ -96,8 +96,8 @@ class Scene:
         play(self.seat, scene())
 
 
-def make(store: str, driver: str, tmp_path: Path) -> Iterator[Scene]:
-    made = Scene(store, driver, tmp_path)
+def make(store: str, driver: str, tmp_path: Path, *, bare: bool = False) -> Iterator[Scene]:
+    made = Scene(store, driver, tmp_path, bare=bare)
     yield made
     made.app.close()
 
@@ -109,6 +109,13 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     yield from make(store, driver, tmp_path)
 
 
+@pytest.fixture(params=SEATS, ids="-".join)
+def bare(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    """Every kind of connection, where the store has no tables yet."""
+    store, driver = request.param
+    yield from make(store, driver, tmp_path, bare=True)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def usual(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     """The usual connection of each store: for what does not depend on the driver."""
@@ -118,7 +125,9 @@ def usual(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
 # -- every kind of connection --------------------------------------------------------------------------------
 
 
-def test_a_job_is_there_when_the_transaction_commits(scene: Scene) -> None:
+def test_a_job_is_there_when_the_transaction_commits(bare: Scene) -> None:
+    scene = bare
+
     async def act(seat: Seat) -> None:
         await seat.begin()
         async with seat.block(scene.app):

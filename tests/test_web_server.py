@@ -31,6 +31,8 @@ HALF_HEAD = b"GET /api/v1/counts HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 HALF_BODY = b"POST /api/v1/queues/mail/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
 #: More than a process has file descriptors for.
 CROWD = 1300
+#: So long an honest client may wait on a busy machine; the crowd would stay for longer.
+SOON = 20.0
 
 
 class Dashboard:
@@ -141,11 +143,11 @@ def test_a_crowd_that_sends_half_a_request_locks_nobody_out(running: Dashboard, 
     finally:
         crowd.close()
     over.set()
-    assert max(waited) < DEADLINE, waited
+    assert max(waited) < SOON, waited
     assert enough.wait(DEADLINE), "a client that listened before the crowd came was cut off"
     listener.join(DEADLINE)
     until(lambda: running.descriptors() <= before, "connections were not closed")
-    assert running.ask() < DEADLINE
+    assert running.ask() < SOON
     log = running.log.read_text()
     assert len(log) < 2_000, log
     assert "Traceback" not in log

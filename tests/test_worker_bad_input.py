@@ -29,7 +29,7 @@ from laneway.worker import verdicts
 #: Judged by the runner, whatever the store: another store sees one of each kind.
 EVERY_STORE = ONCE
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 NEIGHBOURS = 40
 
 

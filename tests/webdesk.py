@@ -18,7 +18,7 @@ from laneway.web import dashboard, server
 from laneway.web.app import ENDPOINTS
 from laneway.web.endpoint import Endpoint
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 HERE = "http://localhost:8080"
 TOKEN = "a-token-of-some-length"  # noqa: S105 - of a test
 

@@ -339,9 +339,9 @@ begin
                     -- claimed a moment ago.
                     return query
                     with chosen as materialized (
-                        select u.seq, u.state from unnest(v_chosen[1 : v_number], v_states[1 : v_number]) u(seq, state)
+                        select u.seq, u.state, $token as token from unnest(v_chosen[1 : v_number], v_states[1 : v_number]) u(seq, state)
                         union all
-                        select * from (
+                        select w.seq, w.state, $token from (
                             select w.seq, w.state from $schema.job w
                             where v_plain and $waits and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
                             and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
@@ -514,10 +514,11 @@ begin
             delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker and (select true from gate)
             returning 1
         ), chosen as materialized (
-            select h.tid, h.state from heads h where (select true from gate)
+            select h.tid, h.state, $token as token
+            from (select h.tid, h.state from heads h where (select true from gate) order by h.due, h.place, h.seq) h
             union all
-            select * from (
-                select w.ctid, w.state from $schema.job w
+            select w.tid, w.state, $token from (
+                select w.ctid as tid, w.state from $schema.job w
                 where (select true from gate) and $waits and w.lane is null and w.queue = p_wants[1] and w.rank = 0 and w.due <= v_now
                 and (w.due, w.place, w.seq) >= (p_floors[1], p_floors[2], p_floors[3])
                 order by w.due, w.place, w.seq limit v_want - (select count(*) from heads) for update skip locked

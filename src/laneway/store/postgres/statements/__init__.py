@@ -27,8 +27,10 @@ _PLANNER = (
 )
 #: No call waits longer for a lock: its caller may have given up, and others would pile up behind it.
 _PATIENCE = "set lock_timeout = '1500ms'"
+#: The next token. Given in the order of what is chosen, and not in the order in which rows are changed, which is the planner's.
+_TOKEN = "(v_now / 1000 << 22) | (nextval('$schema.token') & 4194303)"
 #: What a claim sets, and what it returns.
-_CLAIM = """state = $running, worker = p_worker, token = (v_now / 1000 << 22) | (nextval('$schema.token') & 4194303),
+_CLAIM = """state = $running, worker = p_worker, token = c.token,
     unique_key = case when j.end_key is not null then j.unique_key end, holds = (j.lane is not null)::integer,
     line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"""
 _CLAIMED = "j.token, j.id, j.task, j.queue, j.lane, j.attempt, j.enqueued, j.due, j.place, j.seq, j.lost, j.body"
@@ -88,5 +90,5 @@ def _fill(text: str, schema: str) -> str:
         "patience": _PATIENCE,
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
-    words |= {"claim": put(_CLAIM), "claimed": _CLAIMED}
+    words |= {"token": put(_TOKEN), "claim": put(_CLAIM), "claimed": _CLAIMED}
     return put(text)

@@ -254,7 +254,7 @@ def pytest_runtest_teardown() -> None:
 #: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
     "contract", "contract_collect", "transactions", "postgres_transactions",
-    "fleet_life", "browser_live", "browser_pages", "fleet_kill", "cli", "hostile",
+    "fleet_life", "billing", "browser_live", "browser_pages", "fleet_kill", "cli", "hostile",
     "redis_hosts", "browser_acts", "copy_live", "timeouts", "redis_trouble", "worker_trouble", "fleet_frozen",
     "browser_hostile", "cli_demo", "redis", "contract_stats", "postgres_trouble", "balance", "worker_balance", "model", "copy",
     "kept_schedules", "stats_fleet", "web_server", "shops", "web_live", "postgres_poolers", "postgres_stress", "postgres_fleet",

@@ -155,7 +155,7 @@ class Redis(Program):
             "appendfsync": "everysec",
         }
         (folder / "redis.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()), encoding="utf-8")
-        super().__init__("redis", folder, ["redis-server", str(folder / "redis.conf")])
+        super().__init__("redis", folder, [os.environ.get("REDIS_SERVER", "redis-server"), str(folder / "redis.conf")])
 
 
 class Postgres(Program):
@@ -198,9 +198,9 @@ class Postgres(Program):
 
 def _postgres_programs() -> Path:
     """Return the folder of the server's programs, which Debian does not put into PATH."""
-    found = shutil.which("postgres")
-    if found:
-        return Path(found).parent
+    named, found = os.environ.get("POSTGRES_BIN"), shutil.which("postgres")
+    if named or found:
+        return Path(named) if named else Path(str(found)).parent
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parts[-2]))
     if not installed:
         sys.exit("no PostgreSQL server here: apt-get install postgresql")

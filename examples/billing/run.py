@@ -20,6 +20,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,7 @@ def main() -> int:
     chance = random.Random(asked.seed)
     folder = Path(tempfile.mkdtemp(prefix="laneway-billing-"))
     wrong: list[str] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whatever was started ends too
     with contextlib.ExitStack() as stack:
         month = Month(asked, folder, stack)
         try:

@@ -1,0 +1,150 @@
+"""The billing example keeps its word: what is killed charges nobody twice, and each rule that is left out is noticed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import postgresbench
+import redisbench
+from conftest import SOAK
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+BILLING = Path(__file__).parent.parent / "examples" / "billing"
+STAGES = ("loop", "fan_out", "invoices", "sweeper")
+RULES = ("key", "charged-at", "conflict")
+
+
+class Run:
+    """One of the example's programs, at work; `said` waits for its end."""
+
+    def __init__(self, folder: Path, program: str, *arguments: str, **environment: str) -> None:
+        folder.mkdir()
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("LANEWAY_", "BILLING_"))}
+        self._process = subprocess.Popen(
+            [sys.executable, BILLING / program, *arguments], cwd=folder, env={**clean, "TMPDIR": str(folder), **environment},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def said(self, timeout: float = 200.0) -> tuple[str, int]:
+        """Return what it printed, and its exit code."""
+        try:
+            said, _ = self._process.communicate(timeout=timeout)
+        finally:
+            self.close()
+        return said, self._process.returncode
+
+    def close(self) -> None:
+        """End it, and let it end what it started."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """All stages at once: each waits for its provider most of the time."""
+    folder = tmp_path_factory.mktemp("stages")
+    with ExitStack() as stack:
+        found = {stage: Run(folder / stage, f"{stage}.py", LANEWAY_URL="sqlite:///given.db") for stage in STAGES}
+        for run in found.values():
+            stack.callback(run.close)
+        yield found
+
+
+@pytest.mark.parametrize("stage", ["loop", "fan_out"])
+def test_stages_one_and_two_charge_twice_after_a_kill(stage: str, stages: dict[str, Run]) -> None:
+    said, code = stages[stage].said()
+    assert code == 0, said
+    assert re.search(r"wrong: \d+ customers were charged more than once", said), said
+    assert "the database says: 0 are due, 0 invoices" in said, "and nobody can tell"
+    if stage == "fan_out":
+        assert re.search(r"wrong: \d+ customers were never charged", said), said
+
+
+def test_stage_three_charges_once_and_knows_what_is_missing(stages: dict[str, Run]) -> None:
+    said, code = stages["invoices"].said()
+    assert code == 0, said
+    assert "more than once" not in said
+    never, open_ones = re.search(r"wrong: (\d+) customers were never", said), re.search(r"(\d+) of them not charged", said)
+    assert never, said
+    assert open_ones
+    assert 0 < int(never[1]) <= int(open_ones[1]) < 40, said
+
+
+def test_stage_four_charges_everybody_once_whatever_was_lost(stages: dict[str, Run]) -> None:
+    said, code = stages["sweeper"].said()
+    assert code == 0, said
+    assert re.search(r"40 customers, 3 workers killed, [1-9]\d* jobs lost, 40 charges", said), said
+    assert "right: each customer was charged once" in said, said
+    assert "40 invoices, 0 of them not charged" in said, said
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """A run without each of the rules, all at once."""
+    folder = tmp_path_factory.mktemp("without")
+    few = ("--customers", "40", "--kills", "0", "--processes", "1")
+    with ExitStack() as stack:
+        found = {rule: Run(folder / rule, "run.py", *few, f"--without-{rule}") for rule in RULES}
+        for run in found.values():
+            stack.callback(run.close)
+        yield found
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_is_left_out_is_noticed(rule: str, without: dict[str, Run]) -> None:
+    said, code = without[rule].said()
+    assert code == 1, said
+    twice = re.search(r"wrong: (\d+) customers were charged more than once, such as customer \d+: (.+)", said)
+    assert twice, said
+    keys = twice[2].split(", ")
+    if rule == "key":
+        assert set(keys) == {"no key"}
+    elif rule == "charged-at":
+        assert int(twice[1]) == 40
+        assert len(set(keys)) == 1, "the same invoice, after its key was forgotten"
+    else:
+        assert int(twice[1]) == 40
+        assert len(set(keys)) == 2, "two invoices for one month"
+        assert "80 invoices for 40 customers" in said
+
+
+def prove(folder: Path, store: str, customers: int, kills: int, *, timeout: float) -> None:
+    """Run it, and see that it was put to the test and that the ledger is right."""
+    if store != "sqlite" and (why := redisbench.why_not() if store == "redis" else postgresbench.why_not()):
+        pytest.skip(why)
+    # PostgreSQL's user may not look into pytest's folders.
+    place = {"TMPDIR": redisbench.quick_disk() or tempfile.gettempdir()} if store == "postgresql" else {}
+    arguments = ("--customers", str(customers), "--kills", str(kills), "--store", store)
+    said, code = Run(folder / "run", "run.py", *arguments, **place).said(timeout)
+    sys.stdout.write(said)  # pytest shows it with -s, and when the test fails
+    assert code == 0, said
+    assert f"ledger: {customers:,} charges" in said
+    killed = {kind: int(number) for number, kind in re.findall(r"(\d+) × (\w+)", said)}
+    assert sum(killed.values()) == kills
+    kinds = {"worker", "supervisor", "provider"}.union(["producer"] if store == "sqlite" else ["store"])
+    assert kinds <= set(killed), "all kinds were killed"
+
+
+@pytest.mark.parametrize(("store", "customers"), [("sqlite", 2000), ("redis", 300), ("postgresql", 300)])
+def test_each_customer_is_charged_once_whatever_is_killed(store: str, customers: int, tmp_path: Path) -> None:
+    prove(tmp_path, store, customers, 5, timeout=250)
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not SOAK, reason="only with make soak")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("store", ["sqlite", "redis", "postgresql"])
+def test_a_hundred_thousand_customers_are_charged_once_with_fifty_kills(store: str, tmp_path: Path) -> None:
+    prove(tmp_path, store, 100_000, 50, timeout=3500)

@@ -1,6 +1,6 @@
 """A payment provider: a server of its own, which takes money and writes down every charge in a ledger of its own.
 
-python provider.py PORT LEDGER [--latency SECONDS]
+python provider.py PORT LEDGER [--latency SECONDS] [--no-bad-days]
 
     POST /charges   {"customer": 7, "cents": 1200}, with an Idempotency-Key if the caller has one: {"receipt": "charge-31"}
     POST /forget    forget all keys, as real providers do after a day or so
@@ -69,6 +69,7 @@ class Desk(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     ledger: Ledger
     latency: float
+    has_bad_days: bool
 
     def do_POST(self) -> None:
         """Charge, or forget."""
@@ -81,10 +82,11 @@ class Desk(BaseHTTPRequestHandler):
         customer = asked["customer"]
         charge, is_first = self.ledger.charge(customer, asked["cents"], self.headers.get("Idempotency-Key"))
         time.sleep(self.latency)
-        if is_first and customer % 20 == 7:
+        is_bad_day = is_first and self.has_bad_days
+        if is_bad_day and customer % 20 == 7:
             self._answer(500, {"error": "internal error"})
             return
-        if is_first and customer % 200 == 11:
+        if is_bad_day and customer % 200 == 11:
             time.sleep(LATE)
         self._answer(200, {"receipt": f"charge-{charge}"})
 
@@ -115,8 +117,9 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("ledger")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds between a charge and its answer")
+    parser.add_argument("--no-bad-days", action="store_true", help="answer everybody, in time")
     asked = parser.parse_args()
-    Desk.ledger, Desk.latency = Ledger(asked.ledger), asked.latency
+    Desk.ledger, Desk.latency, Desk.has_bad_days = Ledger(asked.ledger), asked.latency, not asked.no_bad_days
     Server(("127.0.0.1", asked.port), Desk).serve_forever()
 
 

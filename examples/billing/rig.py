@@ -77,11 +77,11 @@ def python(*arguments: str | Path) -> list[str]:
     return [sys.executable, *map(str, arguments)]
 
 
-def provider(folder: Path, *, latency: float = 0.0) -> Program:
+def provider(folder: Path, *options: str) -> Program:
     """Return the payment provider, and say to all programs that start later where it is."""
     port = free_port()
     os.environ["BILLING_PROVIDER"] = f"127.0.0.1:{port}"
-    return Program("provider", folder, python(HERE / "provider.py", str(port), folder / "ledger.db", "--latency", str(latency)))
+    return Program("provider", folder, python(HERE / "provider.py", str(port), folder / "ledger.db", *options))
 
 
 class Fleet(Program):
@@ -292,7 +292,7 @@ def show(stage: str, begin: Callable[[], object], *, loses_jobs: bool = False, s
     with tempfile.TemporaryDirectory(prefix="laneway-billing-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         books.create(prices.items())
-        bank = provider(folder, latency=0.1)
+        bank = provider(folder, "--latency", "0.1", "--no-bad-days")  # so all that goes wrong comes from kills
         fleet = Fleet(folder, stage, "-s", "4", "--log-level", "warning")
         app = App(books.STORE)
         app.store.migrate()  # on SQLite the tables must be there before a transaction of ours

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from workbench import load
+
 ROOT = Path(__file__).parent.parent
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("drawings", ROOT / "scripts" / "drawings.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up there
-    spec.loader.exec_module(module)
-    return module
-
-
-drawings = _load()
+drawings = load(ROOT / "scripts" / "drawings.py")
 ALL = {drawing.name: drawing for drawing in drawings.DRAWINGS}
 
 

@@ -101,7 +101,10 @@ class Month:
         self._books, self._app, self._charge = books, app, charge
         stack.callback(app.close)
         wait_until(self._is_open, "the store")
-        books.create(self.prices.items())
+        try:
+            books.create(self.prices.items())
+        except Exception as error:  # noqa: BLE001 - drivers have errors of their own
+            sys.exit(f"{books.DATABASE} is not empty: {error}")
 
         self._provider = provider(folder)
         size = ("-p", str(asked.processes), "-s", str(asked.slots))

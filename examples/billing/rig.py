@@ -292,7 +292,7 @@ def show(stage: str, begin: Callable[[], object], *, loses_jobs: bool = False, s
     with tempfile.TemporaryDirectory(prefix="laneway-billing-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         books.create(prices.items())
-        bank = provider(folder, "--latency", "0.1", "--no-bad-days")  # so all that goes wrong comes from kills
+        bank = provider(folder, "--latency", "0.06", "--no-bad-days")  # so all that goes wrong comes from kills
         fleet = Fleet(folder, stage, "-s", "4", "--log-level", "warning")
         app = App(books.STORE)
         app.store.migrate()  # on SQLite the tables must be there before a transaction of ours

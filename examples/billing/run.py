@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rig import HERE, Fleet, Ledger, Postgres, Program, Redis, charged_wrongly, euros, prices_of, provider, python, wait_until
@@ -113,6 +113,7 @@ class Month:
         everything = (self._provider, self._fleet, *self._producers)
         for program in everything:
             stack.callback(program.stop)
+        self._plan: list[tuple[float, str]] = []  #: kills to come
         self._programs: list[Program] = [*([self._store] if self._store is not None else []), *everything]
         self.began = time.monotonic()
         self.seconds = 0.0
@@ -136,35 +137,35 @@ class Month:
         for producer in self._producers:
             producer.go_on()
 
-        plan = self._plan(chance)
+        self._plan = self._draw(chance)
         for charges, invoices in self._moves():
-            for moment, kind in list(plan):
-                if moment <= (invoices if kind == "producer" else charges) / self.asked.customers:
-                    plan.remove((moment, kind))
-                    self._kill(kind)
+            for moment, kind in list(self._plan):
+                if moment <= (invoices if kind == "producer" else charges) / self.asked.customers and self._kill(kind):
+                    self._plan.remove((moment, kind))
             self._start_all()
         self.seconds = time.monotonic() - self.began
         return self.killed
 
-    def _plan(self, chance: random.Random) -> list[tuple[float, str]]:
+    def _draw(self, chance: random.Random) -> list[tuple[float, str]]:
         """Draw when whom: at which part of the charges, or of the invoices for those who make them."""
-        kinds = ["producer", "worker", "provider", "supervisor", *(["store"] if self._store is not None else [])]
+        kinds = [*(["store"] if self._store is not None else []), "worker", "producer", "provider", "supervisor"]
         chosen = [kinds[number % len(kinds)] for number in range(self.asked.kills)]
         return sorted((chance.uniform(0.02, 0.9), kind) for kind in chosen)
 
-    def _kill(self, kind: str) -> None:
-        """Kill one of a kind; if none of them runs just now, a worker."""
-        candidates: dict[str, list[Program | None]] = {
-            "producer": [*self._producers], "provider": [self._provider], "supervisor": [self._fleet], "store": [self._store]
-        }  # fmt: skip
-        if not any(program.kill() for program in candidates.get(kind, []) if program is not None):
+    def _kill(self, kind: str) -> bool:
+        """Kill one of a kind, or a worker if all producers are done. Return False if none of them runs just now."""
+        if kind == "producer" and all(producer.is_done for producer in self._producers):
             kind = "worker"
-            wait_until(self._kill_a_worker, "a worker to kill")
-        self.killed[kind] += 1
-
-    def _kill_a_worker(self) -> bool:
-        self._start_all()
-        return self._fleet.kill_a_worker()
+        kills: dict[str, list[Callable[[], bool]]] = {
+            "producer": [producer.kill for producer in self._producers],
+            "worker": [self._fleet.kill_a_worker],
+            "provider": [self._provider.kill],
+            "supervisor": [self._fleet.kill],
+            "store": [self._store.kill] if self._store is not None else [],
+        }
+        is_killed = any(kill() for kill in kills[kind])
+        self.killed[kind] += is_killed
+        return is_killed
 
     def _start_all(self) -> None:
         """Start what was killed, as systemd would."""
@@ -195,7 +196,7 @@ class Month:
                 invoices, outstanding = self._books.progress()
                 in_queue = self._in_queue("charges")
                 is_idle = not outstanding and not set(in_queue).difference(["dead"]) and "running" not in self._in_queue("sweeps")
-                if is_idle and all(producer.is_done for producer in self._producers):
+                if is_idle and not self._plan and all(producer.is_done for producer in self._producers):
                     return
                 seen = (charges, invoices, outstanding, in_queue)
             except Exception as error:  # noqa: BLE001 - the store or the database is being started again
@@ -205,7 +206,7 @@ class Month:
             if time.monotonic() - since > STUCK:
                 raise Stuck(f"nothing has moved for {STUCK:.0f} s: charges, invoices, outstanding, in the queue: {seen}")
             yield charges, invoices
-            time.sleep(0.005 if invoices < self.asked.customers else 0.1)
+            time.sleep(0.005 if invoices < self.asked.customers else 0.05)
 
     def _in_queue(self, name: str) -> dict[str, int]:
         found = [queue.counts for queue in self._app.inspect.queues() if queue.name == name]

@@ -144,9 +144,9 @@ def why_not(store: str) -> str:
     return redisbench.why_not() if store == "redis" else postgresbench.why_not()
 
 
-#: Store, customers, kills, and who is killed for sure: whoever makes three hundred invoices may be done before it can be hit.
+#: Store, customers, kills, and who is killed for sure: whoever makes the invoices may be done before it can be hit.
 USUAL = {
-    "sqlite": (2000, 5, {"worker", "producer", "provider", "supervisor"}),
+    "sqlite": (2000, 5, {"worker", "provider", "supervisor"}),
     "redis": (300, 3, {"store", "worker"}),
     "postgresql": (300, 3, {"store", "worker"}),
 }

@@ -40,24 +40,30 @@ def charge(invoice: int) -> None:
 
 def make_invoices(customers: list[int]) -> None:
     """Make this month's invoices of these customers, each with its job."""
-    for start in range(0, len(customers), PAGE):
-        page = customers[start : start + PAGE]
-        if books.SAME_DATABASE:
-            with books.transaction() as conn, app.transaction(conn):
-                charge.enqueue_many((number,) for number in books.make_invoices(conn, page))
-        else:
-            with books.transaction() as conn:
-                made = books.make_invoices(conn, page)
-            charge.enqueue_many((number,) for number in made)  # killed before this: invoices without jobs, see stage 4
+    if books.SAME_DATABASE:
+        with books.transaction() as conn, app.transaction(conn):
+            charge.enqueue_many((number,) for number in books.make_invoices(conn, customers))
+    else:
+        with books.transaction() as conn:
+            made = books.make_invoices(conn, customers)
+        charge.enqueue_many((number,) for number in made)  # killed before this: invoices without jobs, see stage 4
 
 
 def make() -> None:
     """Make the invoices of all who are due. With `wait` they are read first, and made when a line comes in."""
     customers = [customer for customer, _ in books.due()]
-    print(f"{len(customers)} are due", flush=True)  # noqa: T201 - whoever started this reads it
+    say(f"{len(customers)} are due")
     if "wait" in sys.argv:
         sys.stdin.readline()
-    make_invoices(customers)
+    for start in range(0, len(customers), PAGE):
+        make_invoices(customers[start : start + PAGE])
+        if start == 0:
+            say("the first invoices are made")
+
+
+def say(text: str) -> None:
+    """Tell whoever started this program."""
+    print(text, flush=True)  # noqa: T201 - as it says
 
 
 if __name__ == "__main__":

@@ -136,6 +136,8 @@ class Month:
         wait_until(self._fleet.workers, "workers")
         for producer in self._producers:
             producer.go_on()
+        for producer in self._producers:
+            producer.hear()  # both have made the same invoices before one of them is killed
 
         self._plan = self._draw(chance)
         for charges, invoices in self._moves():
@@ -258,8 +260,12 @@ class Producer(Program):
             self.process = subprocess.Popen(
                 [*self._command, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, start_new_session=True
             )
-        if self.process.stdout is None or not self.process.stdout.readline():
-            sys.exit(f"wrong: {self.name} has read nothing, see {self.log}")
+        self.hear()
+
+    def hear(self) -> None:
+        """Wait until it says something."""
+        if self.process is None or self.process.stdout is None or not self.process.stdout.readline():
+            sys.exit(f"wrong: {self.name} has ended, see {self.log}")
 
     def go_on(self) -> None:
         """Let it make the invoices."""

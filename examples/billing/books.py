@@ -45,6 +45,7 @@ TABLES = (
     f"""create table invoices (id {_ID}, customer integer not null, month text not null, cents integer not null,
         charged_at text, receipt text{_ONCE_A_MONTH})""",
     "create index invoices_outstanding on invoices (id) where charged_at is null",
+    "create table sweeps (added integer not null)",
 )
 
 _of_thread = threading.local()
@@ -165,6 +166,17 @@ def outstanding(limit: int) -> list[int]:
     """Return the invoices that are not charged yet, the oldest first."""
     found = ask(_connection(), "select id from invoices where charged_at is null order by id limit ?", [limit])
     return [number for (number,) in found]
+
+
+def note_sweep(added: int) -> None:
+    """Note how many jobs a sweep has added."""
+    with transaction() as conn:
+        ask(conn, "insert into sweeps values (?)", [added])
+
+
+def swept() -> int:
+    """Return how many jobs all sweeps have added."""
+    return int(ask(_connection(), "select coalesce(sum(added), 0) from sweeps")[0][0])
 
 
 def everything() -> tuple[list[Any], list[Any]]:

@@ -235,7 +235,8 @@ class Month:
         killed = f"{sum(kills.values())} kills ({who})" if kills else "no kills"
         return (
             f"{self.asked.store}: {self.asked.customers:,} customers, {killed} in {self.seconds:.1f} s\n"
-            f"ledger: {self.ledger.charges():,} charges, {euros(cents)}, asked for {calls:,} times"
+            f"ledger: {self.ledger.charges():,} charges, {euros(cents)}, asked for {calls:,} times; "
+            f"sweeps added {self._books.swept():,} jobs"
         )
 
 

@@ -23,7 +23,9 @@ EVERY = float(os.environ.get("BILLING_SWEEP", "1"))
 @app.task(name="charge_outstanding", queue="sweeps", schedule=timedelta(seconds=EVERY), lane=lambda: "sweep", expires=60)
 def charge_outstanding() -> None:
     """Enqueue what is not charged yet: a thousand at a time, the oldest first. The lane lets no two sweeps run at once."""
-    charge.enqueue_many((number,) for number in books.outstanding(1000))
+    added = charge.enqueue_many((number,) for number in books.outstanding(1000))
+    if added:
+        books.note_sweep(added)
 
 
 if __name__ == "__main__":

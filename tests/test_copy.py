@@ -599,3 +599,13 @@ def interrupt_take(patch: pytest.MonkeyPatch, transfer: object, *, after: int, d
 def smaller_portions(patch: pytest.MonkeyPatch) -> None:
     for module in ("laneway.store.sql.transfer", "laneway.store.redis.transfer"):
         patch.setattr(f"{module}.PORTION", 2)
+
+
+def test_what_was_taken_of_outboxes_is_not_taken_again(pair: Pair) -> None:
+    pair.source.store.relay("box", [(7, job("a")), (9, pay("lane", b"1"))])
+
+    pair.copy()
+
+    to = pair.target.store
+    assert to.relay("box", [(7, job("a2")), (8, job("b")), (9, pay("lane", b"1"))]) == ["", None, ""]
+    assert to.taken("box") == 9

@@ -4,6 +4,7 @@
 
     LanewayError
     ├── ConfigError               a URL or a setting
+    │   ├── NoOutbox              the user's database has no outbox
     │   └── NoReceipts            the user's database has no table for once()
     ├── DeclarationError          a task that cannot work, found where it is declared
     ├── EnqueueError
@@ -65,6 +66,7 @@ __all__ = [
     "LanewayError",
     "LifespanError",
     "NoCurrentJob",
+    "NoOutbox",
     "NoReceipts",
     "NoResult",
     "NotFound",
@@ -107,6 +109,19 @@ class ConfigError(LanewayError, ValueError):
     """A setting has a value that Laneway cannot use."""
 
     no_app = False  #: no app was named, and none was found
+
+
+class NoOutbox(ConfigError):
+    """The database of this connection has no outbox."""
+
+    @classmethod
+    def of(cls, connection: object) -> NoOutbox:
+        """Return the error for a connection."""
+        return cls(
+            f"the database of {connection} has no table laneway_outbox, or its search path does not lead there. Create it once, "
+            "before you enqueue in a transaction: laneway outbox init, or put what laneway outbox init --sql prints into your "
+            "migrations"
+        )
 
 
 class NoReceipts(ConfigError):

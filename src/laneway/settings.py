@@ -30,6 +30,7 @@ __all__ = [
     "Secret",
     "Setting",
     "Settings",
+    "check_numbers",
     "read_duration",
     "read_size",
 ]
@@ -221,6 +222,7 @@ SETTINGS = {
     setting.name: setting
     for setting in (
         Setting("url", _words("sqlite:///jobs.db"), None, "URL", "The store.", "laneway.db in the working folder"),
+        Setting("outbox", _words("postgresql://localhost/shop"), None, "URL", "The database with the outbox.", "none"),
         Setting("app", _words("shop.jobs:app"), None, "APP", "The app.", "app.py or main.py here"),
         Setting("queues", _names, (), "A,B", "Serve only these queues; with weights: A:6,B:3,C.", "all"),
         Setting("balance", _one_of(BALANCES), None, "NAME", "How slots are dealt to queues: even, adaptive or strict.", "even"),
@@ -339,9 +341,16 @@ def _read(setting: Setting, value: object, where: str) -> Any:
 
 
 def _shown(setting: Setting, text: str) -> str:
-    if setting.read is _secret or (setting.name == "url" and any(map(str.isalnum, text))):  # a URL may have a password in it
+    if setting.read is _secret or (setting.metavar == "URL" and any(map(str.isalnum, text))):  # a URL may have a password in it
         return "…"
     return text
+
+
+def check_numbers(said: Mapping[str, object]) -> None:
+    """Raise ConfigError for settings in the code that are no numbers greater than 0."""
+    for name, value in said.items():
+        if value is not UNSET and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+            raise ConfigError(f"{name}={value!r}: use a number greater than 0")
 
 
 def _written(value: object) -> str:

@@ -24,7 +24,7 @@ __all__ = ["COMMANDS", "laneway", "main"]
 
 COMMANDS = (
     "worker", "status", "top", "jobs", "queues", "lanes", "workers", "schedules", "enqueue", "plan", "dashboard",
-    "health", "doctor", "migrate", "store", "config", "demo",
+    "health", "doctor", "migrate", "store", "outbox", "config", "demo",
 )  # fmt: skip
 
 EPILOG = """\

@@ -26,15 +26,16 @@ from laneway.desk.stats import Stats
 from laneway.desk.synonyms import MISSING_OF_APPS
 from laneway.desk.task import Bound, Task, is_task
 from laneway.desk.task_base import TaskBase
-from laneway.desk.transaction import Transaction
+from laneway.desk.transaction import Transaction, find_outbox
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError
 from laneway.locks import lock_held_over_forks, this_frame
-from laneway.settings import UNSET, Settings
+from laneway.settings import UNSET, Settings, check_numbers
 from laneway.store import StoreSettings, check_url, open_store
 from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
 
 if TYPE_CHECKING:
+    from laneway.outbox.database import OutboxURL
     from laneway.testing import Testing
 
 __all__ = ["App"]
@@ -69,13 +70,14 @@ class App:
     `dead_max` of them (10,000). A worker on another host whose beat has not moved for `dead_after` seconds (15) is considered
     dead. An enqueue waits at most `enqueue_timeout` seconds (2) for the store. A store on a server has at most `connections`
     connections of this process (5, and in a worker three more than it has slots). What is not given here may be set outside, see
-    `laneway.settings`. `format_error` returns the text to store for an exception, in place of its traceback.
+    `laneway.settings`. `outbox` names your own database, if the store is elsewhere: rows there become jobs, see
+    docs/transactions.md. `format_error` returns the text to store for an exception, in place of its traceback.
     """
 
     def __init__(
         self, url: str | None = None, *, imports: Iterable[str] = (), dead_days: float = UNSET, dead_max: int = UNSET,
         dead_after: float = UNSET, enqueue_timeout: float = UNSET, connections: int = UNSET,
-        format_error: Callable[[BaseException], str] | None = None,
+        outbox: str | None = UNSET, format_error: Callable[[BaseException], str] | None = None,
     ) -> None:  # fmt: skip
         if isinstance(imports, str):
             raise ConfigError(f"imports={imports!r}: use a list of modules, imports=[{imports!r}]")
@@ -87,18 +89,19 @@ class App:
             "dead_days": dead_days, "dead_max": dead_max, "dead_after": dead_after, "enqueue_timeout": enqueue_timeout,
             "connections": connections,
         }  # fmt: skip
-        for name, value in said.items():
-            if value is not UNSET and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-                raise ConfigError(f"{name}={value!r}: use a number greater than 0")
+        check_numbers(said)
         if connections is not UNSET and not isinstance(connections, int):
             raise ConfigError(f"connections={connections!r}: use a whole number from 1")
         found = {name: around.find(name, code=value) for name, value in said.items()}
-        self.sources = {"url": chosen.source, **{name: one.source for name, one in found.items()}}
+        boxed = around.find("outbox", code=outbox)
+        self.sources = {"url": chosen.source, "outbox": boxed.source, **{name: one.source for name, one in found.items()}}
         self.dead_after = float(found["dead_after"].value)
         self.imports = tuple(imports)
         if not all(isinstance(module, str) for module in self.imports):
             raise ConfigError(f"imports={self.imports!r}: use names of modules")
         self.desk = Desk()
+        self.desk.outbox = find_outbox(boxed, self.url)
+        self.outbox: OutboxURL | None = None if self.desk.outbox is None else self.desk.outbox.url
         self.hooks = Hooks()
         self.hooks.format_error = format_error
         self.codecs = Codec()

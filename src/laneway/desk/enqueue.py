@@ -35,6 +35,8 @@ from laneway.store.contract import Occurrence, Store, begin_push
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from laneway.outbox.insert import Outbox
+
 __all__ = ["AnyDraft", "Desk", "Draft", "LaneDraft", "LaneKey", "computed"]
 
 T = TypeVar("T")
@@ -249,6 +251,7 @@ class Desk:
     def __init__(self) -> None:
         self.middlewares: list[Middleware] = []
         self.pushed: Callable[[], None] | None = None  #: called after every push; for tests
+        self.outbox: Outbox | None = None  #: rows in the user's database, for a store elsewhere
         self.is_tested = False  #: the store is one of a test: transactions of users are elsewhere
         self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, Gatherer] = weakref.WeakKeyDictionary()
 

@@ -221,6 +221,10 @@ class Inspection(LaneInspection, ScheduleInspection):
             )  # fmt: skip
         except StoreCorrupt as error:
             return [*findings, Finding("integrity", "problem", str(error))]
+        if app.outbox is not None:
+            from laneway.outbox.status import check_outbox  # noqa: PLC0415 - most apps have none
+
+            findings.append(check_outbox(app.outbox))
         return [*findings, *check_work(work)]
 
 

@@ -4,7 +4,10 @@ The jobs that this context enqueues go with the connection: they are there when 
 Nothing is begun or committed here. The block is a context variable: tasks of an event loop that are started inside take part,
 other threads do not.
 
-Enters: jobs.  Leaves: rows, written on the user's connection by the store.
+If the app has an outbox in the connection's database, the store is elsewhere: a row is written there for each job, and a relay
+hands it to the store after the commit.
+
+Enters: jobs.  Leaves: rows, written on the user's connection by the store, or for the outbox.
 """
 
 from __future__ import annotations
@@ -14,22 +17,38 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from laneway.config import check_written_url, safe_url
 from laneway.core.job import Job
 from laneway.desk.offload import offload
-from laneway.errors import BadOption, NotSameDatabase
+from laneway.errors import BadOption, ConfigError, NotSameDatabase
+from laneway.settings import Found
 from laneway.store.contract import JoiningStore, Store, can_join
 from laneway.transactions.steps import Aside, Look, Steps
 
 if TYPE_CHECKING:
     from laneway.desk.enqueue import Desk
+    from laneway.outbox.insert import Outbox
     from laneway.transactions.connection import UserConnection
 
-__all__ = ["Transaction", "joined"]
+__all__ = ["Transaction", "find_outbox", "joined"]
 
 T = TypeVar("T")
 
 #: The open blocks of this context, the innermost last.
 _open: ContextVar[tuple[Transaction, ...]] = ContextVar("laneway_transactions", default=())
+
+
+def find_outbox(found: Found, store: str) -> Outbox | None:
+    """Return the outbox that a setting names, if any, for a store; or raise ConfigError."""
+    if found.value is None:
+        return None
+    from laneway.outbox.insert import Outbox, OutboxURL  # noqa: PLC0415 - most apps have none
+
+    if found.value == store:
+        raise ConfigError(f"outbox={safe_url(store)!r} is the store itself: there jobs join your transactions without an outbox")
+    made: list[OutboxURL] = []
+    check_written_url(found, lambda url: made.append(OutboxURL(url)))
+    return Outbox(made[0])
 
 
 def joined(desk: object) -> Transaction | None:
@@ -83,7 +102,8 @@ class Transaction:
     def _enter(self) -> Steps[None]:
         if self.connection.has_mode:
             yield Look(_check_mode)
-        if not self.desk.is_tested:
+        outbox = self.desk.outbox
+        if not self.desk.is_tested and (outbox is None or outbox.url.kind != self.connection.database):
             yield Aside(self._joining().open)
 
     def _joining(self) -> JoiningStore:
@@ -135,8 +155,11 @@ class Transaction:
                 "this code was started inside of an app.transaction() block that has ended: its connection may be in another "
                 "transaction by now. Nothing was written: enqueue before the block ends, or start the code outside of it"
             )
-        store = self._joining()
         yield Look(_check_mode)
+        outbox = self.desk.outbox
+        if outbox is not None and (yield from outbox.is_in(self.connection)):
+            return (yield from outbox.insert(self.connection, jobs))
+        store = self._joining()
         answers = yield from store.push_with(self.connection, jobs)
         if not self._pushed:
             self._pushed = True

@@ -184,7 +184,7 @@ class Postgres(Backend):
 
         options = url.options
         store = PostgresStore(
-            self._for_driver(url.url), schema=self._schema(url), listen=options.get("listen"),
+            self.for_driver(url.url), schema=self._schema(url), listen=options.get("listen"),
             durable=options.get("synchronous") == "on", prepare=options.get("prepare", "on") == "on",
             connections=settings.connections or int(options.get("connections", 5)), timeout=number(options, "timeout", 5.0),
             enqueue_timeout=settings.enqueue_timeout, dead_days=settings.dead_days, dead_max=settings.dead_max,
@@ -215,13 +215,13 @@ class Postgres(Backend):
         from laneway.store.postgres.schema import read_version  # noqa: PLC0415 - loaded only if it is used
         from laneway.store.postgres.wire import PostgresWire  # noqa: PLC0415
 
-        wire = PostgresWire(self._for_driver(url.url), timeout=number(url.options, "timeout", 5.0))
+        wire = PostgresWire(self.for_driver(url.url), timeout=number(url.options, "timeout", 5.0))
         return read_version(wire, self._schema(url)) is None
 
     def _schema(self, url: StoreURL) -> str:
         return url.options.get("schema", "laneway")
 
-    def _for_driver(self, url: str) -> str:
+    def for_driver(self, url: str) -> str:
         """Return a URL as libpq reads it: without our options."""
         address, _, query = url.partition("?")
         given = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)  # to libpq a + is no space

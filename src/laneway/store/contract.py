@@ -62,17 +62,22 @@ from msgspec import Struct
 from laneway.core.buckets import Report, Seen
 from laneway.core.job import Claim, Job
 from laneway.core.outcome import Settled
-from laneway.errors import StoreError
+from laneway.errors import StoreError, WrongQueue
 
 if TYPE_CHECKING:
     from laneway.transactions.connection import UserConnection
     from laneway.transactions.steps import Steps
 
 __all__ = [
-    "BeatReply", "Capabilities", "ClaimRequest", "Exchange", "JoiningStore", "Occurrence", "PipelinedStore", "Schedules",
-    "SentPush", "Store", "WorkerInfo",
+    "BeatReply", "Capabilities", "ClaimRequest", "Exchange", "JoiningStore", "Occurrence", "PipelinedStore", "Relayed",
+    "Schedules", "SentPush", "Store", "WorkerInfo",
     "begin_exchange", "begin_push", "can_join", "is_pipelined",
 ]  # fmt: skip
+
+
+#: What became of a job of an outbox: None if it was inserted, the id of the job that prevented it, "" if it was passed over, or
+#: why its queue cannot take it.
+Relayed = str | WrongQueue | None
 
 
 class ClaimRequest(Struct, frozen=True):
@@ -180,6 +185,19 @@ class Store(Protocol):
 
         A push takes at most `timeout` seconds (default: `enqueue_timeout`), waiting included, then raises StoreUnavailable.
         """
+        ...
+
+    def relay(self, source: str, rows: Sequence[tuple[int, Job]], timeout: float | None = None) -> list[Relayed]:
+        """Insert jobs of an outbox, in order, each once: they have numbers, which grow. See `Relayed` for the answer.
+
+        A queue remembers, in the step that inserts them, the highest number that it has taken of each source. A job whose number
+        is not above it is passed over, however long ago the earlier call was, and also if the job has finished since. All
+        else is as in a push. A queue that cannot take its jobs is no error here: the others take theirs.
+        """
+        ...
+
+    def taken(self, source: str) -> int:
+        """Return the highest number that any queue has taken of an outbox; 0 if there is none. Only reads."""
         ...
 
     def schedules(self) -> Schedules:

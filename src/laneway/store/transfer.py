@@ -104,6 +104,7 @@ class StoredQueue(Struct, frozen=True, kw_only=True):
     now: int  #: the time it has seen, microseconds: jobs that come later must not have an earlier place
     number: int  #: its last sequence number
     score: float  #: the last score that a payload was given
+    sources: dict[str, int] = {}  #: outbox → its highest number that this queue has taken
 
 
 class StoredJob(Struct, frozen=True, kw_only=True):

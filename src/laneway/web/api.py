@@ -22,8 +22,8 @@ from laneway.present.snapshot import Snapshot
 from laneway.web import documents
 from laneway.web.documents import figures
 from laneway.web.endpoint import Endpoint
-from laneway.web.health import Health
-from laneway.web.metrics import CONTENT_TYPE, totals_by_task
+from laneway.web.health import Health, with_outbox
+from laneway.web.metrics import CONTENT_TYPE, outbox_text, totals_by_task
 from laneway.web.request import Answer, WebRequest, bad
 from laneway.worker.shares.learn import Learner
 
@@ -183,6 +183,7 @@ def health(ask: WebRequest) -> object:
     """Say whether work gets done: 200, or 503 with why not."""
     try:
         _, found = ask.site.snapshot()
+        found = with_outbox(found, ask.app.outbox)
     except StoreError as error:
         found = Health(status="failing", reasons=[f"the store cannot be used: {error}"])
     return Answer(found, 200 if found.status == "ok" else 503)
@@ -194,6 +195,8 @@ def metrics(ask: WebRequest) -> object:
         text = ask.site.metrics.text(Snapshot.of(ask.app), totals_by_task(ask.app.store_inspect))
     except StoreError:
         text = ask.site.metrics.text(None)
+    if ask.app.outbox is not None:
+        text += outbox_text(ask.app.outbox)
     return Answer(None, text=text, content_type=CONTENT_TYPE)
 
 

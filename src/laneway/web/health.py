@@ -1,8 +1,9 @@
 """Health: whether work gets done, in words.
 
-Three things are wrong: the store cannot be reached; work is due, and for a while nobody has claimed or settled anything, although
-somebody could; a due job has waited longer than is allowed. Paused queues are meant to wait and do not count. Workers whose slots
-are all taken do not stand still: whether what waits behind them waits too long is for the lag to say.
+Four things are wrong: the store cannot be reached; work is due, and for a while nobody has claimed or settled anything, although
+somebody could; a due job has waited longer than is allowed; rows of the app's outbox do not become jobs. Paused queues are meant
+to wait and do not count. Workers whose slots are all taken do not stand still: whether what waits behind them waits too long is
+for the lag to say.
 
 Whether nothing moves is only seen by looking twice, so a `Pulse` remembers what it saw last. What one look is enough for, that no
 worker serves a queue, is said at once.
@@ -16,13 +17,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from laneway.errors import StoreError
+from laneway.outbox.database import OutboxURL
+from laneway.outbox.status import LAGS, look
 from laneway.present.snapshot import Snapshot, working_of
 from laneway.store.inspection import QueueInfo, WorkerStatus
 from laneway.store.workers import serving_of
 
-__all__ = ["Health", "Pulse"]
+__all__ = ["Health", "Pulse", "with_outbox"]
 
 #: What moves when somebody claims or settles.
 MOVES = ("processed", "failed", "retried", "dead", "cancelled")
@@ -36,6 +40,21 @@ class Health(Struct, frozen=True, kw_only=True):
     lag: float | None = None  #: seconds that the oldest due job of queues that are not paused has waited; None: the store is away
     due: int = 0  #: jobs that are due in queues that are not paused
     workers: int = 0  #: that work
+
+
+def with_outbox(health: Health, outbox: OutboxURL | None) -> Health:
+    """Return the health of a store and of the app's outbox, which fails if a row waits too long, or none can be seen."""
+    if outbox is None:
+        return health
+    try:
+        oldest, _ = look(outbox)
+    except StoreError as error:
+        why = f"the outbox cannot be read: {error}"
+    else:
+        if oldest <= LAGS:
+            return health
+        why = f"outbox: a row has waited {oldest:.0f} s, more than {LAGS:g} s, and is no job yet"
+    return structs.replace(health, status="failing", reasons=[*health.reasons, why])
 
 
 class Pulse:

@@ -18,11 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from laneway.core.buckets import BOUNDS, OTHERS, Bucket, Figures, Key
 from laneway.core.instant import SECOND
+from laneway.errors import StoreError
+from laneway.outbox.database import OutboxURL
+from laneway.outbox.status import look
 from laneway.present.snapshot import Snapshot, sum_counts
 from laneway.store.inspection import Inspect, QueueInfo
 from laneway.store.statistics import EVER
 
-__all__ = ["CONTENT_TYPE", "LIMITS", "MOST", "Metrics", "Names", "totals_by_task"]
+__all__ = ["CONTENT_TYPE", "LIMITS", "MOST", "Metrics", "Names", "outbox_text", "totals_by_task"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: So many queues, and so many tasks, have series of their own.
@@ -146,6 +149,21 @@ class Metrics:
         yield "laneway_slots_free", "gauge", "Slots that wait for a job.", [({}, free)]
         yield "laneway_memory_bytes", "gauge", "Memory of all workers.", [({}, sum(worker.rss for worker in seen.workers))]
         yield "laneway_running", "gauge", "Jobs that run.", [({"task": task}, number) for task, number in running.items()]
+
+
+def outbox_text(outbox: OutboxURL) -> str:
+    """Return the figures of an outbox."""
+    families: list[Family] = []
+    try:
+        oldest, aside = look(outbox)
+        families.append(
+            ("laneway_outbox_oldest_seconds", "gauge", "How long the oldest row has waited; 0: none.", [({}, oldest)])
+        )
+        families.append(("laneway_outbox_aside", "gauge", "Rows that cannot become jobs and were set aside.", [({}, aside)]))
+    except StoreError:
+        pass
+    up = _family("laneway_outbox_up", "gauge", "Whether the outbox can be read.", [({}, 1 if families else 0)])
+    return "\n".join([*up, *itertools.chain.from_iterable(itertools.starmap(_family, families)), ""])
 
 
 def _of_store(seen: Snapshot) -> Iterable[Family]:

@@ -41,6 +41,7 @@ from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
+    from laneway.outbox.database import OutboxURL
     from laneway.worker.duties.service import Service
 
 __all__ = ["Session"]
@@ -175,6 +176,8 @@ class Session:
         return True
 
     def _work(self, burst: bool) -> None:
+        if self._app.outbox is not None:
+            self._relay(self._app.outbox, burst)
         if not burst:
             self._duties.append(Timetable(self._app))
         for duty in (self._reporter, *self._duties):
@@ -182,6 +185,15 @@ class Session:
         self._board.set_phase("working")
         while not self._finished(burst):
             self._step()
+
+    def _relay(self, outbox: OutboxURL, burst: bool) -> None:
+        from laneway.worker.duties.relay import RelayDuty  # noqa: PLC0415 - most apps have no outbox
+
+        duty = RelayDuty(self._app, outbox)
+        if burst:
+            duty.drain()
+        else:
+            self._duties.append(duty)
 
     def stop(self, why: str, *, patient: bool = False) -> None:
         """Claim nothing more, and return from `run` when all runs have ended. From any thread, and from a signal handler.

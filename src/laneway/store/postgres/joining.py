@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from laneway.core.instant import SECOND, as_datetime
 from laneway.core.job import Gather, Job
 from laneway.errors import NotSameDatabase, SchemaError, StoreBusy, StoreReadOnly, StoreUnavailable, WrongQueue
 from laneway.logs import log
@@ -23,6 +22,7 @@ from laneway.store.postgres.statements import VERSION
 from laneway.store.sql.push import push, settle_kind
 from laneway.transactions.connection import UserConnection, complaint
 from laneway.transactions.identity import POSTGRES, identity
+from laneway.transactions.job_json import as_json
 from laneway.transactions.steps import Aside, Ask, Look, Steps
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Joining:
         if not kinds <= self._kinds:
             # By a connection of ours: in an open transaction of the user's others would wait for a new queue.
             yield Aside(lambda: self._settle(kinds - self._kinds))
-        text = _encode({"version": VERSION, "jobs": [_as_json(job) for job in jobs]}).decode()
+        text = _encode({"version": VERSION, "jobs": [as_json(job) for job in jobs]}).decode()
         try:
             rows = yield Ask(f"select id, created from {self._store.schema}.enqueue(?)", (text,))
         except Exception as error:
@@ -152,28 +152,6 @@ class Inbox:
                 log.error("%d jobs were not enqueued when their transaction had committed: %s", len(lost), error)
                 jobs = [job for job in jobs if job.queue != error.queue]
         return len(rows)
-
-
-def _as_json(job: Job) -> dict[str, Any]:
-    """Return a job as `enqueue` takes it."""
-    found: dict[str, Any] = {"id": job.id, "task": job.task, "queue": job.queue, "body": job.body.decode()}
-    if job.lane is not None:
-        found["lane"] = job.lane
-    if job.priority:
-        found["priority"] = job.priority
-    if job.at:
-        found["run_after"] = as_datetime(job.at).isoformat()
-    elif job.delay:
-        found["run_after"] = job.delay / SECOND
-    if job.unique is not None:
-        found["unique"] = job.unique
-    if job.until_end:
-        found["unique_until"] = "end"
-    if job.expires:
-        found["expires"] = job.expires / SECOND
-    if job.gather is not None:
-        found["gather"] = job.gather
-    return found
 
 
 def _job(

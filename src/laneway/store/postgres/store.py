@@ -19,7 +19,7 @@ from laneway.core.buckets import Report
 from laneway.core.job import Job
 from laneway.core.outcome import Settled
 from laneway.errors import StoreError
-from laneway.store.contract import Capabilities, ClaimRequest, Exchange, Occurrence
+from laneway.store.contract import Capabilities, ClaimRequest, Exchange, Occurrence, Relayed
 from laneway.store.postgres import schema as tables
 from laneway.store.postgres.bell import PostgresBell
 from laneway.store.postgres.connection import PostgresConnection, PostgresError
@@ -116,6 +116,11 @@ class PostgresStore(SQLStore):
                 if _code(error) not in NOT_SO:
                     raise
         return self.repeat(lambda: super(PostgresStore, self).push(jobs, occurrence, until - time.monotonic()), timeout)
+
+    def relay(self, source: str, rows: Sequence[tuple[int, Job]], timeout: float | None = None) -> list[Relayed]:
+        """Insert jobs of an outbox, in order, each once. See the contract."""
+        timeout = self.enqueue_timeout if timeout is None else timeout
+        return self.repeat(lambda: super(PostgresStore, self).relay(source, rows, timeout), timeout)
 
     def push_jobs(self, turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
         """Insert jobs in a turn."""

@@ -96,6 +96,8 @@ def _queue(queue: StoredQueue) -> Iterator[tuple[str | bytes, ...]]:
         yield "HDEL", meta, "kind"
     if queue.paused_at is not None:
         yield "HSET", meta, "paused", str(queue.paused_at), "by", queue.paused_by
+    for source, number in queue.sources.items():
+        yield "HSET", QUEUE_KEYS["SOURCES"], source, str(number)
 
 
 def _job(queue: str, job: StoredJob) -> Iterator[tuple[str | bytes, ...]]:

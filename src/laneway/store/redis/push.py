@@ -27,7 +27,7 @@ from laneway.store.redis.record import UNIQUE, before_body, pushed, with_headers
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Asked, Command, Wire
 
-__all__ = ["Push", "SentJobs", "queues_of"]
+__all__ = ["FIRED", "UNREGISTERED", "WRONG_KIND", "Answers", "Push", "SentJobs", "is_special", "queues_of"]
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -122,7 +122,10 @@ class Push:
         return False
 
     def _gathering(self, queue: str, jobs: Sequence[Job], number: str, occurrence: Occurrence | None) -> Command:
-        schedule, at = _named(occurrence)
+        return self.gather_command(queue, jobs, number, *_named(occurrence))
+
+    def gather_command(self, queue: str, jobs: Sequence[Job], number: str, name: str, at: str) -> Command:
+        """Return the call that lets payloads of one queue join their lanes. What `name` counts comes to `at` with it."""
         arguments: list[str | bytes] = []
         for job in jobs:
             gather = job.gather or Gather()
@@ -131,13 +134,13 @@ class Push:
             digest = bytes.fromhex(payload_id(queue, lane, job.body)[2:])
             body = with_headers(job.body, gather.headers)
             arguments += (job.id, lane, job.task, _when(job), score, str(gather.quiet), str(gather.longest), digest, body)
-        return ("EVALSHA", self._gather_digest, "1", queue_base(queue), self._clock(), number, schedule, at, *arguments)
+        return ("EVALSHA", self._gather_digest, "1", queue_base(queue), self._clock(), number, name, at, *arguments)
 
     def _push_jobs(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
         if not jobs:
             return []
         names = {job.queue for job in jobs}
-        special = any(job.unique is not None or not is_made(job.id) for job in jobs)
+        special = is_special(jobs)
         if not special and len(names) > 1:
             return self._push_many_queues(jobs, occurrence, until)
         if not special or (len(names | self._queues.numbers.keys()) == 1 and self._is_alone(until)):
@@ -156,7 +159,7 @@ class Push:
 
     def _push_special(self, jobs: list[Job], before: int, length: int, occurrence: Occurrence | None, until: float) -> Answers:
         """Push jobs of one queue whose ids or keys may be in other queues: a part of a push."""
-        met_ids, met_keys, finished = self._look(jobs, until)
+        met_ids, met_keys, finished = self.look(jobs, until)
         answers: Answers = []
         sent: set[str] = set()
         for job in jobs:
@@ -178,7 +181,7 @@ class Push:
                 self._wire.ask_all([("HDEL", key, *pushed_ids) for key in finished], until=until)
         return answers + self._push_special(rest, before + len(answers), length, None, until) if rest else answers
 
-    def _look(self, jobs: list[Job], until: float) -> tuple[set[str], dict[str, str], list[str]]:
+    def look(self, jobs: list[Job], until: float) -> tuple[set[str], dict[str, str], list[str]]:
         """Return which ids of these jobs are in the store, and which keys, with the ids of the jobs that have them.
 
         And the keys of other queues that have records of finished jobs with these ids.
@@ -246,8 +249,13 @@ class Push:
         self, queue: str, jobs: Iterable[Job], length: int, order: bytes = b"", number: str = "",
         occurrence: Occurrence | None = None,
     ) -> Command:  # fmt: skip
-        schedule, at = _named(occurrence)
-        head: Command = ("EVALSHA", self._digest, "1", queue_base(queue), self._clock(), number, str(length), order, schedule, at)
+        return self.push_command(queue, jobs, length, order, number, *_named(occurrence))
+
+    def push_command(
+        self, queue: str, jobs: Iterable[Job], length: int, order: bytes, number: str, name: str, at: str
+    ) -> Command:
+        """Return the call that inserts jobs of one queue. What `name` counts comes to `at` with it."""
+        head: Command = ("EVALSHA", self._digest, "1", queue_base(queue), self._clock(), number, str(length), order, name, at)
         arguments: list[str | bytes] = []
         for job in jobs:
             arguments += (job.id, _when(job), pushed(job))
@@ -272,6 +280,11 @@ class SentJobs:
         except StoreCorrupt:
             return None
         return None if answer == UNREGISTERED else _answers(self._queue, self._number, answer)
+
+
+def is_special(jobs: Iterable[Job]) -> bool:
+    """Return whether some of these jobs must be looked for in other queues."""
+    return any(job.unique is not None or not is_made(job.id) for job in jobs)
 
 
 def queues_of(jobs: Sequence[Job]) -> set[str]:

@@ -22,7 +22,7 @@ ASIDE = "garbage:"
 
 _HASHES = (
     "META", "JOB", "LANES", "RUNNING", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "SLOTS", "BODIES", "RUN_BODIES", "ARRIVED",
-    "FINISHED", "END_KEYS",
+    "FINISHED", "END_KEYS", "SOURCES",
 )  # fmt: skip
 _ZSETS = ("DUE", "RETRY", "PARKED", "DEAD", "HALTED", "WAITS", "RUNS", "ENDED", "KEPT")
 #: The type of each key, by its beginning behind the queue's base.

@@ -20,7 +20,7 @@ from laneway.core.buckets import Report, Seen
 from laneway.core.job import Job
 from laneway.core.outcome import Settled
 from laneway.errors import StoreCorrupt, StoreError
-from laneway.store.contract import BeatReply, Capabilities, ClaimRequest, Exchange, Occurrence, Schedules, WorkerInfo
+from laneway.store.contract import BeatReply, Capabilities, ClaimRequest, Exchange, Occurrence, Relayed, Schedules, WorkerInfo
 from laneway.store.error_history import worker_lost
 from laneway.store.liveness import Observer
 from laneway.store.redis import opening
@@ -32,6 +32,7 @@ from laneway.store.redis.outcomes import error_text
 from laneway.store.redis.push import Push, SentJobs, queues_of
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.reading import number
+from laneway.store.redis.relay import RedisRelay
 from laneway.store.redis.scripts import script
 from laneway.store.redis.statistics import Statistics
 from laneway.store.redis.tokens import queue_number
@@ -72,6 +73,7 @@ class RedisStore:
         self.bell = RedisBell(self.wire)
         self.wire.on_fork = self.bell.after_fork
         self._push = Push(self.wire, self.queues, self.clock)
+        self._relay = RedisRelay(self.wire, self.queues, self._push)
         self._exchanges = Exchanges(self.wire, self.queues, self.clock)
         self.statistics = Statistics(self.wire, self.queues)
         self._observer = Observer(dead_after)
@@ -112,7 +114,7 @@ class RedisStore:
 
     def push(self, jobs: Sequence[Job], occurrence: Occurrence | None = None, timeout: float | None = None) -> list[str | None]:
         """Insert jobs, in order. See the contract."""
-        until = time.monotonic() + (self.enqueue_timeout if timeout is None else timeout)
+        until = self._until(timeout)
         try:
             if occurrence is not None and not self._fires(occurrence, bool(jobs), until):
                 return [""] * len(jobs)
@@ -122,12 +124,32 @@ class RedisStore:
                 self._skip(occurrence, until)
             return answers
         except StoreCorrupt:
-            # Half-written changes are repaired. A repeated push finds the existing jobs by their ids.
-            mended = [self._exchanges.mend(queue) for queue in queues_of(jobs)]
-            if any(mended):
-                what = "had a key of a type that Laneway did not give it. It is set aside now, the log says where: try again."
-                raise StoreCorrupt(f"{self.wire} {what}") from None
+            self._mend(queues_of(jobs))
             raise
+
+    def _until(self, timeout: float | None) -> float:
+        return time.monotonic() + (self.enqueue_timeout if timeout is None else timeout)
+
+    def _mend(self, queues: Collection[str]) -> None:
+        """Repair half-written changes. A repeated push finds the existing jobs by their ids."""
+        mended = [self._exchanges.mend(queue) for queue in queues]
+        if any(mended):
+            what = "had a key of a type that Laneway did not give it. It is set aside now, the log says where: try again."
+            raise StoreCorrupt(f"{self.wire} {what}") from None
+
+    def relay(self, source: str, rows: Sequence[tuple[int, Job]], timeout: float | None = None) -> list[Relayed]:
+        """Insert jobs of an outbox, in order, each once. See the contract."""
+        queues = {job.queue for _, job in rows}
+        self._exchanges.memory.forget(queues)
+        try:
+            return self._relay.relay(source, rows, self._until(timeout))
+        except StoreCorrupt:
+            self._mend(queues)
+            raise
+
+    def taken(self, source: str) -> int:
+        """Return the highest number that any queue has taken of an outbox. See the contract."""
+        return self._relay.taken(source)
 
     def begin_push(self, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
         """Push in two steps, where jobs begin alike: the server works meanwhile. See the contract."""

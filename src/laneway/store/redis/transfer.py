@@ -197,10 +197,13 @@ class RedisTransfer:
 
     def _books(self, name: str) -> StoredQueue:
         fields = ("paused", "by", "kind", "seq", "score")
-        paused, by, kind, seq, score = self._wire.ask(("HMGET", queue_key(name, "META"), *fields))
+        (paused, by, kind, seq, score), taken = self._wire.ask_all([
+            ("HMGET", queue_key(name, "META"), *fields), ("HGETALL", queue_key(name, "SOURCES"))
+        ])  # fmt: skip
         return StoredQueue(
             paused_at=None if paused is None else number(paused), paused_by=(by or b"").decode(errors="replace"),
             collects=kind == b"lanes", now=self._store.now(), number=number(seq), score=float(score or 0),
+            sources={source.decode(errors="replace"): number(one) for source, one in zip(taken[::2], taken[1::2], strict=True)},
         )  # fmt: skip
 
     def _payloads(self, queue: str, place: Cursor, lane: str, done: Cursor) -> Iterator[Portion]:

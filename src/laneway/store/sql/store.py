@@ -16,12 +16,13 @@ import msgspec
 
 from laneway.core.buckets import Report, Seen
 from laneway.core.job import Job
-from laneway.store.contract import BeatReply, Occurrence, Schedules, WorkerInfo
+from laneway.store.contract import BeatReply, Occurrence, Relayed, Schedules, WorkerInfo
 from laneway.store.error_history import worker_lost
 from laneway.store.liveness import Observer
 from laneway.store.sql import statistics, transitions
 from laneway.store.sql.port import Reading, Turn
 from laneway.store.sql.push import push, push_jobs
+from laneway.store.sql.relay import relay
 from laneway.store.sql.rows import DEAD
 from laneway.store.workers import read_worker
 
@@ -61,6 +62,18 @@ class SQLStore(ABC):
             if occurrence is not None and not _fires(turn, occurrence):
                 return [""] * len(jobs)
             return push(turn, jobs, self.push_jobs)
+
+    def relay(self, source: str, rows: Sequence[tuple[int, Job]], timeout: float | None = None) -> list[Relayed]:
+        """Insert jobs of an outbox, in order, each once. See the contract."""
+        with self.turn(self.enqueue_timeout if timeout is None else timeout) as turn:
+            turn.check_open(self)
+            return relay(turn, source, rows, self.push_jobs)
+
+    def taken(self, source: str) -> int:
+        """Return the highest number that any queue has taken of an outbox. See the contract."""
+        with self.reading() as reading:
+            [(number,)] = reading.rows("source_taken", source=source)
+        return number or 0
 
     def push_jobs(self, turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
         """Insert jobs in a turn, in order; return for each None, or the id of the existing job that prevented it."""

@@ -241,7 +241,7 @@ def _stored_queue(turn: CopyTurn, queue: Queue) -> StoredQueue:
     seq, score = turn.reached()
     return StoredQueue(
         paused_at=queue.paused_at if queue.paused else None, paused_by=queue.paused_by, collects=queue.collects, now=turn.now,
-        number=seq, score=score,
+        number=seq, score=score, sources=dict(turn.rows("sources", queue=queue.name)),
     )  # fmt: skip
 
 
@@ -294,6 +294,7 @@ def _take_queue(turn: CopyTurn, name: str, queue: StoredQueue) -> None:
     turn.set_collects(name, queue.collects)
     if queue.paused_at is not None:
         turn.pause_since(name, queue.paused_at, queue.paused_by)
+    turn.change_many("take_source", [(name, source, number) for source, number in queue.sources.items()])
 
 
 def _take_jobs(turn: CopyTurn, name: str, jobs: Sequence[StoredJob]) -> None:

@@ -21,7 +21,7 @@ from laneway.store.sqlite.statements import SQL
 
 __all__ = ["MIGRATIONS", "VERSION", "ensure", "is_there", "migrate"]
 
-VERSION = 5
+VERSION = 6
 
 
 def ensure(connection: sqlite3.Connection, name: str) -> None:
@@ -124,4 +124,5 @@ MIGRATIONS: dict[int, tuple[str, Callable[[sqlite3.Connection], None]]] = {
         partial(_run, name="to_version_4"),
     ),
     4: ("let unique keys last until the end of their jobs", partial(_run, name="to_version_5")),
+    5: ("remember what was taken of outboxes", partial(_run, name="to_version_6")),
 }

@@ -198,6 +198,13 @@ create table $schema.schedule (
     entry     bytea
 );
 
+create table $schema.source (
+    queue  text collate "C" not null,
+    source text collate "C" not null,
+    number bigint not null,
+    primary key (queue, source)
+);
+
 create table $schema.counter (
     name  text collate "C" primary key,
     value bigint not null

@@ -3,10 +3,11 @@
 -- makes  jobs: record arrived jobs lanes
 -- opens  jobs
 -- KEYS  1 the queue's base
--- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 schedule or ''   4 its occurrence
+-- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 schedule, outbox or ''   4 its occurrence,
+--       or its numbers (first-last)
 --       then nine per payload: its lane's id, lane, task, when ('' at once, else delay@at), score or '', quiet, longest, digest,
 --       body (with headers: and they behind a byte 0)
--- returns 0; -1 if the queue has no number, -2 if the occurrence has fired, -3 if the queue has jobs
+-- returns 0; -1 if the queue has no number, -2 if the occurrence or the first number came before, -3 if the queue has jobs
 
 if books[B_KIND] ~= 'lanes' and call('HLEN', JOB) > 0 then
     return -3
@@ -14,12 +15,8 @@ end
 if not books[B_NUMBER] and ARGV[2] == '' then
     return -1
 end
-if ARGV[3] ~= '' then
-    local last = call('HGET', SLOTS, ARGV[3])
-    if last and tonumber(last) >= tonumber(ARGV[4]) then
-        return -2
-    end
-    call('HSET', SLOTS, ARGV[3], ARGV[4])
+if ARGV[3] ~= '' and need('first').came_before(ARGV[3], ARGV[4]) then
+    return -2
 end
 if not books[B_NUMBER] then
     call('HSET', META, 'number', ARGV[2])
@@ -108,5 +105,8 @@ for task, times in pairs(tasks) do
     arrive(task, times)
 end
 q.changed = true
+if ARGV[3] ~= '' then
+    need('first').has_come(ARGV[3], ARGV[4])
+end
 finish((standing()))
 return 0

@@ -3,10 +3,11 @@
 -- makes  finished: finished
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 how many sequence numbers the whole push takes
---       4 which of them these jobs have, a msgpack list, or '' if one after the other   5 schedule or ''   6 its occurrence
+--       4 which of them these jobs have, a msgpack list, or '' if one after the other   5 schedule, outbox or ''   6 its occurrence, or
+--       its numbers (first-last)
 --       then three per job: id, when ('' at once, else delay@at), flags and rank and what comes after a record's numbers
 -- returns 0 if all are new, else a list: 1 for a new job, else the id of the existing job that prevented it;
---         -1 if the queue has no number, -2 if the occurrence has fired, -3 if it is a collector's queue
+--         -1 if the queue has no number, -2 if the occurrence or the first number came before, -3 if it is a collector's queue
 
 if books[B_KIND] == 'lanes' then
     if call('HLEN', JOB) > 0 then
@@ -38,12 +39,8 @@ if #ARGV == 9 and ARGV[8] == '' and ARGV[5] == '' and books[B_NUMBER] and flags 
     return 0
 end
 
-if ARGV[5] ~= '' then
-    local last = call('HGET', SLOTS, ARGV[5])
-    if last and tonumber(last) >= tonumber(ARGV[6]) then
-        return -2
-    end
-    call('HSET', SLOTS, ARGV[5], ARGV[6])
+if ARGV[5] ~= '' and need('first').came_before(ARGV[5], ARGV[6]) then
+    return -2
 end
 
 local order = ARGV[4] ~= '' and cmsgpack.unpack(ARGV[4])
@@ -128,6 +125,9 @@ end
 call('HSET', META, 'now', now, 'seq', first + ARGV[3] - 1)
 if not books[B_NUMBER] then
     call('HSET', META, 'number', ARGV[2])
+end
+if ARGV[5] ~= '' then
+    need('first').has_come(ARGV[5], ARGV[6])
 end
 if rung then
     ring()

@@ -49,3 +49,11 @@ alter table laneway_schedule add column entry blob;
 
 -- to_version_5: a job's unique key may last until its end.
 alter table laneway_job add column end_key text;
+
+-- to_version_6: queues remember what they have taken of outboxes.
+create table laneway_source (
+    queue  text not null,
+    source text not null,
+    number integer not null,
+    primary key (queue, source)
+) strict, without rowid;

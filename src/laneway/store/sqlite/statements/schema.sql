@@ -115,3 +115,11 @@ create table laneway_counter (
     name  text primary key,
     value integer not null
 ) strict, without rowid;
+
+-- What queues have taken of outboxes.
+create table laneway_source (
+    queue  text not null,
+    source text not null,                  -- the outbox
+    number integer not null,               -- its highest number that this queue has taken
+    primary key (queue, source)
+) strict, without rowid;

@@ -1,0 +1,17 @@
+-- _first.lua: what comes once: an occurrence of a schedule, or the numbers of an outbox (`at` is then first-last). It is looked at
+-- before anything is written, and noted at the end: a script that fails on the way is repeated. Stands behind _clock.lua.
+
+local function key_of(at)
+    return at:find('-', 1, true) and SOURCES or SLOTS
+end
+
+-- Return whether the occurrence, or the first of the numbers, has come before.
+local function came_before(name, at)
+    local last = call('HGET', key_of(at), name)
+    return last and tonumber(last) >= tonumber(at:match('^%d+'))
+end
+
+-- Note that the occurrence, or the last of the numbers, has come.
+local function has_come(name, at)
+    call('HSET', key_of(at), name, at:match('%d+$'))
+end

@@ -30,7 +30,7 @@ STORE = os.environ.get("LANEWAY_URL") or _new_file()
 DATABASE = os.environ.get("BILLING_DATABASE") or (_new_file() if STORE.startswith("redis") else STORE)
 os.environ.update(LANEWAY_URL=STORE, BILLING_DATABASE=DATABASE)
 IS_SQLITE = DATABASE.startswith("sqlite:")
-#: Enqueue and write can be one transaction.
+#: Jobs are rows of this database too; else they go by an outbox.
 SAME_DATABASE = DATABASE == STORE
 #: What is left out on purpose, to see what it is good for: key, charged-at or conflict. See run.py.
 WITHOUT = os.environ.get("BILLING_WITHOUT", "")

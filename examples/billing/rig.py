@@ -207,6 +207,11 @@ def _postgres_programs() -> Path:
     return installed[-1]
 
 
+def make_outbox() -> None:
+    """Make the outbox's tables in our database, for jobs in another store."""
+    subprocess.run(python("-m", "laneway", "outbox", "init", HERE / "invoices.py"), check=True, stdout=subprocess.DEVNULL)
+
+
 # -- the ledger ------------------------------------------------------------------------------------------------------
 
 
@@ -296,6 +301,8 @@ def show(stage: str, begin: Callable[[], object], *, loses_jobs: bool = False, s
         fleet = Fleet(folder, stage, "-s", "4", "--log-level", "warning")
         app = App(books.STORE)
         app.store.migrate()  # on SQLite the tables must be there before a transaction of ours
+        if not books.SAME_DATABASE:
+            make_outbox()
         stack.callback(app.close)
         for program in (bank, fleet):
             stack.callback(program.stop)

@@ -29,7 +29,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rig import HERE, Fleet, Ledger, Postgres, Program, Redis, charged_wrongly, euros, prices_of, provider, python, wait_until
+from rig import (
+    HERE,
+    Fleet,
+    Ledger,
+    Postgres,
+    Program,
+    Redis,
+    charged_wrongly,
+    euros,
+    make_outbox,
+    prices_of,
+    provider,
+    python,
+    wait_until,
+)
 
 RULES = ("key", "charged-at", "conflict")
 #: Seconds in which nothing moves until it is called stuck. A busy machine may need some to start what was killed.
@@ -105,6 +119,8 @@ class Month:
             books.create(self.prices.items())
         except Exception as error:  # noqa: BLE001 - drivers have errors of their own
             sys.exit(f"{books.DATABASE} is not empty: {error}")
+        if not books.SAME_DATABASE:
+            make_outbox()
 
         self._provider = provider(folder)
         size = ("-p", str(asked.processes), "-s", str(asked.slots))

@@ -61,15 +61,16 @@ class Program:
         return True
 
     def stop(self) -> None:
-        """End it, and whatever is left of its session."""
-        if self.process is not None:
-            if self.lives:
-                self.process.send_signal(self.ends_by)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.process.wait(30)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
+        """End it if it runs, and whatever is left of its session."""
+        if self.process is None or not self.lives:
+            return
+        self.process.send_signal(self.ends_by)
+        deadline = time.monotonic() + 30
+        # Not reaped yet: so its number is nobody else's when its group is killed.
+        while not os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
 
 
 def python(*arguments: str | Path) -> list[str]:
@@ -92,7 +93,8 @@ class Fleet(Program):
 
     def workers(self) -> list[int]:
         """Return the pids of its workers."""
-        return [pid for pid in descendants(self.process.pid) if _title(pid).startswith("laneway: worker")] if self.process else []
+        found = descendants(self.process.pid) if self.process is not None and self.lives else []
+        return [pid for pid in found if _title(pid).startswith("laneway: worker")]
 
     def kill_a_worker(self) -> bool:
         """Kill -9 one worker; its supervisor will start another. Return False if there is none."""

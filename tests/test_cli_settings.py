@@ -77,6 +77,7 @@ def test_flag_before_code_before_environment_before_pyproject_before_default(tmp
         ("log_level", "debug", "debug", "loud"),
         ("log_format", "json", "json", "xml"),
         ("dead_days", "0.5", 0.5, "inf"),
+        ("outbox", "sqlite:///shop.db", "sqlite:///shop.db", " "),
         ("dead_max", "5", 5, "2.5"),
         ("dead_after", "20s", 20.0, "0"),
         ("enqueue_timeout", "500ms", 0.5, "0"),
@@ -106,8 +107,8 @@ def test_every_setting_is_read_and_a_bad_one_says_where_it_is_written(
 
 def test_every_setting_is_among_those_that_are_tested() -> None:
     assert list(SETTINGS) == [
-        "url", "app", "queues", "balance", "slots", "processes", "shutdown_timeout", "beat", "timeout_grace", "max_jobs",
-        "max_memory", "loop", "health_port", "health_host", "log_level", "log_format",
+        "url", "outbox", "app", "queues", "balance", "slots", "processes", "shutdown_timeout", "beat", "timeout_grace",
+        "max_jobs", "max_memory", "loop", "health_port", "health_host", "log_level", "log_format",
         "enqueue_timeout", "connections", "dead_days", "dead_max", "dead_after",
         "dashboard_user", "dashboard_password", "dashboard_token", "dashboard_redact", "health_lag", "health_stall",
     ]  # fmt: skip

@@ -27,7 +27,7 @@ CORE = [name for name in FILES if name.startswith("laneway.core.")]
 #: Each knows only those before it: modules, and packages with all that is in them.
 FLOORS = (
     ("errors", "clock", "ids", "kernel", "locks", "shield"), ("core",), ("logs", "settings"),
-    ("config", "events", "transactions"), ("store",), ("desk",), ("pool",), ("worker",), ("fleet", "testing"),
+    ("config", "events", "transactions"), ("store",), ("outbox",), ("desk",), ("pool",), ("worker",), ("fleet", "testing"),
     ("present", "capacity"), ("cli", "web", "contrib"), ("__main__",),
 )  # fmt: skip
 #: What a module of `core` neither imports nor calls: it computes, and does nothing else.

@@ -19,7 +19,7 @@ from laneway.errors import ConfigError, did_you_mean
 from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
 
-__all__ = ["Backend", "StoreSettings", "StoreURL", "backend_of", "check_url", "number", "open_store", "register"]
+__all__ = ["Backend", "StoreSettings", "StoreURL", "backend_of", "check_url", "number", "open_store", "parse_url", "register"]
 
 #: The entry point group in which other packages register their stores.
 GROUP = "laneway.stores"

@@ -3,7 +3,7 @@
 A thread with outcomes to settle calls it: the session's thread, or, while jobs are short, the thread of a slot whose job has
 ended. One thread at a time holds the mutex. The phases are drawn in docs/design.md.
 
-Enters: outcomes from the outbox, claims from the store.  Leaves: outcomes to the store, claims to slots and seats.
+Enters: outcomes that wait, claims from the store.  Leaves: outcomes to the store, claims to slots and seats.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from laneway.logs import log, some
 from laneway.store.contract import ClaimRequest, Store, WorkerInfo, begin_exchange, is_pipelined
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.inventory import Inventory
-from laneway.worker.outbox import Outbox
+from laneway.worker.outcomes import WaitingOutcomes
 from laneway.worker.prospect import Later, OpenExchange, Prospect
 
 __all__ = ["Exchanger", "Owner", "Phase"]
@@ -65,14 +65,14 @@ class Exchanger:
 
     def __init__(
         self, store: Store, worker: WorkerInfo, queues: tuple[str, ...] | None, session: Owner, inventory: Inventory,
-        outbox: Outbox, freshness: Freshness, tasks: Callable[[], list[str]],
+        waiting: WaitingOutcomes, freshness: Freshness, tasks: Callable[[], list[str]],
     ) -> None:  # fmt: skip
         self._store = store
         self._worker = worker
         self._queues = queues  # all, if None
         self._session = session
         self._inventory = inventory
-        self._outbox = outbox
+        self._outcomes = waiting
         self._freshness = freshness
         self._tasks = tasks  # of the current runs
         self._mutex = threading.Lock()
@@ -111,7 +111,7 @@ class Exchanger:
             self._prospect.come()
             if self._later.outcomes and (stopping or self._later.at <= time.monotonic()):
                 self._put_back(self._later.take())
-            settled = self._outbox.take()
+            settled = self._outcomes.take()
             limit = self._room(len(settled))
             if settled or self.phase is Phase.UNSURE or (limit and self._prospect.look):
                 self._exchange(settled, limit)
@@ -166,7 +166,7 @@ class Exchanger:
     @property
     def holds_nothing(self) -> bool:
         """Whether every job that was begun is settled."""
-        return not (self._inventory.in_flight or self._outbox.waiting or self._later.outcomes)
+        return not (self._inventory.in_flight or self._outcomes.waiting or self._later.outcomes)
 
     def close(self) -> None:
         """Give back claims that have not begun."""
@@ -184,13 +184,13 @@ class Exchanger:
         If only long jobs run besides, this thread does the exchange itself: waking the session's thread and being woken by it
         would take longer. So short jobs, and a lane that is worked off one by one, run at full speed.
         """
-        self._outbox.waiting.append(settled)
+        self._outcomes.waiting.append(settled)
         for_session = not self._inventory.short
-        # A thread that ends a job during this exchange leaves its outcome in the outbox: look once more after releasing the
+        # A thread that ends a job during this exchange leaves its outcome waiting: look once more after releasing the
         # mutex.
         while self._all_ended and self._mutex.acquire(blocking=False):
             try:
-                gathered = self._outbox.take()
+                gathered = self._outcomes.take()
                 if not gathered:
                     self._hear()
                     break
@@ -199,12 +199,12 @@ class Exchanger:
             finally:
                 self._mutex.release()
         if for_session:
-            self._outbox.wake()
+            self._outcomes.wake()
 
     @property
     def _all_ended(self) -> bool:
         """Whether no run will end soon."""
-        return len(self._outbox.waiting) + self._inventory.long_ones >= self._inventory.in_flight
+        return len(self._outcomes.waiting) + self._inventory.long_ones >= self._inventory.in_flight
 
     def _is_for_session(self) -> bool:
         """Return whether the next exchange is the session's: no slot's job will end soon, or there is more to claim."""
@@ -249,7 +249,7 @@ class Exchanger:
                 self._store.give_back(self._worker.id, keep=self._inventory.known.keys())
             hear = begin_exchange(self._store, self._worker.id, settled, requests, limit)
         except (StoreUnavailable, StoreMoved) as error:
-            self._outbox.put_back(settled)
+            self._outcomes.put_back(settled)
             self._away(error)
             return
         before, self._asked = self._asked, OpenExchange(hear, settled, limit, self._loads, unsure, now, rings)
@@ -313,7 +313,7 @@ class Exchanger:
     def _put_back(self, settled: list[Settled]) -> None:
         """Keep outcomes for the next exchange, as if their runs had just ended."""
         self._inventory.not_sent(settled)
-        self._outbox.put_back(settled)
+        self._outcomes.put_back(settled)
 
     def _hand_over(self) -> bool:
         return bool(self._inventory.hand and not self._session.stopping and self._inventory.hand_over())

@@ -36,7 +36,7 @@ from laneway.worker.executors import LoopSlots, ThreadSlots
 from laneway.worker.freshness import Freshness
 from laneway.worker.inventory import Inventory
 from laneway.worker.isolate import Isolation
-from laneway.worker.outbox import Outbox
+from laneway.worker.outcomes import WaitingOutcomes
 from laneway.worker.run import Runner
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Session:
         )  # fmt: skip
         for declared in app.declared.values():
             declared.prepare()
-        self._outbox = Outbox(store.wake)
+        self._outcomes = WaitingOutcomes(store.wake)
         self._freshness = Freshness(app.dead_after / 2)
         self._isolation = Isolation(app, None if link is None else link.zygote, shutdown_timeout, loop)
         notes = NoteTaker(store, lambda: list(self._runner.running.values()))
@@ -132,7 +132,7 @@ class Session:
         else:
             self._beat = SupervisorListener(link, store, self._info, self._heard)
         self._exchanger = Exchanger(
-            store, self._info, queues, self, self._inventory, self._outbox, self._freshness, self._tasks_that_run
+            store, self._info, queues, self, self._inventory, self._outcomes, self._freshness, self._tasks_that_run
         )
 
     @property
@@ -203,7 +203,7 @@ class Session:
         self._stop.why = why
         self._stop.patient = patient
         self._stop.asked = True
-        self._outbox.wake()
+        self._outcomes.wake()
 
     # -- one turn --------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Session:
         """Leave the exchanges to the slots' threads for a moment; return whether they did one, or another thread was woken."""
         before = (self._exchanger.turns, self._threads.waiting)
         self._freshness.goes_to_sleep()
-        self._outbox.doze(SOON)
+        self._outcomes.doze(SOON)
         since = now_micros() - micros(SOON)
         self._inventory.long_ones = sum([job.started < since for job in list(self._runner.running.values())])
         if before != (self._exchanger.turns, self._threads.waiting):
@@ -237,15 +237,15 @@ class Session:
             self._exchanger.look_again()
         stuck = self._inventory.hand or self._threads.waiting
         if room and not stuck:
-            self._outbox.sleep(max(timeout, 0), self._exchanger.wait)
+            self._outcomes.sleep(max(timeout, 0), self._exchanger.wait)
         elif stuck:
             turns = self._exchanger.turns
-            self._outbox.sleep(STUCK, None)
+            self._outcomes.sleep(STUCK, None)
             # Only if the time is over: the session may have been woken for something else.
-            if not self._outbox.waiting and self._exchanger.turns == turns and time.monotonic() >= now + STUCK:
+            if not self._outcomes.waiting and self._exchanger.turns == turns and time.monotonic() >= now + STUCK:
                 self._exchanger.give_back_stuck(STUCK)
         else:
-            self._outbox.sleep(max(min(timeout, 1.0), 0), None)
+            self._outcomes.sleep(max(min(timeout, 1.0), 0), None)
 
     # -- called by the exchanger -----------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Session:
     def _crash(self, error: BaseException) -> None:
         """Stop the worker after an internal error in a slot, and keep the error."""
         self._stop.failure = error
-        self._outbox.wake()
+        self._outcomes.wake()
 
     # -- messages of the store and the supervisor ------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class Session:
             self._exchanger.was_forgotten()
         self._tell_runs(heard)
         if not self._exchanger.turns:
-            self._outbox.wake()  # the session may have waited to be known
+            self._outcomes.wake()  # the session may have waited to be known
         self._obey(heard)
 
     def _tell_runs(self, heard: BeatReply) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 from laneway.core.outcome import Settled
 
-__all__ = ["Outbox"]
+__all__ = ["WaitingOutcomes"]
 
 
-class Outbox:
+class WaitingOutcomes:
     """Outcomes that wait for the next exchange, and the means to wake the session."""
 
     def __init__(self, wake_store: Callable[[], None]) -> None:

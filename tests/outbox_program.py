@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from laneway import App, Worker
+from laneway.kernel import die_with
 from laneway.outbox import relay as relays
 from laneway.outbox.database import open_database
 from laneway.outbox.relay import Carried, Relay
@@ -115,11 +116,12 @@ def work() -> None:
 
 
 def fork(what: Callable[[], None]) -> int:
-    seed = chance.random()
+    seed, parent = chance.random(), os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
+        die_with(parent)  # a test that gives up leaves nobody behind
         chance.seed(seed)
         what()
         os._exit(0)

@@ -262,6 +262,7 @@ SLOW = (
     "browser_ear", "probes", "minimum", "redis_exchange", "forks", "model_collect", "stats_stores", "codec", "sqlite",
     "inspect_workers", "contrib_otel", "contrib_sentry", "fleet_collect", "postgres_interrupts", "storm", "pages",
     "pages_lists", "worker_bad_input", "urls", "web_access", "cli_parts", "cli_lanes", "collector", "merge", "plan",
+    "outbox_relay", "outbox", "outbox_killed",
     "enqueue_many", "worker_runs", "postgres", "doctor_postgres", "cli_store", "postgres_plans", "postgres_migrate",
 )  # fmt: skip
 

@@ -141,6 +141,7 @@ class Scene:
         self.relays = {fork(relay) for _ in range(3)}
         self.frozen: dict[int, float] = {}  # until when
         self.producing = True
+        self.kills = 0
 
     def reap(self) -> None:
         """Note who was frozen, and let another relay begin for each that was killed."""
@@ -170,8 +171,9 @@ class Scene:
                 os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill a relay now and then, wherever it is."""
-        if chance.random() < 0.02:
+        """Kill a relay now and then, wherever it is; not more often than they harm themselves, which they do only at work."""
+        if chance.random() < 0.02 and self.kills <= harms():
+            self.kills += 1
             write("harms", "SIGKILL outside")
             os.kill(chance.choice(sorted(self.relays)), signal.SIGKILL)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from laneway import App, Worker
+from laneway.kernel import die_with
 from laneway.outbox import relay as relays
 from laneway.outbox.database import open_database
 from laneway.outbox.relay import Carried, Relay
@@ -115,11 +116,12 @@ def work() -> None:
 
 
 def fork(what: Callable[[], None]) -> int:
-    seed = chance.random()
+    seed, parent = chance.random(), os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
+        die_with(parent)  # a test that gives up leaves nobody behind
         chance.seed(seed)
         what()
         os._exit(0)
@@ -139,6 +141,7 @@ class Scene:
         self.relays = {fork(relay) for _ in range(3)}
         self.frozen: dict[int, float] = {}  # until when
         self.producing = True
+        self.kills = 0
 
     def reap(self) -> None:
         """Note who was frozen, and let another relay begin for each that was killed."""
@@ -168,8 +171,9 @@ class Scene:
                 os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill a relay now and then, wherever it is."""
-        if chance.random() < 0.02:
+        """Kill a relay now and then, wherever it is; not more often than they harm themselves, which they do only at work."""
+        if chance.random() < 0.02 and self.kills <= harms():
+            self.kills += 1
             write("harms", "SIGKILL outside")
             os.kill(chance.choice(sorted(self.relays)), signal.SIGKILL)
 

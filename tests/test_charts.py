@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench import load
+
 ROOT = Path(__file__).parent.parent
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def _load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("charts", ROOT / "bench" / "charts.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up there
-    spec.loader.exec_module(module)
-    return module
-
-
-charts = _load()
+charts = load(ROOT / "bench" / "charts.py")
 
 
 def drawn(rows: dict[str, dict[str, float]]) -> ET.Element:

@@ -74,6 +74,15 @@ def test_status_shows_what_waits_and_what_was_set_aside(desk: Desk) -> None:
     assert desk.json("outbox", "status")["waiting"] == 1
 
 
+def test_config_shows_the_outbox_without_its_password(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert os.environ["LANEWAY_OUTBOX"] in desk.run("config")
+    sys.modules.pop("app")
+    monkeypatch.setenv("LANEWAY_OUTBOX", "postgresql://web:hunter22@localhost/shop")
+    for shown in (desk.run("config"), desk.run("config", "--json"), desk.run("config", "--sources")):
+        assert "hunter22" not in shown
+        assert "postgresql://web:***@localhost/shop" in shown
+
+
 def test_relay_carries_rows_in_the_foreground_until_it_is_stopped(desk: Desk) -> None:
     desk.run("outbox", "init")
     command = [sys.executable, "-m", "laneway", "outbox", "relay"]

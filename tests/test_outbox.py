@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def test_a_job_is_as_if_it_had_been_enqueued_at_the_store(box: Box) -> None:
         job.headers["trace"] = "abc"
         yield
 
-    calls = {
+    calls: dict[str, Callable[..., Any]] = {
         "lane": lambda **o: tasks["ship"].using(**o).enqueue(7, step=2),
         "unique": lambda **o: tasks["once"].using(**o).enqueue(7),
         "later": lambda **o: tasks["plain"].using(run_after=3600, retry=Retry(times=2), **o).enqueue("ä", None),
@@ -127,8 +127,15 @@ def test_a_job_is_as_if_it_had_been_enqueued_at_the_store(box: Box) -> None:
     assert {name: look(box.app, f"boxed-{name}") for name in calls} == direct
 
 
+def stands(app: App, id_: str) -> JobInfo:
+    """A job that must be there."""
+    found = app.inspect.job(id_)
+    assert found is not None
+    return found
+
+
 def look(app: App, id_: str) -> Any:
-    found: JobInfo = app.inspect.job(id_)
+    found = stands(app, id_)
     same = (found.task, found.queue, found.lane, found.priority, found.state, found.args, found.kwargs, found.body)
     assert found.expires_at is None or (found.expires_at - found.due_at).total_seconds() > 0
     return (*same, found.expires_at is None, round((found.due_at - found.enqueued_at).total_seconds()))
@@ -160,7 +167,7 @@ def test_delay_and_expiry_count_from_the_enqueue(box: Box) -> None:
 
     box.carry()
 
-    soon, due, over = (box.app.inspect.job(id_) for id_ in ("soon", "due", "over"))
+    soon, due, over = (stands(box.app, id_) for id_ in ("soon", "due", "over"))
     assert 30 < (soon.due_at - soon.enqueued_at).total_seconds() <= 40
     assert due.state == "ready"
     assert over.expires_at is not None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sqlite3
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +29,17 @@ ALL_DONE = {"scheduled": 0, "ready": 0, "retrying": 0, "blocked": 0, "running": 
 
 def url(folder: Path) -> str:
     return f"sqlite:///{folder / 'jobs.db'}"
+
+
+def load(path: Path) -> ModuleType:
+    """Load a program of ours that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look it up there
+    spec.loader.exec_module(module)
+    return module
 
 
 def until(condition: Callable[[], object], what: str = "the condition") -> None:

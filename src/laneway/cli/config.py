@@ -67,7 +67,8 @@ def _found(around: Settings, app_name: str | None, app_option: str | None, store
         text = None
     if text is not None:
         app = find_app(app_name, app_option)
-        found |= {name: Found(app.settings.get(name, app.url), source) for name, source in app.sources.items()}
+        values = {"url": app.url, "outbox": None if app.outbox is None else app.outbox.url, **app.settings}
+        found |= {name: Found(values[name], source) for name, source in app.sources.items()}
         if named:
             found["app"] = Found(text, "-A" if app_option else "the argument")
         elif found["app"].value is None:
@@ -80,7 +81,7 @@ def _found(around: Settings, app_name: str | None, app_option: str | None, store
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, Secret):
         return repr(value)
-    return safe_url(value) if name == "url" and value else value  # JSON has lists for tuples
+    return safe_url(value) if SETTINGS[name].metavar == "URL" and value else value  # JSON has lists for tuples
 
 
 def _shown(name: str, value: Any) -> str:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import closing, contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -127,8 +128,12 @@ def relay(app_name: str | None, app_option: str | None, store: str | None, **giv
     start_logging(sys.stderr, (), None, chosen["log_level"], chosen["log_format"])
     with _app(app_name, app_option, store) as (app, url):
         duty, ended = RelayDuty(app, url), threading.Event()
+
+        def end(_: int, __: FrameType | None) -> None:
+            ended.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: ended.set())
+            signal.signal(number, end)
         log.info("relay started: from %s to %s", safe_url(url.url), safe_url(app.url))
         duty.start()
         while not ended.wait(1.0):

@@ -102,9 +102,13 @@ class Transaction:
     def _enter(self) -> Steps[None]:
         if self.connection.has_mode:
             yield Look(_check_mode)
-        outbox = self.desk.outbox
-        if not self.desk.is_tested and (outbox is None or outbox.url.kind != self.connection.database):
+        if not self.desk.is_tested and self._outbox() is None:
             yield Aside(self._joining().open)
+
+    def _outbox(self) -> Outbox | None:
+        """Return the desk's outbox, if it is in a database of this kind. Which one that is, is asked when a job is pushed."""
+        outbox = self.desk.outbox
+        return outbox if outbox is not None and outbox.url.kind == self.connection.database else None
 
     def _joining(self) -> JoiningStore:
         store = self._store()
@@ -155,11 +159,12 @@ class Transaction:
                 "this code was started inside of an app.transaction() block that has ended: its connection may be in another "
                 "transaction by now. Nothing was written: enqueue before the block ends, or start the code outside of it"
             )
+        outbox = self._outbox()
+        store = self._joining() if outbox is None else None
         yield Look(_check_mode)
-        outbox = self.desk.outbox
         if outbox is not None and (yield from outbox.is_in(self.connection)):
             return (yield from outbox.insert(self.connection, jobs))
-        store = self._joining()
+        store = store or self._joining()
         answers = yield from store.push_with(self.connection, jobs)
         if not self._pushed:
             self._pushed = True

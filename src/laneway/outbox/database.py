@@ -13,7 +13,7 @@ import itertools
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,13 +152,17 @@ class SQLiteOutbox(OutboxDatabase):
             raise self._as_ours(error) from error
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Ask]:
+    def writing(self) -> Generator[Ask]:
         """Return a transaction; it holds the file's one lock for writing."""
         with self._translated():
             connection = self._connection()
             connection.execute("begin immediate")
+
+            def ask(text: str, values: Sequence[Any] = ()) -> list[Any]:
+                return connection.execute(self.text(text), values).fetchall()
+
             try:
-                yield lambda text, values=(): connection.execute(self.text(text), values).fetchall()
+                yield ask
                 connection.execute("commit")
             finally:
                 if connection.in_transaction:
@@ -220,13 +224,17 @@ class PostgresOutbox(OutboxDatabase):
         return self._made
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Ask]:
+    def writing(self) -> Generator[Ask]:
         """Return a transaction. A relay that is frozen in it loses its session after ten seconds."""
         with self._wire.lend() as line:
             limits = "set_config('lock_timeout', '2s', true), set_config('idle_in_transaction_session_timeout', '10s', true)"
             line.send([("begin isolation level read committed", ()), (f"select {limits}", ())])
             line.read()
-            yield lambda text, values=(): self._ask(line, text, values)
+
+            def ask(text: str, values: Sequence[Any] = ()) -> list[Any]:
+                return self._ask(line, text, values)
+
+            yield ask
             line.ask("commit")
 
     def read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:

@@ -46,7 +46,7 @@ BYTES_AT_ONCE = 4_000_000
 #: For how long after its last transaction no other relay takes over, seconds.
 LEASE = 3.0
 #: The longest a store may take for a batch, seconds: a busy one takes its time, and nothing waits for the answer.
-PATIENCE = 10.0
+PATIENCE = 5.0
 #: How much of a reason is kept.
 LONGEST = 500
 

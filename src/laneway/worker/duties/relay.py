@@ -25,6 +25,8 @@ __all__ = ["RelayDuty"]
 BUSY, IDLE = 0.01, 0.15
 #: How often the others look whether it is gone, and how long it waits after an error, seconds.
 WAITS = 1.0
+#: How long a stop waits for the current step, seconds.
+PATIENCE = 3.0
 #: A database that stays away is reported again after this long, seconds.
 AGAIN = 60.0
 
@@ -49,6 +51,10 @@ class RelayDuty(Service):
             pause = self.turn()
         self.relay.release()
         self.relay.database.close()
+
+    def stop(self, within: float | None = None) -> bool:
+        """End after the current step. A database that does not answer holds up no stop: then the lease runs out by itself."""
+        return super().stop(PATIENCE if within is None else within)
 
     def turn(self) -> float:
         """Carry a batch, if there is one and it is this relay's turn; return how long to wait, seconds."""

@@ -18,13 +18,15 @@ from laneway import App, current_job
 from raw_postgres import served
 
 SINGLE = 2_000
+DURABLE = 400  # each with a commit that waits for the disk
 
 
 class Shop:
     """An app whose store is in the user's database, with a table there."""
 
-    def __init__(self, url: str, connect: Callable[[], Any], insert: str) -> None:
+    def __init__(self, url: str, connect: Callable[[], Any], insert: str, number: int = SINGLE) -> None:
         self.app = app = App(url)
+        self._number = number
         self._insert = insert
         self._mine = threading.local()  # each slot has a connection of its own, as from a pool
         self._connect = connect
@@ -76,7 +78,7 @@ class Shop:
         rows = {"the row alone": self.write, "one transaction": self.together, "two: the row, then enqueue()": self.apart}
         compare(
             f"a row and its job{on}",
-            {name: partial(rate, SINGLE, partial(each, side, range(SINGLE))) for name, side in rows.items()},
+            {name: partial(rate, self._number, partial(each, side, range(self._number))) for name, side in rows.items()},
             {"of two": "two: the row, then enqueue()"},
         )
 
@@ -84,8 +86,8 @@ class Shop:
         """Compare jobs that write a row and finish in the same transaction with jobs that are settled after it."""
 
         def of(task: Any) -> float:
-            task.enqueue_many([(number,) for number in range(SINGLE)])
-            return drained(self.app, SINGLE)
+            task.enqueue_many([(number,) for number in range(self._number)])
+            return drained(self.app, self._number)
 
         drained(self.app, 1)
         compare(
@@ -110,7 +112,7 @@ def _on_sqlite(where: Path) -> Shop:
 def _on_postgres(server: Any) -> Shop:
     import psycopg  # noqa: PLC0415 - the parts for SQLite need none
 
-    return Shop(server.url, partial(psycopg.connect, server.url), "insert into orders values (%s, %s)")
+    return Shop(server.url, partial(psycopg.connect, server.url), "insert into orders values (%s, %s)", DURABLE)
 
 
 def transaction(where: Path) -> None:

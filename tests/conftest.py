@@ -253,10 +253,12 @@ def pytest_runtest_teardown() -> None:
 
 #: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
-    "browser_pages", "billing", "cli", "hostile", "django", "fleet_kill", "fleet_life", "browser_live", "copy_live", "web_access", "redis_hosts",
+    "browser_pages", "billing", "cli", "hostile", "django", "fleet_kill",
+    "fleet_life", "browser_live", "copy_live", "web_access", "redis_hosts",
     "browser_acts", "redis_trouble", "timeouts", "worker_trouble", "contract", "fleet_frozen", "copy", "cli_demo",
     "browser_hostile", "shops", "redis", "model", "stats_stores", "fleet_harm", "web_server", "docs", "redis_interrupts",
-    "once_killed", "finish_killed", "outbox_relay", "outbox_killed", "outbox", "finish", "hostile_postgres", "postgres", "postgres_stress", "worker_balance", "web_live", "urls", "cli_parts", "postgres_trouble",
+    "once_killed", "finish_killed", "outbox_relay", "outbox_killed", "outbox", "finish", "hostile_postgres",
+    "postgres", "postgres_stress", "worker_balance", "web_live", "urls", "cli_parts", "postgres_trouble",
     "stats_fleet", "transactions", "doctor_postgres", "model_collect", "isolate", "contract_collect", "lifespan",
     "postgres_poolers", "web_fuzz", "postgres_fleet", "timetable", "cli_lanes", "kept_schedules", "balance", "contract_stats",
     "probes", "pages_lists", "web_metrics", "desk", "postgres_plans", "postgres_migrate", "redis_exchange", "sqlite", "minimum",

@@ -57,7 +57,7 @@ class FinishScene:
 
     def settle(self, job: JobContext, outcome: Outcome, worker: str = "w", keep: int = 0) -> list[str]:
         """Settle, and return the ids of what may be claimed then."""
-        settled = [Settled.alike(job.claim, outcome, 7, 8, keep)]
+        settled = [Settled(job.claim, (outcome,), 7, 8, keep, job.finishes)]
         answer = self.store.exchange(worker, settled, [ClaimRequest("default", 5)], 5)
         assert not answer.refused
         return [claim.unit.id for claim in answer.claims]
@@ -282,6 +282,18 @@ def test_the_record_has_the_result_that_finish_was_given(usual: FinishScene, out
     assert (info.attempt, info.worker) == (1, "w")
 
 
+def test_after_a_rollback_the_record_has_what_the_run_returned(usual: FinishScene) -> None:
+    job, connection = usual.begin(usual.kept), usual.connect()
+    job.finish(connection, "given")
+    connection.rollback()
+    connection.close()
+
+    usual.settle(job, Done(b'"mine"'), keep=60_000_000)
+
+    handle = usual.app.job(job.id)
+    assert (handle.state(), handle.result(timeout=1), usual.totals) == ("done", "mine", {"processed": 1})
+
+
 def test_a_result_that_cannot_be_kept_is_refused_where_it_is_given(usual: FinishScene) -> None:
     job, connection = usual.begin(usual.kept), usual.connect()
     with pytest.raises(TypeError, match="object"):
@@ -461,11 +473,13 @@ def test_a_run_that_lost_its_claim_has_no_effect_and_is_no_failure(usual: Finish
     assert works.died == []
 
 
-def test_an_isolated_run_that_crashes_after_the_commit_is_not_repeated(usual: FinishScene) -> None:
+def test_an_isolated_run_that_crashes_after_the_commit_is_not_repeated(usual: FinishScene, tmp_path: Path) -> None:
     works = Works(usual)
 
     @usual.app.task(isolate=True)
     def charge() -> None:
+        with (tmp_path / "runs").open("a") as runs:
+            runs.write("run ")
         works.write()
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -473,6 +487,7 @@ def test_an_isolated_run_that_crashes_after_the_commit_is_not_repeated(usual: Fi
     works.run()
 
     assert (usual.scene.orders, usual.totals, usual.jobs, works.died) == (1, {"processed": 1}, 0, [])
+    assert (tmp_path / "runs").read_text() == "run "
 
 
 # -- in tests --------------------------------------------------------------------------------------------------------

@@ -32,15 +32,20 @@ class _Ended(NamedTuple):
     unit: Unit
     outcome: Outcome
 
+    @property
+    def just_leaves(self) -> bool:
+        """Whether it is done, and no mark of a transaction that finished it need be read: that has the result to be kept."""
+        return type(self.outcome) is Done and not (self.item.finishes and self.item.keep)
+
 
 def settle(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
     """Write outcomes; return the ids of units that `worker` does not hold."""
     ended = [_Ended(item, *pair) for item in settled for pair in zip(item.claim.units, item.outcomes, strict=True)]
-    done = [end for end in ended if type(end.outcome) is Done]
-    if kept := [end for end in done if end.item.keep]:
+    done = [end for end in ended if end.just_leaves]
+    if kept := [end for end in ended if end.item.keep and type(end.outcome) is Done]:
         _keep(turn, worker, kept, DONE)
     if len(done) >= FEW and _all_done(turn, worker, done):
-        ended = [end for end in ended if type(end.outcome) is not Done]
+        ended = [end for end in ended if not end.just_leaves]
     refused = [end.unit.id for end in ended if not _settle(turn, worker, end)]
     turn.total("refused", len(refused))
     return refused
@@ -61,12 +66,15 @@ def _all_done(turn: Turn, worker: str, done: list[_Ended]) -> bool:
 def _settle(turn: Turn, worker: str, end: _Ended) -> bool:
     """Write one outcome; return False if the unit is not held."""
     id_, token = end.unit.id, end.item.claim.token
-    if type(end.outcome) is Done and turn.change("done", id=id_, token=token, worker=worker):
+    if end.just_leaves and turn.change("done", id=id_, token=token, worker=worker):
         _leave(turn, end.item.claim.queue, [end])
         return True
     row = turn.find("held", id=id_, token=token, worker=worker)
     if row is not None and row.finish is not None:
         transitions.end_finished(turn, row, row.finish)
+    elif row is not None and type(end.outcome) is Done and row.side is None:  # its transaction was rolled back
+        turn.change("remove", id=id_)
+        _leave(turn, row.queue, [end])
     elif row is not None:
         if end.item.keep and (row.mark or type(end.outcome).name) in ("cancel", Cancelled.name):
             _keep(turn, worker, [end], CANCELLED)

@@ -28,7 +28,7 @@ _PLANNER = (
 #: No call waits longer for a lock: its caller may have given up, and others would pile up behind it.
 _PATIENCE = "set lock_timeout = '1500ms'"
 #: The next token. Given in the order of what is chosen, and not in the order in which rows are changed, which is the planner's.
-_TOKEN = "(v_now / 1000 << 22) | (nextval('$schema.token') & 4194303)"
+_NEXT_TOKEN = "(v_now / 1000 << 22) | (nextval('$schema.token') & 4194303)"  # noqa: S105 - no password
 #: What a claim sets, and what it returns.
 _CLAIM = """state = $running, worker = p_worker, token = c.token,
     unique_key = case when j.end_key is not null then j.unique_key end, holds = (j.lane is not null)::integer,
@@ -90,5 +90,5 @@ def _fill(text: str, schema: str) -> str:
         "patience": _PATIENCE,
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
-    words |= {"token": put(_TOKEN), "claim": put(_CLAIM), "claimed": _CLAIMED}
+    words |= {"token": put(_NEXT_TOKEN), "claim": put(_CLAIM), "claimed": _CLAIMED}
     return put(text)

@@ -34,9 +34,8 @@ select $columns from laneway_job where id = :id and token = :token and worker = 
 -- running: the claims of a worker, in the order of claiming.
 select $columns from laneway_job where worker = :worker and state = $running order by token
 
--- done: a job, or a lane in which nothing gathers, leaves the store by its claim. What a user's transaction has finished leaves as
--- its mark says.
-delete from laneway_job where id = :id and token = :token and worker = :worker and next_due is null and finish is null
+-- done: a job, or a lane in which nothing gathers, leaves the store by its claim.
+delete from laneway_job where id = :id and token = :token and worker = :worker and next_due is null
 
 -- finish_claim: a transaction of the user's finishes a run, if its claim is held and nobody asked to end it.
 update laneway_job set finish = :finish where id = :id and token = :token and state = $running and mark is null and finish is null

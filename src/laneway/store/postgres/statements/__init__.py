@@ -26,7 +26,8 @@ _PLANNER = (
 )
 #: No call waits longer for a lock: its caller may have given up, and others would pile up behind it.
 _PATIENCE = "set lock_timeout = '1500ms'"
-#: What a claim sets, and what it returns.
+#: Of both ways to do an exchange: the claims that a worker settles and holds; what a claim sets, and what it returns.
+_SETTLED = "state = $running and token = any (p_tokens) and worker = p_worker"
 _CLAIM = """state = $running, worker = p_worker, token = (v_now / 1000 << 22) | (nextval('$schema.token') & 4194303),
     unique_key = case when j.end_key is not null then j.unique_key end, holds = (j.lane is not null)::integer,
     line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"""
@@ -87,5 +88,5 @@ def _fill(text: str, schema: str) -> str:
         "patience": _PATIENCE,
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
-    words |= {"claim": put(_CLAIM), "claimed": _CLAIMED}
+    words |= {"settled": put(_SETTLED), "claim": put(_CLAIM), "claimed": _CLAIMED}
     return put(text)

@@ -166,7 +166,7 @@ begin
     if cardinality(p_tokens) > 0 then
         -- The exit: claims that the worker holds end their lives.
         with gone as (
-            delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker
+            delete from $schema.job where $settled
             returning token, queue, lane, line_from
         )
         select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
@@ -511,7 +511,7 @@ begin
                         and (p.due, p.place, p.seq) >= (p_floors[1], p_floors[2], p_floors[3])
                         and (p.due, p.place, p.seq) < (h.due, h.place, h.seq))))
         ), gone as (
-            delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker and (select true from gate)
+            delete from $schema.job where $settled and (select true from gate)
             returning 1
         ), chosen as materialized (
             select h.tid, h.state, $token as token
@@ -561,7 +561,8 @@ begin
         end if;
         if v_ends then
             return next row(
-                -1, 2 + (v_claimed < v_want)::integer, null, '', '', null, v_more::integer, $schema.now_us() - v_now, v_next_due, v_now,
+                -1, 2 + (v_claimed < v_want)::integer, null, '', '', null, v_more::integer, $schema.now_us() - v_now,
+                case when not v_more then v_next_due end, v_now,
                 (not p_full and (p_lane_floors[1] > 0 or v_claimed < v_want and p_floors[1] > 0))::integer,
                 case when v_inbox then 'inbox' end, ''::bytea
             )::$schema.claimed_$version;

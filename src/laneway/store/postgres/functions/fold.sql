@@ -5,12 +5,13 @@
 create function $schema.fold_$version(p_ten bigint, p_keep bigint) returns boolean language plpgsql volatile $planner as $$
 declare
     v_old pg_snapshot;
-    v_new pg_snapshot;
+    v_runs bigint;
+    v_cleared xid8;
 begin
     if not pg_try_advisory_xact_lock(hashtextextended('$schema', 80)) then
         return false;
     end if;
-    select snap into v_old from $schema.books;  -- the lock is held: this sees the last fold
+    select snap, runs, cleared into v_old, v_runs, v_cleared from $schema.books;  -- the lock is held: this sees the last fold
     with now as materialized (select pg_current_snapshot() as snap),
     new as materialized (
         select l.* from $schema.ledger l where l.xid >= pg_snapshot_xmax(v_old)
@@ -40,11 +41,12 @@ begin
             group by t.key
         ) s
     )
-    update $schema.books set snap = now.snap, totals = coalesce(t.totals, '{}'),
+    update $schema.books set snap = now.snap, totals = coalesce(t.totals, '{}'), cleared = pg_snapshot_xmin(v_old),
         runs = runs + (select coalesce(sum(number), 0) from new)
-    from now, totals t returning books.snap into v_new;
-    delete from $schema.ledger where xid < pg_snapshot_xmin(v_old);
-    delete from $schema.recent where last <= (select runs - p_keep from $schema.books);
+    from now, totals t;
+    -- The last fold deleted what came before. What is left of that is not met again.
+    delete from $schema.ledger where xid >= v_cleared and xid < pg_snapshot_xmin(v_old);
+    delete from $schema.recent where last > v_runs - p_keep and last <= (select runs - p_keep from $schema.books);
     return true;
 end $$;
 

@@ -52,9 +52,11 @@ begin
         if found then
             insert into $schema.ledger (at, queue, task, arrived, ready, scheduled, totals)
             values (v_now, p_queues[1], p_tasks[1], 1, rings::integer, (not rings)::integer, '{"enqueued": 1}');
-            rings := rings or not p_inside and not exists (
-                select 1 from $schema.job
-                where queue = p_queues[1] and state = any ('{$scheduled,$retrying}') and due < v_due and id <> p_ids[1]);
+            if not rings and not p_inside then
+                rings := not exists (
+                    select 1 from $schema.job
+                    where queue = p_queues[1] and state = any ('{$scheduled,$retrying}') and due < v_due and id <> p_ids[1]);
+            end if;
         else
             rings := false;
             prevented := array[coalesce(

@@ -137,6 +137,7 @@ create table $schema.books (
     only_row boolean primary key default true check (only_row),
     snap     pg_snapshot not null default pg_current_snapshot(),
     totals   jsonb not null default '{}',
+    cleared  xid8 not null default '0',     -- rows of the ledger up to here are deleted
     runs     bigint not null default 0,     -- the number of the last run in recent
     closed   bigint not null default 0      -- statistics up to here are summed, microseconds
 ) with (fillfactor = 10);

@@ -29,7 +29,8 @@ _PLANNER = (
 _PATIENCE = "set lock_timeout = '1500ms'"
 #: The next token. Given in the order of what is chosen, and not in the order in which rows are changed, which is the planner's.
 _NEXT_TOKEN = "(v_now / 1000 << 22) | (nextval('$schema.token') & 4194303)"  # noqa: S105 - no password
-#: What a claim sets, and what it returns.
+#: Of both ways to do an exchange: the claims that a worker settles and holds; what a claim sets, and what it returns.
+_SETTLED = "state = $running and token = any (p_tokens) and worker = p_worker"
 _CLAIM = """state = $running, worker = p_worker, token = c.token,
     unique_key = case when j.end_key is not null then j.unique_key end, holds = (j.lane is not null)::integer,
     line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"""
@@ -90,5 +91,5 @@ def _fill(text: str, schema: str) -> str:
         "patience": _PATIENCE,
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
-    words |= {"token": put(_NEXT_TOKEN), "claim": put(_CLAIM), "claimed": _CLAIMED}
+    words |= {"settled": put(_SETTLED), "token": put(_NEXT_TOKEN), "claim": put(_CLAIM), "claimed": _CLAIMED}
     return put(text)

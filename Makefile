@@ -27,6 +27,7 @@ demo: setup  ## watch a small shop at work for a minute, here and in a browser; 
 test: setup  ## run the tests (about six minutes); ARGS="-k lanes" narrows them
 	@scripts/servers
 	@$(BIN)/python scripts/minimum $(VENV)/minimum || true  # a test says what is missing
+	@$(BIN)/python scripts/django6 $(VENV)/django6 > /dev/null || true  # the same
 	$(BIN)/python -m pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 minimum: setup  ## run most tests with the oldest versions that pyproject.toml allows; ARGS="tests/test_cron.py" narrows them

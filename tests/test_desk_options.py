@@ -105,7 +105,7 @@ class TestUnique:
                 seen.append(work.using(unique_until="claim").enqueue().created)
 
         work.using(unique_until="claim").enqueue()
-        burst(app)
+        burst(app, 1)  # the second one begins when the first has ended
 
         assert seen == [True]
 

@@ -21,11 +21,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
-#: Those of examples/billing are several programs: test_billing.py runs them.
+#: examples/billing has several programs, and examples/django_shop is a project: test_billing.py and test_django.py run them.
 EXAMPLES = {
     str(path.relative_to(ROOT / "examples")): path
     for path in sorted((ROOT / "examples").rglob("*.py"))
-    if path.parent.name != "billing"
+    if not {"billing", "django_shop"} & set(path.parts)
 }
 
 END = "\x1e"  # printed after each block

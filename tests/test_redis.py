@@ -1157,7 +1157,7 @@ def test_a_key_of_another_type_is_set_aside_and_all_jobs_are_done(
             assert "Laneway did not write" in caplog.text
     assert done.index("x0") < done.index("x1") < done.index("x2") or name in ("LANES", "PARKED")
     unused = ("BELL", "RECENT", "ARRIVED", "UNIQUE", "ERRORS", "NOTES", "LOST", "MARKS", "HALTED", "RETRY", "DEAD")
-    if name not in (*unused, "FINISHED", "ENDED", "KEPT"):
+    if name not in (*unused, "FINISHED", "ENDED", "KEPT", "SOURCES"):
         assert "Laneway did not write" in caplog.text
     assert RedisInspect(store).counts()["ready"] == 0
 

@@ -250,6 +250,6 @@ def test_a_store_of_version_1_gets_statistics_by_migrating(tmp_path: Path, clock
     store.record(report(1))
     assert figures(SQLiteInspect(store), "enqueued") == 3
     assert tables(old) == tables(tmp_path / "new.db")
-    assert schema.VERSION == 5
+    assert schema.VERSION == 6
     for one in (store, new):
         one.close()

@@ -11,7 +11,7 @@ import re
 
 from laneway.clock import now_micros
 
-__all__ = ["is_made", "new_id", "new_ids"]
+__all__ = ["is_made", "moment_of", "new_id", "new_ids"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: read aloud without mistakes
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]  # ten bits each
@@ -47,6 +47,17 @@ def new_ids(number: int) -> list[str]:
         f"{heads[quarter >> 2]}{_MIXED[quarter & 3][byte]}{tails[at : at + 9]}"
         for quarter, byte, at in zip(quarters, chance, range(0, 9 * number, 9), strict=False)
     ]
+
+
+def moment_of(made: str) -> int:
+    """Return when an id was made, microseconds.
+
+    >>> before = now_micros()
+    >>> 0 <= moment_of(new_id()) - before < 60_000_000
+    True
+    """
+    time = functools.reduce(lambda bits, letter: bits << 5 | _ALPHABET.index(letter), made[:10], 0)
+    return time << 2 | _ALPHABET.index(made[10]) >> 3
 
 
 def _take_moments(number: int) -> int:

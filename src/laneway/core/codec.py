@@ -99,6 +99,9 @@ class Codec:
                 return self._types[base][0](value)
         if is_pydantic(cast(type, type(value))):
             return value.model_dump(mode="json", by_alias=True, round_trip=True)
+        if is_django_model(cast(type, type(value))):
+            name = type(value).__qualname__
+            raise TypeError(f"{name} is a model of Django: pass its primary key ({name.lower()}.pk), and let the task load it")
         raise TypeError(
             f"{type(value).__qualname__} cannot travel as JSON: pass an id or plain values, make it a dataclass, "
             f"or register it: app.codec({type(value).__name__}, encode=…, decode=…)"
@@ -119,6 +122,11 @@ class Codec:
 def is_pydantic(kind: type) -> bool:
     """Return whether a type is a pydantic model, without importing pydantic."""
     return hasattr(kind, "model_validate") and hasattr(kind, "model_dump")
+
+
+def is_django_model(kind: type) -> bool:
+    """Return whether a type is a model of Django's, without importing Django."""
+    return hasattr(kind, "_meta") and hasattr(kind, "pk") and hasattr(kind, "DoesNotExist")
 
 
 def check_size(data: bytes) -> None:

@@ -14,7 +14,7 @@ import itertools
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from laneway.clock import now_micros
 from laneway.core.codec import check_size
@@ -245,6 +245,16 @@ def computed(where: str, compute: Callable[[], object]) -> object:
         raise BadOption(f"{where} raised {type(error).__name__}: {error}") from error
 
 
+class Surroundings(Protocol):
+    """Finds the transaction that a framework has begun around the calling code."""
+
+    def __call__(self, store: Store) -> Transaction | None:
+        """Return the transaction of this thread."""
+
+    async def from_loop(self, store: Store) -> Transaction | None:
+        """Return the transaction that code of an event loop is in."""
+
+
 class Desk:
     """Pushes drafts to a store."""
 
@@ -253,6 +263,7 @@ class Desk:
         self.pushed: Callable[[], None] | None = None  #: called after every push; for tests
         self.outbox: Outbox | None = None  #: rows in the user's database, for a store elsewhere
         self.is_tested = False  #: the store is one of a test: transactions of users are elsewhere
+        self.surrounding: Surroundings | None = None  #: set by a framework's integration
         self._gatherers: weakref.WeakKeyDictionary[AbstractEventLoop, Gatherer] = weakref.WeakKeyDictionary()
 
     def enqueue(self, store: Store, draft: AnyDraft, occurrence: Occurrence | None = None) -> str | None:
@@ -278,13 +289,21 @@ class Desk:
         if self.is_tested:
             return None
         block = joined(self)
+        if block is None and connection is None:
+            return None if self.surrounding is None else self.surrounding(store)
         if connection is None or (block is not None and block.given is connection):
             return block
         return Transaction(self, lambda: store, connection)
 
+    async def _ajoined(self, store: Store, connection: Any) -> Transaction | None:
+        """Return the user's transaction that a call on an event loop takes part in."""
+        if self.surrounding is None or self.is_tested or connection is not None or joined(self) is not None:
+            return self._joined(store, connection)
+        return await self.surrounding.from_loop(store)
+
     async def aenqueue(self, store: Store, draft: AnyDraft) -> str | None:
         """Push a draft from an event loop. Drafts enqueued in the same turn share round trips, see `Gatherer`."""
-        block = self._joined(store, draft.connection)
+        block = await self._ajoined(store, draft.connection)
         if block is not None:
             with around(self.middlewares, (draft,) if self.middlewares else ()):
                 if self.middlewares:
@@ -330,7 +349,7 @@ class Desk:
         connection: Any = None,
     ) -> int:  # fmt: skip
         """Push items from an event loop by a function that pushes a list of them; return the number accepted."""
-        block = self._joined(store, connection)
+        block = await self._ajoined(store, connection)
         if block is None:
             return await offload_many(push, items, chunk)
         accepted = 0

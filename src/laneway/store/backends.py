@@ -13,7 +13,7 @@ from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
 from laneway.store.registry import Backend, StoreSettings, StoreURL, number, register
 
-__all__ = ["Postgres", "Redis", "SQLite"]
+__all__ = ["LIBPQ", "Postgres", "Redis", "SQLite"]
 
 #: The options of libpq that a URL may have.
 LIBPQ = (

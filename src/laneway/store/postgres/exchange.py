@@ -38,9 +38,10 @@ __all__ = ["PostgresExchanges"]
 
 #: How long walks may begin where the last one did, seconds. What has an older due time, and was given back, is found then.
 FLOOR_HOLDS = 1.0
-#: An exchange whose walks begin at the front, and that takes longer than this, microseconds, meets many rows that nobody sees and
-#: vacuum cannot remove: a transaction is open somewhere. The next one comes after this many times as long, at most so late (s).
-FRONT_TAKES, FRONT_SHARE, FRONT_LATEST = 3_000, 20, 10.0
+#: An exchange whose walks begin at the front, and that met more blocks than this, and these for each claim, meets many rows that
+#: nobody sees and vacuum cannot remove: a transaction is open somewhere. A block takes about a microsecond. The next one comes
+#: after this many times as long, at most so late (s). The time itself says nothing: the server may be busy with others.
+FRONT_TAKES, EACH_TAKES, FRONT_SHARE, FRONT_LATEST = 3_000, 100, 20, 10.0
 #: Where nothing was found, walks begin this much before the time of that look, microseconds: transactions may commit late.
 NOTHING_BEFORE = 1_000_000
 
@@ -266,7 +267,7 @@ class PostgresExchanges:
             self._empty[want.queue] = (
                 here if bits & 1 else max(plain, before[0]), here if bits & 2 else max(laned, before[1]),
             )  # fmt: skip
-        if not cut and head[7] > FRONT_TAKES:
+        if not cut and head[7] > FRONT_TAKES + EACH_TAKES * len(claims):
             self._front_at = time.monotonic() + min(FRONT_SHARE * head[7] / 1_000_000, FRONT_LATEST)
         elif cut and not more:  # look again as soon as walks may begin at the front
             again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)

@@ -7,7 +7,8 @@
 
 -- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `attempt` whether more is due, in `due` when
 -- the next is due (null: none), in `place` the store's time, in `lost` whether the inbox is to be looked at; in `seq` whether walks
--- were cut short, in `enqueued` how long it took, microseconds, and in `token` which of them found no more: for the n-th queue, from 0, bit 2 n for jobs without lanes, 2 n + 1 for lanes.
+-- were cut short, in `enqueued` how many blocks of the table it met, which tells how much work it was on a busy server too, and in
+-- `token` which of them found no more: for the n-th queue, from 0, bit 2 n for jobs without lanes, 2 n + 1 for lanes.
 create type $schema.claimed_$version as (
     part integer, token bigint, id text, task text, queue text, lane text, attempt integer, enqueued bigint, due bigint, place bigint,
     seq bigint, lost text, body bytea
@@ -161,6 +162,7 @@ declare
     v_expired boolean;                   -- some have
     v_keys bigint[];                     -- their due times, places and sequence numbers
     v_last integer;                      -- the last that the walk came to
+    v_blocks bigint := pg_stat_get_xact_blocks_fetched('$schema.job'::regclass);
     v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
 begin
     if cardinality(p_tokens) > 0 then
@@ -459,7 +461,7 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
     return next row(
-        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer, $schema.now_us() - v_now, case when not v_more then v_next_due end,
+        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer, pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, case when not v_more then v_next_due end,
         v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea
     )::$schema.claimed_$version;
 end $$;
@@ -478,6 +480,7 @@ declare
     v_want integer;
     v_claimed integer := 0;
     v_more boolean;
+    v_blocks bigint := pg_stat_get_xact_blocks_fetched('$schema.job'::regclass);
     v_ends boolean;                      -- there is nothing else to do
     v_inbox boolean;
     v_next_due bigint;
@@ -561,7 +564,7 @@ begin
         end if;
         if v_ends then
             return next row(
-                -1, 2 + (v_claimed < v_want)::integer, null, '', '', null, v_more::integer, $schema.now_us() - v_now,
+                -1, 2 + (v_claimed < v_want)::integer, null, '', '', null, v_more::integer, pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks,
                 case when not v_more then v_next_due end, v_now,
                 (not p_full and (p_lane_floors[1] > 0 or v_claimed < v_want and p_floors[1] > 0))::integer,
                 case when v_inbox then 'inbox' end, ''::bytea

@@ -1,0 +1,1 @@
+"""Orders: placed over HTTP, shipped by workers."""

@@ -1,0 +1,87 @@
+"""System checks: what `manage.py check` and every start say about the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - Django's name
+from django.db import connections
+
+from laneway.config import safe_url
+from laneway.contrib.django.project import ProjectSettings, database_url, project_app, read_settings
+from laneway.errors import ConfigError
+from laneway.store import check_url
+
+__all__ = ["check_settings"]
+
+
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """Check the setting `LANEWAY`."""
+    try:
+        chosen, app = read_settings(), project_app()
+    except (ConfigError, ValueError) as error:
+        return [Error(str(error), id="laneway.E001")]
+    alias = chosen.database
+    joins = app.is_inside or _is_same_database(app.url, alias)
+    if chosen.atomic == "join" and not joins:
+        return [
+            Error(
+                f'LANEWAY["ATOMIC"] is "join", and the store {safe_url(app.url)} is not in the database "{alias}": an enqueue in '
+                "atomic() would fail",
+                hint="Leave out URL, and the jobs are in that database; or set ATOMIC to commit.",
+                id="laneway.E002",
+            )
+        ]
+    if chosen.atomic is None and not joins:
+        return [
+            Warning(
+                f'the store {safe_url(app.url)} is not in the database "{alias}": inside of atomic() jobs are enqueued after the '
+                "commit, and a process that dies between the two loses them",
+                hint='Leave out URL, and the jobs are in that database; or say that this is fine: LANEWAY["ATOMIC"] = "commit".',
+                id="laneway.W001",
+            )
+        ]
+    return _check_sqlite(chosen) if joins and chosen.atomic != "commit" else []
+
+
+def _check_sqlite(chosen: ProjectSettings) -> list[CheckMessage]:
+    """Warn of transactions that read first: SQLite refuses their first write if anybody else has written meanwhile."""
+    connection = connections[chosen.database]
+    mode = connection.settings_dict.get("OPTIONS", {}).get("transaction_mode") or ""
+    if connection.vendor != "sqlite" or mode.upper() in ("IMMEDIATE", "EXCLUSIVE"):
+        return []
+    return [
+        Warning(
+            f'transactions of the database "{chosen.database}" begin without a lock: one that reads before it enqueues fails '
+            '("database is locked") if a worker has written meanwhile, however long it waits',
+            hint=f'Set DATABASES["{chosen.database}"]["OPTIONS"] = {{"transaction_mode": "IMMEDIATE"}}.',
+            id="laneway.W002",
+        )
+    ]
+
+
+def _is_same_database(url: str, alias: str) -> bool:
+    """Return whether a store is in a database of Django's, as far as the settings say."""
+    try:
+        theirs = database_url(alias)
+    except ConfigError:
+        return False
+    if url == theirs:
+        return True
+    ours, other = check_url(url), check_url(theirs)
+    if ours.scheme == other.scheme == "sqlite":
+        return bool(ours.path) and Path(ours.path).absolute() == Path(other.path).absolute()
+    return connections[alias].vendor == "postgresql" and _place(url) == _place(theirs)
+
+
+def _place(url: str) -> tuple[Any, ...] | None:
+    """Return the host, port and database that an address leads to."""
+    if not url.startswith(("postgresql:", "postgres:")):
+        return None
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - only with PostgreSQL
+
+    parts = conninfo_to_dict(check_url(url).url.partition("?")[0])
+    queried = dict(check_url(url).options)
+    known = {**parts, **{name: value for name, value in queried.items() if name in ("host", "port", "dbname")}}
+    return known.get("host") or "", str(known.get("port") or 5432), known.get("dbname")

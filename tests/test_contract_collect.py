@@ -777,6 +777,18 @@ class TestOutcomes:
 
 
 class TestDeath:
+    def test_the_rest_of_a_lane_is_counted_once(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        store.push([plain("first")])  # on SQLite the second queue, and those after it, have counts of their own
+        store.push([pay("a", 1)])
+        settle(store, claim(store), Dead(ERROR))
+        store.push([pay("a", 1), pay("a", 2), pay("b", 3, delay=10)])
+        held = claim(store)
+        clock.advance(5)  # nothing has become due, and nobody has looked at the queue since
+
+        settle(store, held, Dead(ERROR))  # its equal is dead already
+
+        assert states(inspect) == {"ready": 2, "scheduled": 1, "dead": 1}
+
     def test_one_of_the_run_is_dead_and_the_rest_goes_on_at_once(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([pay("a", 1, score=1), pay("a", 2, score=2)])
         settle(store, claim(store), Retrying(0, ERROR))

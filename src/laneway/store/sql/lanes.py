@@ -53,8 +53,8 @@ def die(turn: Turn, row: Row, error: ErrorInfo, named: Sequence[bytes]) -> None:
     if row.next_due is None and not _payloads(turn, row, side, 1):
         _remove(turn, row, RUNNING)
         return
-    side = join_sides(turn, row)
-    turn.change("lane_waits_again", state=READY, due=turn.now, attempt=0, ran=1, lost=None, errors=None, side=side, id=row.id)
+    side, state = join_sides(turn, row), turn.waiting(row.queue, turn.now)
+    turn.change("lane_waits_again", state=state, due=turn.now, attempt=0, ran=1, lost=None, errors=None, side=side, id=row.id)
     turn.waits(row, RUNNING, turn.now)
 
 

@@ -22,8 +22,9 @@ from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retr
 from laneway.errors import ConfigError, NotFound, UnknownJob, UnknownQueue
 from laneway.ids import new_id
 from laneway.store import liveness
-from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Schedules, Store, WorkerInfo, begin_exchange
+from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Schedules, Store, WorkerInfo
 from laneway.store.inspection import Filter, Inspect, JobInfo, Page
+from laneway.store.two_steps import begin_exchange
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 SECOND = 1_000_000

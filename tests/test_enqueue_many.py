@@ -23,7 +23,8 @@ from laneway.core.outcome import Done, Settled
 from laneway.desk.signature import Call, Signature
 from laneway.errors import BadArguments, BadOption, BulkError, LanewayError, PayloadTooLarge, WrongQueue
 from laneway.ids import new_id, new_ids
-from laneway.store.contract import ClaimRequest, Store, begin_push
+from laneway.store.contract import ClaimRequest, Store
+from laneway.store.two_steps import begin_push
 from laneway.store.inspection import Inspect, JobInfo
 
 BODY = b"[[1],{}]"

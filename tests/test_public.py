@@ -185,7 +185,7 @@ def test_the_contract_does_not_know_the_inspection_side_nor_any_store() -> None:
 
 
 def test_what_enqueues_knows_only_the_contract_of_a_store() -> None:
-    assert reach("laneway.desk.enqueue") & STORE == {"laneway.store.contract"}
+    assert reach("laneway.desk.enqueue") & STORE == {"laneway.store.contract", "laneway.store.two_steps"}
 
 
 def test_a_walk_over_imports_sees_what_is_loaded_and_nothing_else() -> None:

@@ -18,7 +18,8 @@ import msgspec
 
 from laneway import App, JobHandle, Worker
 from laneway.core.outcome import Settled
-from laneway.store.contract import BeatReply, ClaimRequest, Exchange, Store, WorkerInfo, begin_exchange
+from laneway.store.contract import BeatReply, ClaimRequest, Exchange, Store, WorkerInfo
+from laneway.store.two_steps import begin_exchange
 
 #: Seconds after which something hangs. No test waits so long if all is well.
 DEADLINE = 60.0

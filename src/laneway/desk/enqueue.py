@@ -30,7 +30,8 @@ from laneway.desk.signature import Call, Signature
 from laneway.desk.transaction import Transaction, joined
 from laneway.errors import BadOption, BulkError, LanewayError, PayloadTooLarge
 from laneway.ids import new_id
-from laneway.store.contract import Occurrence, Store, begin_push
+from laneway.store.contract import Occurrence, Store
+from laneway.store.two_steps import begin_push
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

@@ -53,7 +53,6 @@ Workers import this module, never the inspection side.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BeatReply", "Capabilities", "ClaimRequest", "Exchange", "JoiningStore", "Occurrence", "PipelinedStore", "Relayed",
     "Schedules", "SentPush", "Store", "WorkerInfo",
-    "begin_exchange", "begin_push", "can_join", "is_pipelined",
+    "can_join", "is_pipelined",
 ]  # fmt: skip
 
 
@@ -392,20 +391,3 @@ def can_join(store: Store) -> TypeGuard[JoiningStore]:
 def is_pipelined(store: Store) -> TypeGuard[PipelinedStore]:
     """Return whether a store works while its caller goes on."""
     return store.capabilities.pipelined
-
-
-def begin_push(store: Store, jobs: Sequence[Job]) -> Callable[[], list[str | None]]:
-    """Push in two steps where the store can, else at once."""
-    if is_pipelined(store):
-        return store.begin_push(jobs)
-    answers = store.push(jobs)
-    return lambda: answers
-
-
-def begin_exchange(
-    store: Store, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int
-) -> Callable[[], Exchange]:
-    """Exchange in two steps where the store can, else when the returned function is called."""
-    if is_pipelined(store):
-        return store.begin(worker, settled, wants, limit)
-    return partial(store.exchange, worker, settled, wants, limit)

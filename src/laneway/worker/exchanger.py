@@ -18,7 +18,8 @@ from typing import Protocol
 from laneway.core.outcome import Settled
 from laneway.errors import ConfigError, StoreError, StoreMoved, StoreUnavailable
 from laneway.logs import log, some
-from laneway.store.contract import ClaimRequest, Store, WorkerInfo, begin_exchange, is_pipelined
+from laneway.store.contract import ClaimRequest, Store, WorkerInfo, is_pipelined
+from laneway.store.two_steps import begin_exchange
 from laneway.worker.freshness import Freshness, clock
 from laneway.worker.inventory import Inventory
 from laneway.worker.outcomes import WaitingOutcomes

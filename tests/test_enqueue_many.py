@@ -24,8 +24,8 @@ from laneway.desk.signature import Call, Signature
 from laneway.errors import BadArguments, BadOption, BulkError, LanewayError, PayloadTooLarge, WrongQueue
 from laneway.ids import new_id, new_ids
 from laneway.store.contract import ClaimRequest, Store
-from laneway.store.two_steps import begin_push
 from laneway.store.inspection import Inspect, JobInfo
+from laneway.store.two_steps import begin_push
 
 BODY = b"[[1],{}]"
 

@@ -356,7 +356,7 @@ def test_all_options_hold_in_a_transaction(usual: Scene) -> None:
     later = usual.app.inspect.job("mine")
     assert later is not None
     assert later.state == "scheduled"
-    Worker(usual.app).run(burst=True)
+    Worker(usual.app, slots=1).run(burst=True)
     assert ran[0] == ("high",)
     assert sorted(ran, key=str) == sorted([("high",), ("low",), ("other",), ("by name",), ("bound",), (1, 1)], key=str)
 

@@ -50,26 +50,9 @@ class Draft:
     """A call on its way to become a job. Client middlewares may change it."""
 
     __slots__ = (
-        "_key",
-        "_signature",
-        "_unique",
-        "_until_end",
-        "args",
-        "at",
-        "connection",
-        "delay",
-        "expires",
-        "headers",
-        "id",
-        "is_named",
-        "kwargs",
-        "lane",
-        "priority",
-        "queue",
-        "retry",
-        "schedule",
-        "task",
-    )
+        "_key", "_signature", "_unique", "_until_end", "args", "at", "connection", "delay", "expires", "headers", "id",
+        "is_named", "kwargs", "lane", "priority", "queue", "retry", "schedule", "task",
+    )  # fmt: skip
 
     def __init__(
         self, task: str, signature: Signature, key: LaneKey, args: Sequence[Any], kwargs: Mapping[str, Any],

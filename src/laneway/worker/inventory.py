@@ -179,7 +179,7 @@ class Inventory:
         """Hand claims to slots and seats; return whether there were any, and places for them."""
         places = self.pace.unsettled - self.in_flight - len(self._sent)
         if self._pipelined and self.short:
-            places = min(places, self._size - self.in_flight)  # the others run while these are settled
+            places = min(places, self.pace.unsettled // 2 - self.in_flight)  # the others run while these are settled
         before = len(self.hand)
         claims = self._choose(max(min(before, places), 0))
         if self._seated and (self._on_loop or any(map(self._is_seated, claims))):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["LONG", "MOST_BESIDE", "MOST_WAITING", "SHORT", "WAITING", "RunSizes", "Prefetch"]
+__all__ = ["LONG", "MOST_BESIDE", "MOST_UNSETTLED", "MOST_WAITING", "SHORT", "WAITING", "RunSizes", "Prefetch"]
 
 #: How much work may wait inside a worker, seconds.
 WAITING = 0.05
@@ -22,6 +22,11 @@ SHARE = 50
 SHORT = 0.001
 #: A queue whose jobs take longer than this, seconds, is not short, whatever others do.
 LONG = 0.005
+#: How much work may have run and not be settled, seconds, where jobs are so short that this is many of them: it is what a crash repeats.
+#: With ten at a time an exchange would take longer than the jobs in it, by far.
+UNSETTLED = 0.001
+#: The most jobs of that, however short they are. With 200 a worker would be a tenth faster.
+MOST_UNSETTLED = 100
 
 
 class Prefetch:
@@ -58,8 +63,10 @@ class Prefetch:
         #: Whether jobs are so short here that an exchange takes longer than they do.
         self.short = self.mean < SHORT and longest < LONG
         #: The most jobs that may have started and not be settled: the most that a crash repeats. One for each slot; where jobs
-        #: are so short that settling them takes longer than running them, twice as many.
-        self.unsettled = self._slots * 2 if self.short else self._slots
+        #: are so short that settling them takes longer than running them, twice as many, or a millisecond of them.
+        self.unsettled = self._slots
+        if self.short:
+            self.unsettled = max(2 * self._slots, min(int(UNSETTLED / max(self.mean, 1e-6)), MOST_UNSETTLED))
         #: The number of jobs of a queue that are worth asking for.
         self.share = SHARE if self.short else 1
         #: The most claims that may wait beyond that. Fewer where some are long: claims would wait for these and block others.

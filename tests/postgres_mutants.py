@@ -100,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "claims skip what is locked", races.claimed_beside_a_claim,
-        "from heads) for update skip locked", "from heads) for update",
+        "limit v_want - v_number for update skip locked", "limit v_want - v_number for update",
     ),
     Mutant(
         "claims among lanes skip it", races.claimed_beside_a_claim_among_lanes,

@@ -34,11 +34,14 @@ __all__ = ["RACES"]
 
 
 def two_claim_one_lane(scene: Scene) -> str:
-    """A claim of a lane's job is not committed yet when another worker comes by."""
-    scene.push(job("1"), job("2"))
-    first = scene.store()
+    """A claim of a lane's job is not committed yet when one before it is, and another worker comes by."""
+    scene.push(job("0", None, delay=HOUR))  # so that the queue is known
+    first, late = scene.store(), scene.store()
     with is_open(first):
-        one = take(first, "a")
+        with is_open(late):
+            late.push([job("1")])
+            scene.push(job("2"))
+            one = take(first, "a")
         other = Beside(scene, lambda: scene.claim("b")).start()
     two = other.join() or []
     return f"both claimed: {[c.unit.id for c in (*one, *two)]}" if one and two else other.deadlock
@@ -136,6 +139,7 @@ def _claimed_beside(scene: Scene) -> Iterator[Callable[[str], str]]:
     worker = scene.store()
     scene.push(job("0", None))
     claims = take(worker, "a")
+    scene.ask("select setval('laneway.quiet', 1)")  # that was long ago
 
     def settle(id_: str) -> str:
         nonlocal claims

@@ -112,6 +112,6 @@ def test_a_row_of_the_ledger_without_its_words_does_not_keep_it_from_being_added
         postgres.server.ask(f"insert into laneway.ledger {row}")
     app = App(postgres.url)
     app.store.push([Job(id="one-more", queue="mail", task="login", body=b"[[],{}]")])
-    postgres.server.ask("select laneway.fold_v1(10, 1000)")
+    postgres.server.ask("select laneway.fold_v2(10, 1000)")
     assert "mail" in [queue.name for queue in app.inspect.queues()]
     app.close()

@@ -256,9 +256,10 @@ def test_a_program_that_was_overtaken_by_a_migration_says_so_and_writes_nothing(
     store.push([job()])
     held = claim(store)
     for (name,) in server.ask("SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'laneway'::regnamespace"):
-        if "_v1(" in name:
-            server.ask(f"ALTER FUNCTION {name} RENAME TO {name.partition('(')[0].split('.')[1].replace('_v1', '_v2')}")
-    server.ask("UPDATE laneway.meta SET version = 2")
+        ours, theirs = f"_v{tables.VERSION}", f"_v{tables.VERSION + 1}"
+        if f"{ours}(" in name:
+            server.ask(f"ALTER FUNCTION {name} RENAME TO {name.partition('(')[0].split('.')[1].replace(ours, theirs)}")
+    server.ask("UPDATE laneway.meta SET version = %s", tables.VERSION + 1)
     verbs = (
         lambda: store.push([job()]), lambda: claim(store), lambda: store.give_back("w"), lambda: PostgresInspect(store).counts(),
         lambda: store.exchange("w", done(held), [], 0),
@@ -267,7 +268,7 @@ def test_a_program_that_was_overtaken_by_a_migration_says_so_and_writes_nothing(
         with pytest.raises(SchemaError) as caught:
             verb()
         assert "upgrade Laneway" in one_line(caught.value)
-    assert "version 2" in str(caught.value), "after the first error the version is looked at again"
+    assert f"version {tables.VERSION + 1}" in str(caught.value), "after the first error the version is looked at again"
     assert server.ask("SELECT count(*) FROM laneway.job") == [(1,)]
 
 

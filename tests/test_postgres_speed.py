@@ -20,7 +20,6 @@ from laneway.core.outcome import Done, Settled
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.postgres import PostgresStore, exchange
 from laneway.store.postgres.connection import PostgresConnection, Rows
-from laneway.store.postgres.statements import VERSION
 
 BODY = b'[["x"],{}]'
 
@@ -75,20 +74,6 @@ def test_payloads_for_many_lanes_take_few_round_trips(store: PostgresStore, monk
         answers.clear()
         store.push([Job(lane_id("c", f"{n}"), "t", "c", f"{turn}".encode(), f"{n}", gather=Gather()) for n in range(100)])
         assert len(answers) < 30
-
-
-@pytest.mark.parametrize("lane", [None, "L"])
-def test_exchanges_of_plain_jobs_and_of_a_hot_lane_are_done_at_once(
-    server: postgresbench.Server, store: PostgresStore, lane: str | None
-) -> None:
-    store.push(jobs(8, lane))
-    claims = take(store, [], 2).claims  # of a lane the first one, and the others are parked
-    server.ask(f"ALTER FUNCTION laneway.step_by_step_v{VERSION} RENAME TO nobody_calls_this")
-    done: list[str] = []
-    while len(done) + len(claims) < 8:
-        done += [claim.unit.id for claim in claims]
-        claims = take(store, claims, 2).claims
-    assert done + [claim.unit.id for claim in claims] == [job.id for job in jobs(8, lane)]
 
 
 def test_what_an_open_transaction_keeps_from_vacuum_is_not_walked_over_again_and_again(

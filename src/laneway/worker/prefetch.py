@@ -22,11 +22,11 @@ SHARE = 50
 SHORT = 0.001
 #: A queue whose jobs take longer than this, seconds, is not short, whatever others do.
 LONG = 0.005
-#: How much work may have run and not be settled, seconds, where jobs are so short that this is many of them: it is what a crash repeats.
-#: With ten at a time an exchange would take longer than the jobs in it, by far.
+#: How much work may have run and not be settled, seconds, where jobs are so short that this is many of them: a crash repeats it.
+#: An exchange for ten of them at a time would take far longer than they do.
 UNSETTLED = 0.001
-#: The most jobs of that, however short they are. With 200 a worker would be a tenth faster.
-MOST_UNSETTLED = 100
+#: The most jobs of that, however short they are.
+MOST_UNSETTLED = 200
 
 
 class Prefetch:

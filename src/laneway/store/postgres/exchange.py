@@ -70,7 +70,6 @@ class PostgresExchanges:
         self._front_at = 0.0  # when walks may begin at the front again, monotonic
         self._loads: dict[str, int] = {}
         self._loads_until = 0.0
-        self._lost = False  # some of the claims that are settled are not held any more
         self._sent: WeakValueDictionary[str, Sent] = WeakValueDictionary()  # by worker: its last exchange
 
     def forget(self, worker: str) -> None:
@@ -107,14 +106,10 @@ class PostgresExchanges:
                     self._epochs.pop(worker, None)  # its claims were taken back: what it settles is refused now
                 elif code == "LW007":
                     self._store.inbox.empty()  # some of its jobs come before those that this one would have claimed
-                elif code == "LW009":
-                    self._lost = True
                 elif isinstance(cause, PostgresError) and code == "LW005":
                     self._collectors.add(cause.said)
                 else:
-                    self._lost = False
                     raise
-        self._lost = False
         return answer if limit == asked else replace(answer, more=True)  # then it hears why
 
     def begin(
@@ -156,8 +151,7 @@ class PostgresExchanges:
                 (item.claim.queue, unit.lane) for item in settled for unit in item.claim.units if not unit.payloads and unit.lane
             ]
             epoch, queues, lanes = self._epoch(turn.line, worker), *(texts(part) for part in _unzipped(held))
-            [(turn.now,)] = turn.call("begin_exchange", worker, queues, lanes)
-            turn.call("check_epoch", worker, epoch)
+            [(turn.now,)] = turn.call("begin_exchange", worker, epoch, queues, lanes)
             finishing = [item.claim.token for item in settled if item.finishes]
             later = frozenset([token for (token,) in turn.call("open", worker, bigints(finishing))] if finishing else ())
             settled = [item for item in settled if item.claim.token not in later]
@@ -231,21 +225,13 @@ class PostgresExchanges:
             worker, epoch, bigints([item.claim.token for item in settled]), texts(runs), texts([queue for queue, _ in held]),
             texts([lane for _, lane in held]), texts([want.queue for want in wants]), integers([want.most for want in wants]),
             limit, bigints([part for floor, _ in floors for part in floor]),
-            bigints([part for _, floor in floors for part in floor]), full, self._alike(settled, wants, limit), self._durable,
+            bigints([part for _, floor in floors for part in floor]), full, self._durable,
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
-
-    def _alike(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> bool:
-        """Return whether what is settled is of the queue that is wanted first, and all claims are held, as far as known."""
-        if not wants or limit <= 0 or self._lost:
-            return False
-        queue = wants[0].queue
-        return wants[0].most > 0 and all(item.claim.queue == queue for item in settled)
 
     def _heard(self, rows: list[Any], wants: Sequence[ClaimRequest]) -> tuple[list[Claim], list[int], bool, int | None]:
         """Return claims, tokens that were refused, whether more is due, and in how many microseconds the next is."""
         head = rows.pop()
-        rows = [row for row in rows if row[0] > 0]  # an exchange that went on step by step has two heads
         rows.sort(key=_token)  # they were claimed in this order
         claims: list[Claim] = []
         for _, token, id_, task, queue, lane, attempt, enqueued, due, place, _, lost, body in rows:

@@ -18,7 +18,7 @@ __all__ = ["MIGRATIONS", "OLDEST", "VERSION", "ensure", "migrate", "read_version
 #: The oldest server, as libpq numbers it: 13 has xid8.
 OLDEST = 130_000
 #: What each migration does, by the version it leads to.
-MIGRATIONS = {1: "make the tables and functions"}
+MIGRATIONS = {1: "make the tables and functions", 2: "replace the functions: they settle and claim in one way"}
 
 
 def ensure(line: PostgresConnection, name: str, schema: str) -> None:

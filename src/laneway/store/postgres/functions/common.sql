@@ -85,23 +85,18 @@ begin
     end loop;
 end $$;
 
--- begin_exchange: lock the worker, and the lanes of what it settles; return the store's time.
-create function $schema.begin_exchange_$version(p_worker text, p_queues text[], p_lanes text[])
+-- begin_exchange: lock the worker, and the lanes of what it settles; return the store's time. Raise LW001 if exchanges of the worker with
+-- this number are not heard.
+create function $schema.begin_exchange_$version(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[])
 returns bigint language plpgsql volatile as $$
 begin
     if $schema.check_primary() is null then null; end if;
     if pg_advisory_xact_lock_shared(hashtextextended(p_worker, 77)) is null then null; end if;
-    if cardinality(p_lanes) > 0 and $schema.lock_lanes(p_queues, p_lanes) is null then null; end if;
-    return $schema.step_$version();
-end $$;
-
--- check_epoch: raise LW001 if exchanges of the worker with this number are not heard. The worker is locked.
-create function $schema.check_epoch_$version(p_worker text, p_epoch bigint) returns void language plpgsql volatile as $$
-begin
-    perform 1 from $schema.fence where worker = p_worker and epoch = p_epoch;
-    if not found then
+    if not exists (select 1 from $schema.fence where worker = p_worker and epoch = p_epoch) then
         raise exception 'another epoch' using errcode = 'LW001';
     end if;
+    if cardinality(p_lanes) > 0 and $schema.lock_lanes(p_queues, p_lanes) is null then null; end if;
+    return $schema.step_$version();
 end $$;
 
 -- hold: lock units that are about to be changed: first their lanes, then their rows, each in one order.

@@ -104,28 +104,31 @@ begin
     return false;
 end $$;
 
--- step_by_step: an exchange of any kind, see there. The worker and the lanes of what is settled are locked. p_claimed: what this exchange
--- has claimed before.
-create function $schema.step_by_step_$version(
-    p_now bigint, p_worker text, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
-    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_durable boolean, p_claimed integer
-) returns setof $schema.claimed_$version language plpgsql volatile as $$
+-- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
+-- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
+-- p_full: a walk from there that finds less than it wants begins again at the front. So does one that finds nothing, in any case.
+-- p_durable: wait for the disk in any case.
+create function $schema.exchange_$version(
+    p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
+    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_durable boolean
+) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
 declare
-    v_now bigint := p_now;
-    v_quiet bigint := $schema.quiet_$version(p_now);
+    v_now bigint := $schema.begin_exchange_$version(p_worker, p_epoch, p_queues, p_lanes);
+    v_quiet bigint := $schema.quiet_$version(v_now);
     v_refused bigint[];
     v_gone bigint[];                     -- tokens of those that left, and their queues
     v_queues text[];
     v_done integer := 0;                 -- those that left, all of one queue: these are counted together with what is claimed there
     v_done_queue text;
     v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
+    v_next_tids tid[];
     v_next_states smallint[];
     v_next_dues bigint[];
     v_next_places bigint[];
     v_next_fresh boolean[];              -- they have not expired
     v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
     v_next_queues text[];
-    v_claimed integer := p_claimed;      -- in all
+    v_claimed integer := 0;              -- in all
     v_left integer := p_limit;           -- how many may still be claimed
     v_want integer;                      -- and of this step
     v_passed integer := 0;               -- parked or expired
@@ -136,7 +139,6 @@ declare
     v_inbox boolean;                     -- something is in the inbox
     v_queue record;                      -- the queue, and what waits in it
     v_front bigint[];                    -- the first of that: due, place, seq
-    v_asked integer := 0;                -- the number of queues that were looked at
     v_rank smallint;
     v_floor bigint[];
     v_number integer;
@@ -157,6 +159,7 @@ declare
     v_all_queues text[] := p_queues;     -- all lanes that were locked, with their queues
     v_all_lanes text[] := p_lanes;
     v_chosen bigint[];                   -- jobs that come next, in order
+    v_tids tid[];
     v_states smallint[];
     v_fresh boolean[];                   -- and have not expired
     v_expired boolean;                   -- some have
@@ -168,7 +171,7 @@ begin
     if cardinality(p_tokens) > 0 then
         -- The exit: claims that the worker holds end their lives.
         with gone as (
-            delete from $schema.job where $settled
+            delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker
             returning token, queue, lane, line_from
         )
         select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
@@ -190,11 +193,11 @@ begin
         end if;
         if v_lanes is not null then
             -- Their lanes go on.
-            select array_agg(h.seq), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh), array_agg(h.parked),
-                   array_agg(h.queue)
-            into v_next, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
+            select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
+                   array_agg(h.parked), array_agg(h.queue)
+            into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
             from (
-                select h.seq, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
+                select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
                 from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
                 lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place) h
                 order by h.due, h.place, h.seq
@@ -204,10 +207,8 @@ begin
     for i in 1 .. cardinality(p_wants) loop
         exit when v_left <= 0 or v_passed >= 1000;
         -- Each part of this looks only at its part of an index: the rest may be full of what is left of claimed jobs.
-        v_asked := i;
         select q.name, q.paused, q.collects,
                (select min(rank) from $schema.job where $waits and lane is null and queue = q.name and rank < 0) as above,
-               (select min(rank) from $schema.job where $waits and lane is null and queue = q.name and rank > 0) as below,
                exists (select 1 from $schema.job where $waits and queue = q.name and expires is not null) as expires,
                coalesce((
                    select array[due, place, seq] from $schema.job
@@ -223,21 +224,18 @@ begin
                    where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
                    and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
                    order by due, place, seq limit 1
-               ) end as plain,
-               (select due from $schema.job
-                where queue = q.name and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1) as later
+               ) end as plain
         into v_queue from $schema.queue q where q.name = p_wants[i];
         continue when not found or v_queue.paused;
         if v_queue.collects then
             raise exception '%', v_queue.name using errcode = 'LW005';
         end if;
-        v_next_due := least(v_next_due, v_queue.later);
         v_want := least(p_most[i], v_left);
         v_left := v_left - v_want;
         -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0.
         v_rank := coalesce(v_queue.above, 0);
         v_laned := v_queue.laned is not null;
-        v_chosen := '{}'; v_states := '{}';
+        v_chosen := '{}'; v_tids := '{}'; v_states := '{}';
         if v_next is not null then
             -- Straight on: if the next of a lane comes before all that waits, it is claimed at once. Else it holds its lane.
             v_number := 0;
@@ -249,7 +247,9 @@ begin
                     v_number := v_number + 1;
                 end loop;
                 v_chosen := v_next[1 : v_number];
+                v_tids := v_next_tids[1 : v_number];
                 v_states := v_next_states[1 : v_number];
+                v_more := v_more or coalesce(v_number = v_want and v_front[3] <> all (v_chosen), false);  -- no walk meets the front
             end if;
             if cardinality(v_next) > v_number then
                 v_laned := $schema.hold_lanes_$version(
@@ -306,23 +306,23 @@ begin
                         end if;
                     end if;
                     -- The next of each lane is its holder, or else the first by place. In order with jobs that have no lane.
-                    select coalesce(array_agg(seq), '{}'), array_agg(state), array_agg(expires is null or expires >= v_now),
+                    select coalesce(array_agg(seq), '{}'), array_agg(tid), array_agg(state), array_agg(expires is null or expires >= v_now),
                            array_agg(array[due, place, seq])
-                    into v_chosen, v_states, v_fresh, v_keys
+                    into v_chosen, v_tids, v_states, v_fresh, v_keys
                     from (
                         select * from (
-                            select coalesce(h.seq, f.seq) as seq, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
+                            select coalesce(h.seq, f.seq) as seq, coalesce(h.tid, f.tid) as tid, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
                                    coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
                             from unnest(v_locked) l
                             left join lateral (
-                                select seq, state, due, place, expires from $schema.job
+                                select seq, ctid as tid, state, due, place, expires from $schema.job
                                 where queue = v_queue.name and lane = l and holds = 1 order by place desc, seq desc limit 1
                             ) h on true
                             left join lateral $schema.line_head_$version(v_now, v_queue.name, case when h.seq is null then l end, 0) f on true
                             where h.seq is null and f.seq is not null or h.state < $blocked and h.due <= v_now
                             union all
                             select * from (
-                                select seq, state, due, place, expires from $schema.job
+                                select seq, ctid, state, due, place, expires from $schema.job
                                 where $waits and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
                                 and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
                                 and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
@@ -341,18 +341,20 @@ begin
                     -- claimed a moment ago.
                     return query
                     with chosen as materialized (
-                        select u.seq, u.state, $token as token from unnest(v_chosen[1 : v_number], v_states[1 : v_number]) u(seq, state)
+                        select u.tid, u.state, $token as token from unnest(v_tids[1 : v_number], v_states[1 : v_number]) u(tid, state)
                         union all
-                        select w.seq, w.state, $token from (
-                            select w.seq, w.state from $schema.job w
+                        select w.tid, w.state, $token from (
+                            select w.ctid as tid, w.state from $schema.job w
                             where v_plain and $waits and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
                             and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
                             order by w.due, w.place, w.seq limit v_want - v_number for update skip locked
                         ) w
                     ), claimed as (
                         update $schema.job j
-                        set $claim
-                        from chosen c where j.seq = c.seq returning $claimed, c.state as before
+                        set state = $running, worker = p_worker, token = c.token, holds = (j.lane is not null)::integer,
+                            unique_key = case when j.end_key is not null then j.unique_key end,
+                            line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end
+                        from chosen c where j.ctid = c.tid returning j.*, c.state as before
                     ), counted as (
                         insert into $schema.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
                         select v_now, v_queue.name, count(*) - d.done, - count(*) filter (where before = $ready),
@@ -418,8 +420,6 @@ begin
             if v_rank < 0 then
                 select coalesce(min(rank), 0) into v_rank from $schema.job
                 where $waits and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
-            elsif v_rank = 0 then
-                v_rank := v_queue.below;
             else
                 select min(rank) into v_rank from $schema.job
                 where $waits and lane is null and queue = v_queue.name and rank > v_rank;
@@ -446,13 +446,13 @@ begin
             v_more := (p_full or v_claimed = 0) and $schema.has_due_$version(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
         end if;
     end loop;
-    if not v_more and v_asked < cardinality(p_wants) then
-        select least(v_next_due, min(f.due)) into v_next_due
+    if not v_more then
+        select min(f.due) into v_next_due
         from $schema.queue q, lateral (
             select j.due from $schema.job j
             where j.queue = q.name and j.state = any ('{$scheduled,$retrying}') and j.due > v_now order by j.due limit 1
         ) f
-        where q.name = any (p_wants[v_asked + 1 :]) and not q.paused;
+        where q.name = any (p_wants) and not q.paused;
     end if;
     v_inbox := exists (select 1 from $schema.inbox);
     if v_inbox and cardinality(v_all_lanes) > 0 and $schema.joins_$version(v_all_queues, v_all_lanes) is null then null; end if;
@@ -461,130 +461,9 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
     return next row(
-        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer, pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, case when not v_more then v_next_due end,
-        v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea
+        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer,
+        pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea
     )::$schema.claimed_$version;
-end $$;
-
--- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
--- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
--- p_full: a walk from there that finds less than it wants begins again at the front. So does one that finds nothing, in any case.
--- p_alike: all successes are of the first queue that is wanted. p_durable: wait for the disk in any case.
-create function $schema.exchange_$version(
-    p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
-    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_alike boolean, p_durable boolean
-) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
-declare
-    v_now bigint;
-    v_quiet bigint;
-    v_want integer;
-    v_claimed integer := 0;
-    v_more boolean;
-    v_blocks bigint := pg_stat_get_xact_blocks_fetched('$schema.job'::regclass);
-    v_ends boolean;                      -- there is nothing else to do
-    v_inbox boolean;
-    v_next_due bigint;
-begin
-    v_now := $schema.begin_exchange_$version(p_worker, p_queues, p_lanes);
-    if p_alike then
-        v_want := least(p_most[1], p_limit);
-        if cardinality(p_lanes) > 0 then
-            v_quiet := $schema.quiet_$version(v_now);
-        end if;
-        -- All at once: if nothing but jobs without lanes is due in the first queue, and what comes next in the lanes that are settled
-        -- comes before these. Else this does nothing at all.
-        return query
-        with heads as materialized (
-            select n.tid, n.state, n.due, n.place, n.seq, n.expires is null or n.expires >= v_now as fresh
-            from $schema.job h, lateral $schema.line_head_$version(v_now, h.queue, h.lane, coalesce(h.line_from, 0)) n
-            where cardinality(p_lanes) > 0 and h.state = $running and h.token = any (p_tokens) and h.worker = p_worker
-        ), gate as materialized (
-            select q.name from $schema.queue q where q.name = p_wants[1] and not q.paused and not q.collects
-            and exists (select 1 from $schema.fence where worker = p_worker and epoch = p_epoch)
-            and not exists (select 1 from $schema.job where $waits and lane is null and queue = p_wants[1] and rank < 0)
-            and not exists (select 1 from $schema.job where $waits and queue = p_wants[1] and expires is not null)
-            and not exists (
-                select 1 from $schema.job where $waits and lane is not null and queue = p_wants[1] and due <= v_now
-                and (due, place, seq) >= (case when p_full then 0 else p_lane_floors[1] end, p_lane_floors[2], p_lane_floors[3]))
-            and (cardinality(p_lanes) = 0 or (select count(*) from heads) <= v_want and not exists (select 1 from $schema.inbox)
-                 and not exists (
-                    select 1 from heads h where not h.fresh or exists (
-                        select 1 from $schema.job p
-                        where p.state < $blocked and p.lane is null and p.queue = p_wants[1] and p.rank = 0 and p.due <= v_now
-                        and (p.due, p.place, p.seq) >= (p_floors[1], p_floors[2], p_floors[3])
-                        and (p.due, p.place, p.seq) < (h.due, h.place, h.seq))))
-        ), gone as (
-            delete from $schema.job where $settled and (select true from gate)
-            returning 1
-        ), chosen as materialized (
-            select h.tid, h.state, $token as token
-            from (select h.tid, h.state from heads h where (select true from gate) order by h.due, h.place, h.seq) h
-            union all
-            select w.tid, w.state, $token from (
-                select w.ctid as tid, w.state from $schema.job w
-                where (select true from gate) and $waits and w.lane is null and w.queue = p_wants[1] and w.rank = 0 and w.due <= v_now
-                and (w.due, w.place, w.seq) >= (p_floors[1], p_floors[2], p_floors[3])
-                order by w.due, w.place, w.seq limit v_want - (select count(*) from heads) for update skip locked
-            ) w
-        ), claimed as (
-            update $schema.job j set $claim from chosen c where j.ctid = c.tid returning $claimed, c.state as before
-        ), counted as (
-            insert into $schema.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
-            select v_now, g.name, c.number - cardinality(p_tokens), - c.ready, - c.scheduled, - c.retrying, - c.blocked,
-                   case when cardinality(p_tokens) > 0 then jsonb_build_object('processed', cardinality(p_tokens)) end,
-                   case when cardinality(p_tokens) > 0 then array_to_string(p_runs, ',') || ',' end, cardinality(p_tokens)
-            from gate g, (
-                select count(*) as number, count(*) filter (where before = $ready) as ready, count(*) filter (where before = $scheduled) as scheduled,
-                       count(*) filter (where before = $retrying) as retrying, count(*) filter (where before = $blocked) as blocked
-                from claimed
-            ) c where c.number > 0 or cardinality(p_tokens) > 0
-        )
-        select 1500, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place, c.seq, c.lost, c.body from claimed c
-        union all
-        select -1, 0, null, '', '', null, 0, 0, null, 0, 0, null, ''::bytea
-        from gate where case when (select count(*) from gone) < cardinality(p_tokens) then $schema.refuse_$version() else true end;
-        get diagnostics v_claimed = row_count;
-    end if;
-    if v_claimed > 0 then
-        v_claimed := v_claimed - 1;
-        v_more := v_claimed = v_want and exists (
-            select 1 from $schema.job
-            where $waits and lane is null and queue = p_wants[1] and rank = 0 and due <= v_now
-            and (due, place, seq) >= (p_floors[1], p_floors[2], p_floors[3]));
-        if not p_durable and cardinality(p_lanes) = 0 then
-            perform set_config('synchronous_commit', 'off', true);  -- as in step_by_step
-        end if;
-        v_ends := v_more and v_claimed = p_limit;
-        if not v_ends and cardinality(p_wants) = 1 and (v_claimed = v_want or p_floors[1] = 0 or v_claimed > 0 and not p_full) then
-            select not exists (select 1 from $schema.job where $waits and lane is null and queue = p_wants[1] and rank > 0),
-                   case when v_claimed < p_limit then exists (select 1 from $schema.inbox) end,
-                   (select due from $schema.job
-                    where queue = p_wants[1] and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1)
-            into v_ends, v_inbox, v_next_due;
-        end if;
-        if v_ends then
-            return next row(
-                -1, 2 + (v_claimed < v_want)::integer, null, '', '', null, v_more::integer, pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks,
-                case when not v_more then v_next_due end, v_now,
-                (not p_full and (p_lane_floors[1] > 0 or v_claimed < v_want and p_floors[1] > 0))::integer,
-                case when v_inbox then 'inbox' end, ''::bytea
-            )::$schema.claimed_$version;
-            return;
-        end if;
-        p_tokens := '{}'; p_most[1] := p_most[1] - v_claimed;
-    else
-        if $schema.check_epoch_$version(p_worker, p_epoch) is null then null; end if;
-        v_claimed := 0;
-    end if;
-    return query select * from $schema.step_by_step_$version(
-        v_now, p_worker, p_tokens, p_runs, p_queues, p_lanes, p_wants, p_most, p_limit - v_claimed, p_floors, p_lane_floors, p_full, p_durable,
-        v_claimed);
-end $$;
-
--- refuse: raise LW009: some of what is settled is not the worker's any more. Then it goes step by step.
-create function $schema.refuse_$version() returns boolean language plpgsql volatile as $$
-begin
-    raise exception 'some claims are lost' using errcode = 'LW009';
 end $$;
 
 -- queue_due: whether anything of a queue is due, and when the first is that is not.

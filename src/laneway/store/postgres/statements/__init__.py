@@ -1,6 +1,7 @@
 """PostgreSQL's statements: those that all SQL stores share, and its own; and the functions that live in the database.
 
-The tables are in a schema of their own, whose name is put in here: `laneway_job` in a shared statement is `laneway.job`.
+The tables are in a schema of their own, whose name is put in here: `laneway_job` in a shared statement is `laneway.job`, and
+`laneway_enrol_vN` the function `enrol` of this version.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from laneway.store.sql.statements import SHARED, InOrder, load
 __all__ = ["DIALECT", "VERSION", "call", "functions", "in_schema", "migration", "numbered", "statements"]
 
 #: The version of the tables and functions.
-VERSION = 1
+VERSION = 2
 
 _HERE = Path(__file__).parent
 _FUNCTIONS = ("common", "push", "enqueue", "finish", "fold", "exchange", "moving")
@@ -29,12 +30,6 @@ _PLANNER = (
 _PATIENCE = "set lock_timeout = '1500ms'"
 #: The next token. Given in the order of what is chosen, and not in the order in which rows are changed, which is the planner's.
 _NEXT_TOKEN = "(v_now / 1000 << 22) | (nextval('$schema.token') & 4194303)"  # noqa: S105 - no password
-#: Of both ways to do an exchange: the claims that a worker settles and holds; what a claim sets, and what it returns.
-_SETTLED = "state = $running and token = any (p_tokens) and worker = p_worker"
-_CLAIM = """state = $running, worker = p_worker, token = c.token,
-    unique_key = case when j.end_key is not null then j.unique_key end, holds = (j.lane is not null)::integer,
-    line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"""
-_CLAIMED = "j.token, j.id, j.task, j.queue, j.lane, j.attempt, j.enqueued, j.due, j.place, j.seq, j.lost, j.body"
 _WORD = re.compile(r"\$([a-z]+)\b")
 _TABLE = re.compile(r"\blaneway_([a-z0-9_]+)")
 
@@ -55,7 +50,7 @@ numbered = functools.cache(functools.partial(InOrder, numbered=True))
 def statements(schema: str) -> dict[str, str]:
     """Return all statements by name, for tables in a schema."""
     found = load(SHARED, _HERE)
-    return {name: in_schema(text, schema) for name, text in found.items()}
+    return {name: in_schema(text.replace("_vN(", f"_v{VERSION}("), schema) for name, text in found.items()}
 
 
 @functools.cache
@@ -91,5 +86,5 @@ def _fill(text: str, schema: str) -> str:
         "patience": _PATIENCE,
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
-    words |= {"settled": put(_SETTLED), "token": put(_NEXT_TOKEN), "claim": put(_CLAIM), "claimed": _CLAIMED}
+    words["token"] = put(_NEXT_TOKEN)
     return put(text)

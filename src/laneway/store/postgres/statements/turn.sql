@@ -26,10 +26,10 @@ insert into laneway_ledger (at, queue, task, arrived) values (:at, :queue, :task
 insert into laneway_ledger (at, totals, runs, number) values (:at, :totals, :runs, :number)
 
 -- unfolded_runs: the most recent runs: those that are in the ledger alone.
-select runs from laneway_unfolded_v1() where number > 0 and runs is not null order by at, xid
+select runs from laneway_unfolded_vN() where number > 0 and runs is not null order by at, xid
 
 -- unfolded_arrivals: arrivals that are in the ledger alone. ten: the length of an interval.
-select at - at % cast(:ten as bigint), queue, task, arrived from laneway_unfolded_v1() where arrived > 0 and queue is not null and task is not null
+select at - at % cast(:ten as bigint), queue, task, arrived from laneway_unfolded_vN() where arrived > 0 and queue is not null and task is not null
 
 -- closed_read: up to which time statistics are summed.
 select closed from laneway_books
@@ -65,11 +65,11 @@ select id, queue, task, lane, rank, delay, at, unique_key, end_key, expires, bod
 select 1 from laneway_inbox where queue = :queue limit 1
 
 -- depths: the ready jobs of all queues that are not paused.
-select q.name, coalesce(c.ready, 0) from laneway_queue q left join laneway_counts_v1(laneway_view_v1()) c on c.queue = q.name
+select q.name, coalesce(c.ready, 0) from laneway_queue q left join laneway_counts_vN(laneway_view_vN()) c on c.queue = q.name
 where not q.paused
 
 -- enrol: the number that exchanges of a worker need.
-select * from laneway_enrol_v1(:worker)
+select * from laneway_enrol_vN(:worker)
 
 -- about: the server's version, the size of the tables, connections, uptime.
 select current_setting('server_version'),

@@ -1,0 +1,1 @@
+-- 0002.sql: the tables of version 2 are those of version 1; its functions settle and claim in one way.

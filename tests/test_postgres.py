@@ -250,6 +250,19 @@ def test_tables_of_another_version_are_not_touched(
     other.close()
 
 
+def test_an_exchange_that_is_done_again_hears_no_answer_of_the_one_behind_it(
+    server: postgresbench.Server, store: PostgresStore
+) -> None:
+    store.push([job(), job()])
+    held = claim(store)
+    other = PostgresStore(server.url)
+    assert len(other.give_back("w")) == 2  # the number of the worker's exchanges ends with it
+    hear = [store.begin("w", done([one]), [], 0) for one in held]
+    assert [answer().refused for answer in hear] == [[one.unit.id] for one in held]
+    assert [one.unit.id for one in claim(store)] == [one.unit.id for one in held]
+    other.close()
+
+
 def test_a_program_that_was_overtaken_by_a_migration_says_so_and_writes_nothing(
     server: postgresbench.Server, store: PostgresStore
 ) -> None:

@@ -95,7 +95,9 @@ class PostgresExchanges:
                 wants, limit = (), 0
             try:
                 if self._is_simple(settled, wants):
-                    answer = self._hear(self._send(worker, settled, wants, limit), settled, wants, limit)
+                    # Never behind another exchange of the worker: the next answer on that connection would be the other one's.
+                    sent = self._send(self._store.wire.sending(), worker, settled, wants, limit)
+                    answer = self._hear(sent, settled, wants, limit)
                 else:
                     answer = self._in_turn(worker, settled, wants, limit)
                 break
@@ -118,16 +120,15 @@ class PostgresExchanges:
         """Send an exchange; calling the returned function reads the answer. None: it is none that one function does."""
         if self._closed(worker) is not None or not self._is_simple(settled, wants):
             return None
-        sent = self._send(worker, settled, wants, limit)
+        wire, last = self._store.wire, self._sent.get(worker)
+        sent = wire.sending() if last is None else last.behind(time.monotonic() + wire.timeout)
+        self._sent[worker] = self._send(sent, worker, settled, wants, limit)
         return lambda: self._hear(sent, settled, wants, limit)
 
     def _is_simple(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest]) -> bool:
         return all(map(_just_leaves, settled)) and self._collectors.isdisjoint([want.queue for want in wants])
 
-    def _send(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Sent:
-        wire, last = self._store.wire, self._sent.get(worker)
-        sent = wire.sending() if last is None else last.behind(time.monotonic() + wire.timeout)
-        self._sent[worker] = sent
+    def _send(self, sent: Sent, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Sent:
         return sent.send([self._call(worker, self._epochs[worker][0], settled, wants, limit)], prepare=self._store.prepare)
 
     def _hear(self, sent: Sent, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:

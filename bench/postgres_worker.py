@@ -12,6 +12,7 @@ import functools
 import itertools
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ import psycopg
 import any_store
 from any_store import MANY, Noops, each, jobs, raw_drained, rows
 from harness import Table, compare, judge, rate
-from laneway import App
+from laneway import App, Worker
+from laneway.desk.task import Task
 from laneway.store.postgres import PostgresStore
 from postgres_peers import PgQueuer, Procrastinate, peers_missing
 from raw_postgres import Pooler, RawPostgres, Server, pooler_missing, served
@@ -186,16 +188,49 @@ def postgres_idle(_: Path) -> None:
             pooler.remove()
 
 
+class Sustained:
+    """A worker that goes on, on a server of its own, and portions of jobs for it."""
+
+    def __init__(self, server: Server) -> None:
+        self.noops = Noops(server.url)
+        self._worker = Worker(self.noops.app, slots=10)
+        self._thread = threading.Thread(target=self._worker.run, daemon=True)
+        self._thread.start()
+
+    def of(self, task: Task[[int, str], Any, None], lanes: int, number: int) -> Callable[[], float]:
+        """Return what enqueues a portion into a queue that is paused, and then says how fast the worker runs it."""
+
+        def measure() -> float:
+            look = self.noops.app.inspect
+            look.pause("default")
+            task.enqueue_many((n % lanes, "welcome") for n in range(number))
+            begun = time.perf_counter()
+            look.resume("default")
+            while any(look.counts().values()):
+                time.sleep(0.02)
+            return number / (time.perf_counter() - begun)
+
+        return measure
+
+    def close(self) -> None:
+        """Let the worker end."""
+        self._worker.stop()
+        self._thread.join()
+        self.noops.close()
+
+
 def postgres_held(_: Path) -> None:
     """Full load beside a transaction that stays open for minutes, and without it: both take turns, each on its server."""
     minutes = float(os.environ.get("MINUTES", "1"))
     with served() as free, served() as held:
-        sides = [Noops(free.url), Noops(held.url)]
+        sides = [Sustained(free), Sustained(held)]
         work = {
-            "jobs without a lane": [side.of(side.plain) for side in sides],
-            "1,000 lanes": [side.of(side.in_lane, 1_000) for side in sides],
-            "one hot lane": [side.of(side.in_lane, 1, FEW) for side in sides],
+            "jobs without a lane": [side.of(side.noops.plain, MANY, 2 * MANY) for side in sides],
+            "1,000 lanes": [side.of(side.noops.in_lane, 1_000, 2 * MANY) for side in sides],
+            "one hot lane": [side.of(side.noops.in_lane, 1, HOT) for side in sides],
         }
+        for measure in work["jobs without a lane"]:
+            measure()  # the workers have met short jobs
         figures: dict[str, list[list[float]]] = {kind: [[], []] for kind in work}
         with psycopg.connect(held.url) as holder:
             holder.execute("set transaction isolation level repeatable read")

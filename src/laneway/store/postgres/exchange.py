@@ -41,7 +41,7 @@ FLOOR_HOLDS = 1.0
 #: An exchange whose walks begin at the front, and that met more blocks than this, and these for each claim, meets many rows that
 #: nobody sees and vacuum cannot remove: a transaction is open somewhere. A block takes about a microsecond. The next one comes
 #: after this many times as long, at most so late (s). The time itself says nothing: the server may be busy with others.
-FRONT_TAKES, EACH_TAKES, FRONT_SHARE, FRONT_LATEST = 3_000, 100, 20, 10.0
+FRONT_TAKES, EACH_TAKES, FRONT_SHARE, FRONT_LATEST = 300, 100, 20, 10.0
 #: Where nothing was found, walks begin this much before the time of that look, microseconds: transactions may commit late.
 NOTHING_BEFORE = 1_000_000
 

@@ -172,7 +172,7 @@ declare
     v_quiet bigint := coalesce(pg_sequence_last_value('$schema.quiet'), 0);
 begin
     -- Who pushes holds this lock, and read the clock after it got it. To take and release it tells that nobody does.
-    if p_now > v_quiet + 500000 and pg_try_advisory_lock(hashtextextended('$schema', 83)) then
+    if p_now > v_quiet + 50000 and pg_try_advisory_lock(hashtextextended('$schema', 83)) then
         if pg_advisory_unlock(hashtextextended('$schema', 83)) then null; end if;
         perform setval('$schema.clock', p_now), setval('$schema.quiet', p_now);
         return p_now;

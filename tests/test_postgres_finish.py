@@ -23,7 +23,8 @@ if postgresbench.why_not() and os.environ.get("CI") != "true":
 import psycopg
 from psycopg import IsolationLevel
 
-from laneway.store.contract import ClaimRequest
+from laneway.store.contract import ClaimRequest, WorkerInfo
+from laneway.store.postgres import PostgresStore
 
 FAILED = Retrying(0, ErrorInfo(kind="ValueError", message="no"))
 
@@ -137,6 +138,35 @@ def test_recovery_leaves_what_an_open_transaction_finishes_until_that_ends(shop:
     assert shop.store.recover("w", "killed") == ([] if commits else [job.id])
     assert "w" not in [worker.id for worker in shop.app.inspect.workers()]
     assert shop.app.store_inspect.totals()["processed"] == commits
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("act", ["cancel", "delete", "kill"])
+def test_an_action_waits_for_an_open_finish_and_yields_to_its_commit(shop: Shop, act: str, commits: bool) -> None:
+    job = shop.begin()
+    done: list[bool] = []
+    with closing(shop.connect()) as connection:
+        job.finish(connection)
+        acting = threading.Thread(target=lambda: done.append(getattr(shop.app.inspect, act)(job.id)))
+        acting.start()
+        wait_until(lambda: shop.server.ask("select 1 from pg_locks where not granted") != [])
+        (connection.commit if commits else connection.rollback)()
+    acting.join()
+
+    assert done == [not commits]
+    assert shop.store.beat([WorkerInfo("w")])["w"].marks == ({} if commits else {job.id: act})
+
+
+def test_an_action_beside_a_finish_that_stays_open_says_what_to_do(shop: Shop) -> None:
+    job = shop.begin()
+    assert isinstance(shop.store, PostgresStore)
+    shop.store.wire.timeout = 2.5
+    with closing(shop.connect()) as connection:
+        job.finish(connection)
+        with pytest.raises(StoreBusy, match="`laneway doctor` names the transaction that holds it"):
+            shop.app.inspect.cancel(job.id)
+        connection.commit()
+    assert shop.store.exchange("w", finishing(shop.settled(job, outcome=Done()), job), [], 0).refused == []
 
 
 def test_a_connection_that_dies_gives_its_job_back(shop: Shop) -> None:

@@ -69,15 +69,14 @@ class Exchange:
         self._running: asyncio.Task[None]
 
     async def begin(self) -> tuple[int, list[tuple[str, str]]]:
-        """Ask; return the status and the headers of the answer. How long it is, is not among them."""
+        """Ask; return the status and the headers of the answer."""
         self._running = asyncio.create_task(self._run())
         try:
             start = await self._next()
         except BaseException:  # or the client is gone
             self._running.cancel()
             raise
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
-        return start["status"], [(name, value) for name, value in headers if name != "content-length"]
+        return start["status"], [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
 
     async def parts(self) -> AsyncIterator[bytes]:
         """Yield the body. Must be read to its end, or closed."""

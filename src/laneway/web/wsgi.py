@@ -52,8 +52,8 @@ def as_wsgi(site: ASGIApp) -> WSGIApplication:
             http_version=environ.get("SERVER_PROTOCOL", "HTTP/1.1").removeprefix("HTTP/"), short=True,
         )  # fmt: skip
         status, headers, body = asyncio.run(_answered(site, {**scope, "wsgi": environ}, _parts(environ)))
-        if status not in EMPTY:
-            headers.append(("Content-Length", str(len(body))))
+        if status not in EMPTY and "content-length" not in dict(headers):
+            headers.append(("content-length", str(len(body))))
         start_response(f"{status} {HTTPStatus(status).phrase}", headers)
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 

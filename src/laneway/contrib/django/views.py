@@ -74,7 +74,7 @@ async def _answer(request: HttpRequest, rest: str, user: str) -> HttpResponseBas
     )  # fmt: skip
     exchange = Exchange(_site(), scope, [request.body])
     status, pairs = await exchange.begin()
-    headers = dict(pairs)
+    headers = {name: value for name, value in pairs if name != "content-length"}  # Django says it
     if headers.get("content-type", "").startswith("text/event-stream"):
         return StreamingHttpResponse(exchange.parts(), status=status, headers=headers)
     return HttpResponse(b"".join([part async for part in exchange.parts()]), status=status, headers=headers)

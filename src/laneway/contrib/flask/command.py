@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     app: App  #: the extension of the Flask app that `flask` would find
 
-__all__ = ["app", "command"]
+__all__ = ["command"]
 
 APP = "laneway.contrib.flask.command:app"
 

@@ -33,8 +33,10 @@ from laneway.contrib.flask.command import command
 
 if TYPE_CHECKING:
     from flask import Blueprint
+    from flask.ctx import AppContext
 
     from laneway.contrib.flask.pages import FlaskAuth
+    from laneway.testing import Testing
 
 __all__ = ["Laneway"]
 
@@ -68,6 +70,7 @@ class Laneway(App):
     ) -> None:  # fmt: skip
         self._stores_of: weakref.WeakKeyDictionary[Flask, App] = weakref.WeakKeyDictionary()  # the app that has the store
         self._last: Flask | None = None
+        self.inline: AppContext | None = None  #: where a test has enqueued the job that runs now; see `under_test`
         super().__init__("sqlite://", imports=imports, format_error=format_error)
         self.middleware(self._in_context)
         if app is not None:
@@ -131,16 +134,18 @@ class Laneway(App):
     # -- runs ------------------------------------------------------------------------------------------------
 
     def _in_context(self, _: object) -> Iterator[None]:
-        """Run a job in a context of its own: when it ends, sessions are removed, as after a request.
-
-        A job that a test runs where it is enqueued shares the context there: it is to see rows that are not committed yet.
-        """
-        inline = self.desk.pushed is not None and has_app_context()
-        if inline or (self._last is None and self.desk.is_tested):
+        """Run a job in a context of its own: when it ends, sessions are removed, as after a request."""
+        if self._last is None and self.desk.is_tested:  # a test of what needs no Flask
             yield
             return
-        with self.flask.app_context():
+        with self.inline or self.flask.app_context():
             yield
+
+    def testing(self, mode: str) -> Testing:
+        """Put the app under test: `with jobs.testing("fake") as there`. See `laneway.testing`."""
+        from laneway.contrib.flask.under_test import FlaskTesting  # noqa: PLC0415 - only tests need it
+
+        return FlaskTesting(self, mode)
 
     # -- for views -------------------------------------------------------------------------------------------
 
@@ -209,11 +214,8 @@ def _database_url(app: Flask) -> str | None:
 
 def _engines(app: Flask) -> list[Any]:
     """Return the engines of Flask-SQLAlchemy, the default one first."""
-    database: Any = app.extensions.get("sqlalchemy")
-    if not hasattr(type(database), "engines"):
-        return []
     with app.app_context():
-        engines: dict[str | None, Any] = database.engines
+        engines: dict[str | None, Any] = getattr(app.extensions.get("sqlalchemy"), "engines", {})
     return [engines[key] for key in sorted(engines, key=lambda key: key or "")]
 
 

@@ -78,7 +78,10 @@ def _environ(rest: str, may: object) -> dict[str, Any]:
     environ["SCRIPT_NAME"] = environ.get("SCRIPT_NAME", "").rstrip("/") + _latin(below)
     if name := _user():
         environ["REMOTE_USER"] = name
-    if 0 < (request.content_length or 0) <= LARGEST:  # something before us may have read it
+    length = request.content_length or 0
+    if length > LARGEST:
+        abort(413)
+    if length:  # something before us may have read it
         environ["wsgi.input"] = io.BytesIO(request.get_data())
     return environ
 

@@ -69,10 +69,12 @@ class Laneway(App):
         format_error: Callable[[BaseException], str] | None = None,
     ) -> None:  # fmt: skip
         self._stores_of: weakref.WeakKeyDictionary[Flask, App] = weakref.WeakKeyDictionary()  # the app that has the store
+        self._engines_of: weakref.WeakKeyDictionary[Flask, list[Any]] = weakref.WeakKeyDictionary()
         self._last: Flask | None = None
         self.inline: AppContext | None = None  #: where a test has enqueued the job that runs now; see `under_test`
         super().__init__("sqlite://", imports=imports, format_error=format_error)
         self.middleware(self._in_context)
+        _extensions.add(self)
         if app is not None:
             self.init_app(app)
 
@@ -121,13 +123,16 @@ class Laneway(App):
         self._stores_of[self.flask].set_connections(connections)
 
     def close(self) -> None:
-        """Close the store's files and connections, and idle ones of Flask-SQLAlchemy: no process may inherit them over a fork.
-
-        The next use opens them again.
-        """
-        for app, keeper in list(self._stores_of.items()):
+        """Close the stores' files and connections. The next use opens them again."""
+        for keeper in list(self._stores_of.values()):
             keeper.close()
-            for engine in _engines(app):
+
+    def close_databases(self) -> None:
+        """Close idle connections of Flask-SQLAlchemy; for forks."""
+        for app in list(self._stores_of):
+            if app not in self._engines_of and "sqlalchemy" in app.extensions:
+                self._engines_of[app] = _engines(app)
+            for engine in self._engines_of.get(app, ()):
                 if engine.url.get_backend_name() != "sqlite" or _sqlite_file(engine) is not None:  # else its tables would be gone
                     engine.dispose()
 
@@ -176,6 +181,20 @@ class Laneway(App):
         from laneway.contrib.flask.pages import make_blueprint  # noqa: PLC0415 - it needs an extra
 
         return make_blueprint(self, auth, options)
+
+
+#: All of this process. A factory makes tables when it is called, in a process that forks afterwards: a zygote, or a server that
+#: preloads. Two processes with one connection would read each other's answers, and lose the locks of an SQLite file.
+_extensions: weakref.WeakSet[Laneway] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for one in list(_extensions):
+        one.close_databases()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)
 
 
 # -- settings --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 from laneway import App, Retry, Worker
 from laneway.desk.locate import find_app
 from laneway.errors import ConfigError, NotSameDatabase
+from test_docs import program
 
 flask = pytest.importorskip("flask")
 from laneway.contrib.flask import Laneway  # noqa: E402 - it needs Flask
@@ -431,6 +432,14 @@ def test_the_dashboard_with_auth_needs_a_secret_key() -> None:
     pytest.importorskip("starlette")
     with pytest.raises(ConfigError, match=r"set app.secret_key before you register its blueprint"):
         site(Laneway(), lambda: "act", SECRET_KEY=None)
+
+
+def test_the_tests_on_the_page_about_flask_pass() -> None:
+    pytest.importorskip("flask_sqlalchemy")
+    pytest.importorskip("starlette")
+    Path("test_shop.py").write_text(program((ROOT / "docs" / "flask.md").read_text(encoding="utf-8")))
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py")
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
 
 
 # -- commands ----------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from laneway.web.request import Answer, WebRequest
 from laneway.web.site import SHORT, Site
 from laneway.web.threads import in_thread
 
-__all__ = ["HEADERS", "Endpoint", "handler", "refuse", "respond"]
+__all__ = ["HEADERS", "LARGEST", "Endpoint", "handler", "refuse", "respond"]
 
 #: What every answer says: nobody may keep it, guess at its type, frame it, or load anything from it.
 HEADERS = {

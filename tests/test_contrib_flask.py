@@ -438,7 +438,7 @@ def test_the_tests_on_the_page_about_flask_pass() -> None:
     pytest.importorskip("flask_sqlalchemy")
     pytest.importorskip("starlette")
     Path("test_shop.py").write_text(program((ROOT / "docs" / "flask.md").read_text(encoding="utf-8")))
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py")
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "test_shop.py")
     assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout
 
 

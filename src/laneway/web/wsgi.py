@@ -14,6 +14,9 @@ Enters: an environ.  Leaves: a status, headers and a body.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
+import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -40,6 +43,8 @@ def as_wsgi(site: ASGIApp) -> WSGIApplication:
     `auth=` finds the environ of a request in `request.scope["wsgi"]`; the log of actions has its REMOTE_USER.
     """
 
+    turn = threading.Lock() if _has_greenlets() else None
+
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
         root, rest = _text(environ.get("SCRIPT_NAME", "")).rstrip("/"), _text(environ.get("PATH_INFO", ""))
         query: str = environ.get("QUERY_STRING", "")
@@ -51,7 +56,8 @@ def as_wsgi(site: ASGIApp) -> WSGIApplication:
             headers=_headers(environ), client=environ.get("REMOTE_ADDR", ""), user=environ.get("REMOTE_USER", ""),
             http_version=environ.get("SERVER_PROTOCOL", "HTTP/1.1").removeprefix("HTTP/"), short=True,
         )  # fmt: skip
-        status, headers, body = asyncio.run(_answered(site, {**scope, "wsgi": environ}, _parts(environ)))
+        with turn or contextlib.nullcontext():
+            status, headers, body = asyncio.run(_answered(site, {**scope, "wsgi": environ}, _parts(environ)))
         if status not in EMPTY and "content-length" not in dict(headers):
             headers.append(("content-length", str(len(body))))
         start_response(f"{status} {HTTPStatus(status).phrase}", headers)
@@ -66,6 +72,12 @@ async def _answered(
     exchange = Exchange(site, scope, body)
     status, headers = await exchange.begin()
     return status, headers, b"".join([part async for part in exchange.parts()])
+
+
+def _has_greenlets() -> bool:
+    """Return whether gevent makes threads: they are one to the kernel, which can have one event loop at a time."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
 def _text(path: str) -> str:

@@ -248,6 +248,14 @@ def test_a_postgresql_database_of_flask_sqlalchemy_is_found() -> None:
     assert jobs.url == "postgresql://ada:p%40ss@db.example:5433/shop?sslmode=require"
 
 
+def test_a_database_that_is_not_the_default_one_is_not_taken() -> None:
+    db, app, jobs = pytest.importorskip("flask_sqlalchemy").SQLAlchemy(), flask.Flask("shop"), Laneway()
+    app.config["SQLALCHEMY_BINDS"] = {"logs": "sqlite:///logs.db"}
+    db.init_app(app)
+    jobs.init_app(app)
+    assert jobs.url == f"sqlite:///{Path.cwd()}/laneway.db"
+
+
 def test_a_database_of_another_kind_is_refused() -> None:
     dialects = pytest.importorskip("sqlalchemy.dialects.sqlite.pysqlite")
     registry = pytest.importorskip("sqlalchemy.dialects").registry
@@ -425,6 +433,23 @@ def test_the_dashboard_without_auth_is_for_this_machine() -> None:
     client = site(jobs, None).test_client()
     assert client.get("/ops/jobs/").status_code == 200
     assert client.get("/ops/jobs/", environ_base={"REMOTE_ADDR": "10.0.0.1"}).status_code == 403
+    jobs.close()
+
+
+def test_the_dashboard_can_be_mounted_beside_a_flask_app() -> None:
+    pytest.importorskip("starlette")
+    from werkzeug.middleware.dispatcher import DispatcherMiddleware  # noqa: PLC0415 - Flask brings it
+
+    from laneway.web import dashboard  # noqa: PLC0415 - it needs an extra
+    from laneway.web.wsgi import as_wsgi  # noqa: PLC0415
+
+    jobs = Laneway()
+    app = made(jobs)
+    app.wsgi_app = DispatcherMiddleware(app.wsgi_app, {"/jobs": as_wsgi(dashboard(jobs))})
+    client = app.test_client()
+    assert client.get("/jobs").location == "/jobs/"
+    assert client.get("/jobs/api/v1/counts").json["ready"] == 0
+    assert client.get("/elsewhere").status_code == 404
     jobs.close()
 
 

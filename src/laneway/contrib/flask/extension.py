@@ -131,7 +131,7 @@ class Laneway(App):
         """Close idle connections of Flask-SQLAlchemy; for forks."""
         for app in list(self._stores_of):
             if app not in self._engines_of and "sqlalchemy" in app.extensions:
-                self._engines_of[app] = _engines(app)
+                self._engines_of[app] = list(_engines(app).values())
             for engine in self._engines_of.get(app, ()):
                 if engine.url.get_backend_name() != "sqlite" or _sqlite_file(engine) is not None:  # else its tables would be gone
                     engine.dispose()
@@ -217,7 +217,7 @@ def _database_url(app: Flask) -> str | None:
     """Return the address of a store in the database of Flask-SQLAlchemy; None: the app does not use it."""
     if "sqlalchemy" not in app.extensions and cast("dict[str, Any]", app.config).get("SQLALCHEMY_DATABASE_URI"):
         raise ConfigError("call db.init_app(app) before jobs.init_app(app): without LANEWAY_URL the jobs are in its database")
-    engine = next(iter(_engines(app)), None)
+    engine = _engines(app).get(None)
     if engine is None:
         return None
     if engine.url.get_backend_name() == "postgresql":
@@ -231,11 +231,10 @@ def _database_url(app: Flask) -> str | None:
     )
 
 
-def _engines(app: Flask) -> list[Any]:
-    """Return the engines of Flask-SQLAlchemy, the default one first."""
+def _engines(app: Flask) -> dict[str | None, Any]:
+    """Return the engines of Flask-SQLAlchemy by their bind keys; that of the default is None."""
     with app.app_context():
-        engines: dict[str | None, Any] = getattr(app.extensions.get("sqlalchemy"), "engines", {})
-    return [engines[key] for key in sorted(engines, key=lambda key: key or "")]
+        return dict(getattr(app.extensions.get("sqlalchemy"), "engines", {}))
 
 
 def _sqlite_file(engine: Any) -> str | None:

@@ -42,7 +42,6 @@ def as_wsgi(site: ASGIApp) -> WSGIApplication:
 
     `auth=` finds the environ of a request in `request.scope["wsgi"]`; the log of actions has its REMOTE_USER.
     """
-
     turn = threading.Lock() if _has_greenlets() else None
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:

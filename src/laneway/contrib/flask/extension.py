@@ -80,7 +80,7 @@ class Laneway(App):
 
     def init_app(self, app: Flask) -> None:
         """Bind the extension to a Flask app: read its settings, and give it the commands `flask laneway …`."""
-        if app.extensions.setdefault("laneway", self) is not self:
+        if app.extensions.get("laneway", self) is not self:
             raise ConfigError("this Flask app has a Laneway already: declare all its tasks on one")
         keeper = App(**_read_settings(app))
         before = self._stores_of.get(app)
@@ -91,6 +91,7 @@ class Laneway(App):
         self._last = app
         self.url, self.settings, self.sources, self.dead_after = keeper.url, keeper.settings, keeper.sources, keeper.dead_after
         self.outbox, self.desk.outbox = keeper.outbox, keeper.desk.outbox
+        app.extensions["laneway"] = self
         app.cli.add_command(command)
 
     @property

@@ -577,6 +577,35 @@ def test_a_file_that_is_held_and_has_no_tables_says_what_to_do(file: Scene) -> N
     app.close()
 
 
+def test_a_scoped_session_is_the_session_it_stands_for(tmp_path: Path) -> None:
+    orm = pytest.importorskip("sqlalchemy.orm")
+    awaited = pytest.importorskip("sqlalchemy.ext.asyncio")
+    pytest.importorskip("aiosqlite")
+    app = App(f"sqlite:///{tmp_path}/shop.db")
+    engine = pytest.importorskip("sqlalchemy").create_engine(app.url)
+    session = orm.scoped_session(orm.sessionmaker(engine))
+    for end in (session.commit, session.rollback):
+        with app.transaction(session):
+            app.enqueue("ship")
+            end()  # inside of the block: workers are woken at its end
+    session.remove()
+    engine.dispose()
+
+    async def act() -> None:
+        engine = awaited.create_async_engine(app.url.replace("sqlite:", "sqlite+aiosqlite:"))
+        session = awaited.async_scoped_session(awaited.async_sessionmaker(engine), scopefunc=asyncio.current_task)
+        for end in (session.commit, session.rollback):
+            async with app.transaction(session):
+                await app.aenqueue("ship")
+                await end()
+        await session.remove()
+        await engine.dispose()
+
+    asyncio.run(act())
+    assert app.inspect.counts()["ready"] == 2
+    app.close()
+
+
 def test_no_driver_is_imported_that_the_program_does_not_use() -> None:
     import subprocess  # noqa: PLC0415
     import sys  # noqa: PLC0415

@@ -2,8 +2,8 @@
 
 The app is named by the argument APP, else -A, else LANEWAY_APP, else `app` under [tool.laneway] in pyproject.toml here; else it
 is in app.py or main.py here. The name is a module and an attribute, or the path of a file: then the module is imported as from
-its own folder, so that its tasks have the names they have for a program that runs there. Every mistake in it is a ConfigError
-of one line.
+its own folder, so that its tasks have the names they have for a program that runs there. A web program may stand for the app that
+is its extension, and a function for what it makes (`create_app`). Every mistake in it is a ConfigError of one line.
 
 Enters: what the user wrote.  Leaves: an `App`.
 """
@@ -11,13 +11,14 @@ Enters: what the user wrote.  Leaves: an `App`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from laneway.config import safe_url
 from laneway.desk.app import App
@@ -25,12 +26,17 @@ from laneway.errors import ConfigError, StoreUnavailable, did_you_mean
 from laneway.settings import Settings
 from laneway.store import backend_of, check_url
 
-__all__ = ["check_store", "choose", "find_app", "load_tasks"]
+__all__ = ["check_store", "choose", "find_app", "guarded", "load_tasks"]
 
 T = TypeVar("T")
 
 FILES = ("app.py", "main.py")
+#: How web programs name the function that makes them.
+FACTORIES = ("create_app", "make_app")
 HOW = "name it as in: laneway worker shop.jobs:app, or laneway worker ./shop/app.py"
+
+
+_MISSING = object()
 
 
 class _NoModule(ConfigError):
@@ -105,7 +111,7 @@ def _import(name: str, missing: Callable[[ModuleNotFoundError], _NoModule]) -> M
                 raise missing(error) from None
             raise
 
-    return _guarded(f"{name} cannot be imported", load)
+    return guarded(f"{name} cannot be imported", load)
 
 
 def _no_module(name: str, origin: str, error: ModuleNotFoundError) -> _NoModule:
@@ -120,10 +126,10 @@ def _no_module(name: str, origin: str, error: ModuleNotFoundError) -> _NoModule:
 
 def load_tasks(app: App) -> int:
     """Import the modules in the app's `imports`; return the number of its tasks."""
-    return len(_guarded("the app's imports cannot be imported", lambda: app.declared))
+    return len(guarded("the app's imports cannot be imported", lambda: app.declared))
 
 
-def _guarded(what: str, load: Callable[[], T]) -> T:
+def guarded(what: str, load: Callable[[], T]) -> T:
     """Call a function that runs a user's module; an error in that becomes one line with its place."""
     try:
         return load()
@@ -160,28 +166,48 @@ def _short(file: str) -> str:
 
 
 def _usual(module: ModuleType) -> str:
-    """Return the attribute to take where none is named: `app`, which may be a web framework's, or the only App there is."""
-    names = _apps(module)
-    return names[0] if len(names) == 1 else "app"
+    """Return the attribute to take where none is named: the only App there is, else `app`, which may be a web program, or
+    `create_app`, which makes one."""
+    names = [name for name in _apps(module) if _is_bound(getattr(module, name))]
+    known = [name for name in ("app", *FACTORIES) if hasattr(module, name)]
+    return names[0] if len(names) == 1 else next(iter(known), "app")
 
 
 def _apps(module: ModuleType) -> list[str]:
     return [name for name, thing in vars(module).items() if isinstance(thing, App)]
 
 
+def _is_bound(app: object) -> bool:
+    """Return whether an app knows its store. An extension of a web program hears of it from that."""
+    return bool(getattr(app, "is_bound", True))
+
+
 def _pick(module: ModuleType, attribute: str, origin: str) -> App:
-    value: object = module
+    value: Any = module
     names = _apps(module)
     file = _short(getattr(module, "__file__", None) or module.__name__)
     there = f"Apps there: {', '.join(names)}" if names else "There is no App in it: write app = App(...)"
+    attribute = attribute.removesuffix("()")
     for part in attribute.split("."):
-        if not hasattr(value, part):
+        value = getattr(value, part, _MISSING)  # once: a module may make its app when it is asked for it
+        if value is _MISSING:
             raise ConfigError(f'{origin}there is no "{attribute}" in {file}.{did_you_mean(attribute, names)} {there}')
-        value = getattr(value, part)
+    said = f'"{attribute}" in {file}'
+    is_function = inspect.isfunction(value)
+    value = _extension(guarded(f"{said} cannot be called", value) if is_function else value)
     if not isinstance(value, App):
         kind = "a class" if isinstance(value, type) else f"a {type(value).__name__}"
-        raise ConfigError(f'{origin}"{attribute}" in {file} is {kind}, not an App. {there}')
+        raise ConfigError(f"{origin}{said} {'returns' if is_function else 'is'} {kind}, not an App. {there}")
+    if not _is_bound(value):
+        made = next((name for name in FACTORIES if hasattr(module, name)), "create_app")
+        raise ConfigError(f"{origin}{said} is bound to no web program yet: name what makes it, such as {module.__name__}:{made}")
     return value
+
+
+def _extension(value: object) -> object:
+    """Return the app that is an extension of a web program; anything else as it is."""
+    extensions: object = getattr(value, "extensions", None)
+    return cast("dict[str, object]", extensions).get("laneway", value) if isinstance(extensions, dict) else value
 
 
 # -- its store ---------------------------------------------------------------------------------------------------

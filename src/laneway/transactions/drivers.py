@@ -243,7 +243,7 @@ class SQLAlchemyConnection(SyncUserConnection):
 
 
 class SQLAlchemySession(SQLAlchemyConnection):
-    """`sqlalchemy.orm.Session`, or one of a `scoped_session`."""
+    """`sqlalchemy.orm.Session`."""
 
     name = "SQLAlchemy session"
 
@@ -379,10 +379,10 @@ _KINDS: dict[tuple[str, str], Callable[[Any], UserConnection]] = {
     ("asyncpg", "PoolConnectionProxy"): AsyncpgConnection,
     ("sqlalchemy", "Connection"): SQLAlchemyConnection,
     ("sqlalchemy", "Session"): SQLAlchemySession,
-    ("sqlalchemy", "scoped_session"): SQLAlchemySession,
+    ("sqlalchemy", "scoped_session"): lambda scoped: SQLAlchemySession(scoped()),  # it has not all that its session has
     ("sqlalchemy", "AsyncConnection"): AsyncSQLAlchemyConnection,
     ("sqlalchemy", "AsyncSession"): AsyncSQLAlchemySession,
-    ("sqlalchemy", "async_scoped_session"): AsyncSQLAlchemySession,
+    ("sqlalchemy", "async_scoped_session"): lambda scoped: AsyncSQLAlchemySession(scoped()),
     ("django", "BaseDatabaseWrapper"): DjangoConnection,
     ("django", "ConnectionProxy"): DjangoConnection,
 }

@@ -28,6 +28,8 @@ __all__ = ["ACTIONS", "begin", "walk"]
 
 #: So many are found at a time.
 FOUND = 5_000
+#: So long an answer waits for an operation that only this process knows, seconds: servers end a request after 30.
+WAITED = 20.0
 #: What says which schedule is set, and the options of its jobs.
 SET = ("task", "when", "args", "kwargs", "timezone", "catch_up")
 OPTIONS = ("queue", "lane", "priority")
@@ -88,6 +90,8 @@ def begin(ask: WebRequest, action: str, target: Mapping[str, Any], work: Work) -
     """Start an operation, and say where it can be watched."""
     made = Operation(action, ask.site.documents.safe({**ask.path, **target}), ask.caller.who)
     operation = ask.site.operations.start(made, work)
+    if ask.short:
+        operation.finished.wait(WAITED)  # another process would know nothing of it
     return Answer(operation.document, 202, {"Location": f"{ask.root}/api/v1/operations/{operation.id}"})
 
 

@@ -32,7 +32,7 @@ from laneway.web.pages.acts import PAGE_ACTIONS
 from laneway.web.pages.mount import is_for_people, page_routes, show_refusal
 from laneway.web.redact import Redactor
 from laneway.web.refused import Refused
-from laneway.web.site import Site
+from laneway.web.site import SHORT, Site
 
 __all__ = ["ENDPOINTS", "dashboard"]
 
@@ -87,7 +87,7 @@ def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
     async def live(request: Request) -> Response:
         try:
             await site.access.caller(request)
-            return site.live.stream(HEADERS)
+            return await site.live.once(HEADERS) if request.scope.get(SHORT) else site.live.stream(HEADERS)
         except Refused as refused:
             return refuse(refused)
 

@@ -23,10 +23,10 @@ from laneway.web.access import Caller
 from laneway.web.audit import audit
 from laneway.web.refused import Refused, refusal_of
 from laneway.web.request import Answer, WebRequest
-from laneway.web.site import Site
+from laneway.web.site import SHORT, Site
 from laneway.web.threads import in_thread
 
-__all__ = ["HEADERS", "Endpoint", "handler", "refuse", "respond"]
+__all__ = ["HEADERS", "LARGEST", "Endpoint", "handler", "refuse", "respond"]
 
 #: What every answer says: nobody may keep it, guess at its type, frame it, or load anything from it.
 HEADERS = {
@@ -98,7 +98,7 @@ async def _acted(site: Site, endpoint: Endpoint, caller: Caller, request: Reques
 async def _answered(
     site: Site, endpoint: Endpoint, caller: Caller, scope: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Response:
-    ask = WebRequest(site, caller, scope.get("path_params", {}), given, scope.get("root_path", ""))
+    ask = WebRequest(site, caller, scope.get("path_params", {}), given, scope.get("root_path", ""), scope.get(SHORT, False))
 
     def answer() -> Response:
         ask.only(endpoint.takes)

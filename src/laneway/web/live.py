@@ -32,6 +32,8 @@ SLOW = 5.0
 LONG = 60.0
 #: So many may listen at a time.
 MOST = 500
+#: A browser that was told once, without a stream, asks again after so long, milliseconds. Pages worry after 2.5 seconds.
+AGAIN = 2000
 #: While another listener asks the store, one looks so often whether it has an answer.
 PATIENCE = 0.02
 
@@ -60,6 +62,13 @@ class Live:
         if self.listeners >= MOST:
             raise Refused(503, "busy", f"{MOST} listen already: close a page, or try again later", {"Retry-After": "10"})
         return Stream(self, headers)
+
+    async def once(self, headers: Mapping[str, str]) -> Response:
+        """Return a stream of one event, for a server that cannot keep streams open. A browser asks for the next by itself."""
+        if time.monotonic() >= self._next:  # nobody waits for another that asks: it may be on an event loop that has ended
+            await self._refresh()
+        data = b"retry: %d\n%b" % (AGAIN, self._frame.data)
+        return Response(data, headers={**headers, "Content-Type": "text/event-stream; charset=utf-8"})
 
     def close(self) -> None:
         """Let all listeners go: the server ends."""

@@ -57,6 +57,7 @@ class WebRequest:
     path: Mapping[str, str]  #: what stands in the path, by name
     given: Mapping[str, Any]  #: the query's parameters, or the body's fields
     root: str = ""  #: where the dashboard is mounted
+    short: bool = False  #: the next request may come to another process, see `exchange.http_scope`
 
     @property
     def app(self) -> App:

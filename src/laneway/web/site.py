@@ -14,7 +14,10 @@ from laneway.web.operations import Operation, Operations
 from laneway.web.redact import Redactor
 from laneway.web.threads import in_thread
 
-__all__ = ["Site"]
+__all__ = ["SHORT", "Site"]
+
+#: Of a request's scope: no answer may take long, see `exchange.http_scope`.
+SHORT = "laneway.short"
 
 
 class Site:

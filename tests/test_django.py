@@ -166,7 +166,7 @@ def sell(client: Any, customer: str) -> list[int]:
     return placed
 
 
-def look(client: Any, port: int, server: str) -> None:
+def look(client: Any, port: int) -> None:
     """Use the dashboard as the staff does."""
     log_in(client, "/jobs/")
     assert "Overview" in client.get("/jobs/").text
@@ -201,7 +201,7 @@ def served(place: dict[str, str], folder: Path, server: str) -> None:
                 until(lambda: len(workers_of(fleet.pid)) >= 2)
         numbers = sorted(number for theirs in placed.values() for number in theirs)
         until(lambda: all(client.get(f"/orders/{number}/").json()["shipped"] for number in numbers))
-        look(client, port, server)
+        look(client, port)
         fleet.send_signal(signal.SIGTERM)
         assert fleet.wait(60) == 0
     facts = json.loads(ran("-m", "django", "shell", "-v", "0", "-c", FACTS, **place))

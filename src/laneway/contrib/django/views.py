@@ -1,8 +1,8 @@
 """The dashboard as a view of Django's, under ASGI and WSGI: Django says who asks, and the dashboard answers.
 
 The dashboard is an ASGI app. The view gives it the request, and returns what it sends; a stream goes on as long as the browser
-listens. Under WSGI a stream would keep a thread of the server for each open page: there it ends after one event, and the browser asks
-again.
+listens. Under WSGI a stream would keep a thread of the server for each open page: there it ends after one event, and the browser
+asks again.
 
 Enters: a request.  Leaves: a response.
 """
@@ -61,15 +61,15 @@ async def _answer(request: HttpRequest, rest: str, user: str) -> HttpResponseBas
     """Ask the dashboard; return its answer, or its stream."""
     from laneway.web.exchange import Exchange, http_scope  # noqa: PLC0415 - it needs an extra
 
-    path, meta = request.path, request.META
+    path, meta, streams = request.path, request.META, isinstance(request, ASGIRequest)
     scope = http_scope(
         method=request.method or "GET", scheme=request.scheme or "http", root=path[: len(path) - len(rest)].rstrip("/"),
         path=path, query=meta.get("QUERY_STRING", ""), headers=request.headers.items(), client=meta.get("REMOTE_ADDR") or "",
-        user=user, short=not isinstance(request, ASGIRequest),
+        user=user, short=not streams,
     )  # fmt: skip
     exchange = Exchange(_site(), scope, [request.body])
     status, pairs = await exchange.begin()
     headers = {name: value for name, value in pairs if name != "content-length"}  # Django says it
-    if headers.get("content-type", "").startswith("text/event-stream"):
+    if streams and headers.get("content-type", "").startswith("text/event-stream"):
         return StreamingHttpResponse(exchange.parts(), status=status, headers=headers)
     return HttpResponse(b"".join([part async for part in exchange.parts()]), status=status, headers=headers)

@@ -185,6 +185,7 @@ class _Mounted(Response):
         inner = path.removeprefix(root) if path.startswith(f"{root}/") else path  # a proxy may have taken it away
         mounted = root + inner.removesuffix(self._rest).rstrip("/")
         below: dict[str, Any] = {"path": root + inner, "root_path": mounted, "path_params": {}}
-        may, name = cast("tuple[Any, str]", self._said) if isinstance(self._said, tuple) else (self._said, "")
+        said: object = self._said
+        may, name = cast("tuple[Any, str]", said) if isinstance(said, tuple) else (said, "")
         user = {"user": SimpleNamespace(display_name=name)} if name else {}
         await self._site({**scope, **below, **user, "laneway.may": may}, receive, send)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from laneway.core.job import State
-from laneway.core.plain import schema_of
+from laneway.core.plain import schema_of, serializer_of
 from laneway.desk.offload import is_on_a_loop, offload
 from laneway.errors import BadOption, JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob
 
@@ -99,6 +99,10 @@ class JobHandle(Generic[R]):
     def __get_pydantic_core_schema__(cls, *_: object) -> Any:
         text, flag = {"type": "str"}, {"type": "nullable", "schema": {"type": "bool"}}
         return schema_of(cls, cls.as_dict, id=text, task=text, created=flag)
+
+    @property
+    def __pydantic_serializer__(self) -> Any:
+        return serializer_of(type(self))
 
     # -- from an event loop ----------------------------------------------------------------------------------
 

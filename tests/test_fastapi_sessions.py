@@ -22,6 +22,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession as AsyncSQLModelSession
 import postgresbench
 from laneway import App, current_job
 from laneway.contrib.fastapi import lifespan
+from laneway.errors import BadOption
 from workbench import burst
 
 
@@ -181,3 +182,27 @@ def test_a_row_and_its_job_are_both_there_or_neither(shop: Shop, kind: str) -> N
         assert shop.agree(2)
         burst(shop.jobs)
     assert shop.shipped() == [1, 1]
+
+
+def test_a_block_in_a_plain_dependency_is_reported_since_it_does_not_reach_the_endpoint(shop: Shop) -> None:
+    def get_session() -> Iterator[Session]:
+        with Session(shop.engine) as session, shop.jobs.transaction(session):
+            yield session
+
+    async def get_async_session() -> AsyncIterator[Session]:
+        with Session(shop.engine) as session, shop.jobs.transaction(session):
+            yield session
+
+    api = FastAPI()
+
+    @api.post("/plain")
+    def plain(session: Any = Depends(get_session)) -> str:  # noqa: B008
+        return shop.ship.enqueue(1).state()
+
+    @api.post("/async")
+    def in_async(session: Any = Depends(get_async_session)) -> str:  # noqa: B008
+        return shop.ship.enqueue(1).state()
+
+    with pytest.raises(BadOption, match="another context"):
+        TestClient(api).post("/plain")
+    assert TestClient(api).post("/async").json() == "gone"

@@ -84,7 +84,7 @@ class Parcel(BaseModel):
 
 
 @jobs.task(lane="customer", keep_result=3600)
-def ship(customer: str, order: int) -> Parcel:
+def ship(customer: str, order: int) -> Parcel:  # noqa: ARG001 - its lane
     """Pack, and write the shipment in the transaction that finishes the job: both are there, or neither."""
     job = current_job()
     with Session(job.resources["engine"]) as session:
@@ -103,7 +103,7 @@ def ship(customer: str, order: int) -> Parcel:
 
 
 @asynccontextmanager
-async def open_database(program: FastAPI) -> AsyncIterator[dict[str, Any]]:
+async def open_database(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
     """Open what the requests need; a real program leaves the tables to Alembic."""
     engine = connect()
     Base.metadata.create_all(engine)

@@ -1,4 +1,4 @@
-"""The example of orders as its operators meet it: uvicorn, a fleet, clients over HTTP; all of them killed, and rows and jobs agree."""
+"""The example of orders as its operators meet it: uvicorn, a fleet, clients over HTTP; all is killed, rows and jobs agree."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 pytest.importorskip("itsdangerous")
-sqlalchemy = pytest.importorskip("sqlalchemy")
-httpx = pytest.importorskip("httpx")
+pytest.importorskip("sqlalchemy")
+import httpx
+import sqlalchemy
 
 import postgresbench
 from laneway import App

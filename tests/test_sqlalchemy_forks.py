@@ -12,7 +12,7 @@ import pytest
 import postgresbench
 from laneway import App
 
-sqlalchemy = pytest.importorskip("sqlalchemy")
+pytest.importorskip("sqlalchemy")
 
 PROGRAM = """
 import os, sys

@@ -102,7 +102,8 @@ class JobHandle(Generic[R]):
 
     @property
     def __pydantic_serializer__(self) -> Any:
-        return serializer_of(type(self))
+        kind: Any = type(self)
+        return serializer_of(kind)
 
     # -- from an event loop ----------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ uvicorn --app-dir examples fastapi_orders:api            the web program: http:/
 laneway worker examples/fastapi_orders.py                a fleet of workers, in other processes
 python examples/fastapi_orders.py                        both in one process, to try it out
 
-LANEWAY_URL names the database, SQLite or PostgreSQL: it has the orders and the jobs. SECRET signs the cookies.
+LANEWAY_URL names the database, SQLite or PostgreSQL: it has the orders and the jobs. SECRET signs the cookies. An item
+takes SECONDS to pack. Beside laneway[fastapi] it needs sqlalchemy and itsdangerous, which signs cookies for Starlette.
 """
 
 # ruff: noqa: T201 - an example prints
@@ -32,6 +33,7 @@ from laneway.contrib.fastapi import JobStatus, dashboard, job_events, job_status
 
 URL = os.environ.get("LANEWAY_URL") or f"sqlite:///{tempfile.mkdtemp(prefix='laneway-orders-')}/shop.db"
 SECRET = os.environ.get("SECRET") or secrets.token_hex()
+SECONDS = float(os.environ.get("SECONDS", "0.2"))
 jobs = App(URL)
 
 
@@ -91,7 +93,7 @@ def ship(customer: str, order: int) -> Parcel:  # noqa: ARG001 - its lane
         items = session.scalars(select(Order.items).where(Order.id == order)).one()
     for packed in range(items + 1):
         job.progress(packed, items)
-        time.sleep(float(os.environ.get("SECONDS", "0.01")))
+        time.sleep(SECONDS)
     parcel = Parcel(order=order, items=items)
     with Session(job.resources["engine"]) as session, session.begin():
         session.add(Shipment(order_id=order))
@@ -217,7 +219,7 @@ def main() -> None:
 
     with TestClient(api, base_url="http://localhost") as client:
         client.post("/login", json={"user": "ada"})
-        order = client.post("/orders", json={"items": 3}).json()["order"]
+        order = client.post("/orders", json={"items": 2}).json()["order"]
         print("before:", client.get(f"/orders/{order}").json()["state"])
         Worker(jobs).run(burst=True)
         print("after:", client.get(f"/orders/{order}").json()["result"])

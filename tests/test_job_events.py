@@ -256,5 +256,4 @@ def test_an_app_that_nobody_needs_any_more_is_not_kept() -> None:
     app.close()
     gone = weakref.ref(app)
     del app
-    gc.collect()
-    assert gone() is None
+    until(lambda: gc.collect() >= 0 and gone() is None, "the app is gone")  # a thread that ends may still have it for a moment

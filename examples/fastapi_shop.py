@@ -21,11 +21,12 @@ from typing import Any
 from fastapi import FastAPI, HTTPException
 
 from laneway import App, JobHandle, Retry, current_job
+from laneway.contrib.fastapi import lifespan
 from laneway.errors import UnknownJob
 from laneway.web import dashboard
 
 jobs = App(os.environ.get("LANEWAY_URL") or f"sqlite:///{tempfile.mkdtemp(prefix='laneway-fastapi-')}/shop.db")
-api = FastAPI(title="A shop")
+api = FastAPI(title="A shop", lifespan=lifespan(jobs))
 api.mount("/jobs", dashboard(jobs, read_only=True))
 
 

@@ -64,9 +64,9 @@ CLASSES: dict[str, tuple[type, ...]] = {
 
 #: Whose names are public: every one of their `__all__` is in the reference.
 MODULES = (
-    "laneway", "laneway.errors", "laneway.capacity", "laneway.contrib.flask", "laneway.contrib.opentelemetry",
-    "laneway.contrib.sentry", "laneway.pool", "laneway.testing", "laneway.testing.pytest_plugin", "laneway.web",
-    "laneway.web.wsgi", "laneway.worker.balance",
+    "laneway", "laneway.errors", "laneway.capacity", "laneway.contrib.fastapi", "laneway.contrib.flask",
+    "laneway.contrib.opentelemetry", "laneway.contrib.sentry", "laneway.contrib.starlette", "laneway.pool", "laneway.testing",
+    "laneway.testing.pytest_plugin", "laneway.web", "laneway.web.wsgi", "laneway.worker.balance",
 )  # fmt: skip
 
 #: Names without an underscore that only our own modules use. They are promised to nobody.

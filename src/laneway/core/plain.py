@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from typing import Any, cast
 
 from msgspec import Struct
 
-__all__ = ["Plain", "plain"]
+__all__ = ["Plain", "plain", "schema_of", "serializer_of"]
 
 
 class Plain(Struct, frozen=True):
@@ -17,6 +18,36 @@ class Plain(Struct, frozen=True):
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dict of plain values: moments as ISO 8601 texts."""
         return {name: plain(getattr(self, name)) for name in self.__struct_fields__}
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield what `as_dict` has: `dict(value)` is what web frameworks make of a value that they do not know."""
+        return iter(self.as_dict().items())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> Any:
+        return schema_of(cls, cls.as_dict)
+
+    @property
+    def __pydantic_serializer__(self) -> Any:
+        return serializer_of(type(self))
+
+
+@functools.cache
+def serializer_of(kind: Any) -> Any:
+    """Return what pydantic asks a value for whose type it was not told."""
+    from pydantic_core import SchemaSerializer  # noqa: PLC0415 - no dependency of ours: it is there if pydantic calls this
+
+    return SchemaSerializer(kind.__get_pydantic_core_schema__())
+
+
+def schema_of(kind: type, as_dict: Callable[[Any], dict[str, Any]], **fields: Any) -> Any:
+    """Return what tells pydantic, and so FastAPI, that a value is shown as a dict, of these fields if they are named."""
+    from pydantic_core import core_schema  # noqa: PLC0415 - the same
+
+    named = {name: core_schema.typed_dict_field(field) for name, field in fields.items()}
+    returned = core_schema.typed_dict_schema(named) if named else core_schema.dict_schema()
+    shown = core_schema.plain_serializer_function_ser_schema(as_dict, return_schema=returned)
+    return core_schema.is_instance_schema(kind, serialization=shown)
 
 
 def plain(value: object) -> Any:

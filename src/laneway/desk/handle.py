@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from laneway.core.job import State
+from laneway.core.plain import schema_of, serializer_of
 from laneway.desk.offload import is_on_a_loop, offload
 from laneway.errors import BadOption, JobCancelled, JobFailed, NoResult, ResultTimeout, UnknownJob
 
@@ -85,6 +86,24 @@ class JobHandle(Generic[R]):
     def explain(self) -> Explanation:
         """Say why the job is where it is."""
         return self._app.inspect.explain(self.id)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what a client needs in order to ask for the job later: its id, task and whether it was created."""
+        return {"id": self.id, "task": self.task, "created": self.created}
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield what `as_dict` has: `dict(job)` is what web frameworks make of a value that they do not know."""
+        return iter(self.as_dict().items())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> Any:
+        text, flag = {"type": "str"}, {"type": "nullable", "schema": {"type": "bool"}}
+        return schema_of(cls, cls.as_dict, id=text, task=text, created=flag)
+
+    @property
+    def __pydantic_serializer__(self) -> Any:
+        kind: Any = type(self)
+        return serializer_of(kind)
 
     # -- from an event loop ----------------------------------------------------------------------------------
 

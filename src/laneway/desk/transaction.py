@@ -80,7 +80,7 @@ class Transaction:
         self._begin()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._end()
+        self._end(error)
         if self._has_committed():
             self._ring()
 
@@ -89,7 +89,7 @@ class Transaction:
         self._begin()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._end()
+        self._end(error)
         if self._has_committed():
             await offload(self._ring)
 
@@ -121,9 +121,16 @@ class Transaction:
         _open.set((*self._before, self))
         self._ended = False
 
-    def _end(self) -> None:
+    def _end(self, error: BaseException | None) -> None:
+        reached = self in _open.get()
         _open.set(self._before)
         self._ended = True
+        if not reached and not self._pushed and error is None:
+            raise BadOption(
+                "this app.transaction() block was opened in another context than the code inside of it, such as in a plain `def` "
+                "dependency of FastAPI, which has a thread of its own: what you enqueued meanwhile, if anything, was no part of "
+                "your transaction. Open the block in the function that enqueues"
+            )
 
     def _has_committed(self) -> bool:
         """Return whether jobs may be there by now: then sleeping workers need not find them by themselves."""

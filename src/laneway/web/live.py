@@ -1,6 +1,6 @@
-"""Live: server-sent events, one snapshot of the store a second, whoever listens.
+"""Live: server-sent events, one look at the store a second, whoever listens.
 
-There is no ticker of its own that somebody would have to start and stop. Every listener sleeps until the next snapshot is due;
+There is no ticker of its own that somebody would have to start and stop. Every listener sleeps until the next look is due;
 the first to wake takes it, in a thread, and all send it. So the store is asked once a second with a thousand listeners, and not
 at all with none. Nothing is queued: a listener sends what is newest, and one that takes nothing for a while is dropped.
 
@@ -10,7 +10,8 @@ Enters: a function that asks the store.  Leaves: events.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import anyio
@@ -21,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from laneway.errors import LanewayError
 from laneway.web.refused import Refused, refusal_of
 
-__all__ = ["Live", "Stream"]
+__all__ = ["Listeners", "Live", "SharedLook", "Stream", "event"]
 
 #: So often the store is asked, seconds.
 EVERY = 1.0
@@ -38,30 +39,72 @@ AGAIN = 2000
 PATIENCE = 0.02
 
 
+def event(document: object, name: str = "", id_: str = "") -> bytes:
+    """Return a document as an event of a stream.
+
+    >>> event({"state": "done"}, id_="1")
+    b'id: 1\\ndata: {"state":"done"}\\n\\n'
+    """
+    fields = (("id", id_), ("event", name))
+    head = "".join(f"{field}: {value}\n" for field, value in fields if value)
+    return b"%bdata: %b\n\n" % (head.encode(), msgspec.json.encode(document))
+
+
 @dataclass(frozen=True, slots=True)
-class LiveFrame:
-    """What was seen, as an event."""
+class Look:
+    """What was seen; with an error in place of it, if the store was away."""
 
     number: int
-    data: bytes
+    seen: object = None
+    trouble: LanewayError | None = None
 
 
-class Live:
-    """What all listeners share."""
+class SharedLook:
+    """A look at the store that all who wait for it share."""
 
-    def __init__(self, ask: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[object]], every: float | None = None) -> None:
         self._ask = ask
-        self._frame = LiveFrame(0, b"")
+        self._every = every  # seconds; None: as often as the dashboard
+        self._last = Look(0)
         self._asking = False
         self._next = 0.0
+
+    async def newer(self, than: int) -> Look:
+        """Return what was seen after this; at first (0) what others saw last, if that is not old."""
+        while True:
+            fresh = time.monotonic() < self._next
+            if self._last.number > than and (than or fresh):
+                return self._last
+            if not fresh and not self._asking:
+                await self._refresh()
+                return self._last
+            await anyio.sleep(PATIENCE if self._asking else max(self._next - time.monotonic(), 0.0))
+
+    async def _refresh(self) -> None:
+        self._asking = True
+        begun, every = time.monotonic(), self._every or EVERY
+        number, seen, trouble = self._last.number + 1, None, None
+        try:
+            seen = await self._ask()
+        except LanewayError as error:
+            trouble = error
+        finally:
+            self._asking = False  # if this listener leaves in the middle, the next one asks
+            self._next = max(begun + every, time.monotonic() + every / 2)  # a slow store is not asked without a break
+        self._last = Look(number, seen, trouble)
+
+
+class Listeners:
+    """Those who listen, counted."""
+
+    def __init__(self) -> None:
         self.listeners = 0
         self.closed = False
 
-    def stream(self, headers: Mapping[str, str]) -> Stream:
-        """Return a stream of events, or refuse one more listener."""
+    def check_room(self) -> None:
+        """Refuse one more listener if there are too many."""
         if self.listeners >= MOST:
             raise Refused(503, "busy", f"{MOST} listen already: close a page, or try again later", {"Retry-After": "10"})
-        return Stream(self, headers)
 
     async def once(self, headers: Mapping[str, str]) -> Response:
         """Return a stream of one event, for a server that cannot keep streams open. A browser asks for the next by itself."""
@@ -74,47 +117,50 @@ class Live:
         """Let all listeners go: the server ends."""
         self.closed = True
 
-    async def newer(self, than: int) -> LiveFrame:
-        """Return what was seen after this; at first (0) what others saw last, if that is not old."""
-        while True:
-            fresh = time.monotonic() < self._next
-            if self._frame.number > than and (than or fresh):
-                return self._frame
-            if not fresh and not self._asking:
-                await self._refresh()
-                return self._frame
-            await anyio.sleep(PATIENCE if self._asking else max(self._next - time.monotonic(), 0.0))
 
-    async def _refresh(self) -> None:
-        self._asking = True
-        begun = time.monotonic()
-        try:
-            name, document = "figures", await self._ask()
-        except LanewayError as error:
-            name, document = "trouble", refusal_of(error).document
-        finally:
-            self._asking = False  # if this listener leaves in the middle, the next one asks
-            self._next = max(begun + EVERY, time.monotonic() + EVERY / 2)  # a slow store is not asked without a break
-        number = self._frame.number + 1
-        self._frame = LiveFrame(
-            number, b"id: %d\nevent: %b\ndata: %b\n\n" % (number, name.encode(), msgspec.json.encode(document))
-        )
+class Live(Listeners):
+    """The dashboard's figures, for all its listeners."""
+
+    def __init__(self, ask: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
+        self._look = SharedLook(ask)
+        self._sent = (0, b"")
+
+    def stream(self, headers: Mapping[str, str]) -> Stream:
+        """Return a stream of events, or refuse one more listener."""
+        self.check_room()
+        return Stream(self, self._events(), headers)
+
+    async def _events(self) -> AsyncGenerator[bytes]:
+        number = 0
+        while True:
+            look = await self._look.newer(number)
+            number = look.number
+            yield self._event(look)
+
+    def _event(self, look: Look) -> bytes:
+        """Return a look as an event, which is encoded once for all."""
+        if self._sent[0] != look.number:
+            name, document = ("figures", look.seen) if look.trouble is None else ("trouble", refusal_of(look.trouble).document)
+            self._sent = (look.number, event(document, name, str(look.number)))
+        return self._sent[1]
 
 
 class Stream(Response):
     """One listener's answer."""
 
-    def __init__(self, live: Live, headers: Mapping[str, str]) -> None:
+    def __init__(self, among: Listeners, events: AsyncGenerator[bytes], headers: Mapping[str, str]) -> None:
         super().__init__(None, headers={**headers, "Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._live = live
+        self._among = among
+        self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the listener leaves, is too slow, or has listened for long."""
+        """Send events until they end, or the listener leaves, is too slow, or has listened for long."""
         if scope["method"] == "HEAD":
             await super().__call__(scope, receive, send)
             return
-        self._live.listeners += 1
+        self._among.listeners += 1
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(_until_gone, receive, group.cancel_scope)
@@ -124,18 +170,16 @@ class Stream(Response):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
                 group.cancel_scope.cancel()
         finally:
-            self._live.listeners -= 1
+            self._among.listeners -= 1
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        number = 0
-        while True:
-            frame = await self._live.newer(number)
-            with anyio.move_on_after(SLOW) as patience:
-                await send({"type": "http.response.body", "body": frame.data, "more_body": True})
-            if patience.cancelled_caught or self._live.closed:
-                return
-            number = frame.number
+        async with aclosing(self._events) as events:
+            async for data in events:
+                with anyio.move_on_after(SLOW) as patience:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                if patience.cancelled_caught or self._among.closed:
+                    return
 
 
 async def _until_gone(receive: Receive, scope: anyio.CancelScope) -> None:

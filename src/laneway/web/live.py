@@ -80,6 +80,12 @@ class SharedLook:
                 return self._last
             await anyio.sleep(PATIENCE if self._asking else max(self._next - time.monotonic(), 0.0))
 
+    async def latest(self) -> Look:
+        """Return what was seen last, if that is not old, else ask. Others that ask may be on an event loop that has ended."""
+        if time.monotonic() >= self._next:
+            await self._refresh()
+        return self._last
+
     async def _refresh(self) -> None:
         self._asking = True
         begun, every = time.monotonic(), self._every or EVERY
@@ -106,13 +112,6 @@ class Listeners:
         if self.listeners >= MOST:
             raise Refused(503, "busy", f"{MOST} listen already: close a page, or try again later", {"Retry-After": "10"})
 
-    async def once(self, headers: Mapping[str, str]) -> Response:
-        """Return a stream of one event, for a server that cannot keep streams open. A browser asks for the next by itself."""
-        if time.monotonic() >= self._next:  # nobody waits for another that asks: it may be on an event loop that has ended
-            await self._refresh()
-        data = b"retry: %d\n%b" % (AGAIN, self._frame.data)
-        return Response(data, headers={**headers, "Content-Type": "text/event-stream; charset=utf-8"})
-
     def close(self) -> None:
         """Let all listeners go: the server ends."""
         self.closed = True
@@ -130,6 +129,11 @@ class Live(Listeners):
         """Return a stream of events, or refuse one more listener."""
         self.check_room()
         return Stream(self, self._events(), headers)
+
+    async def once(self, headers: Mapping[str, str]) -> Response:
+        """Return a stream of one event, for a server that cannot keep streams open. A browser asks for the next by itself."""
+        data = b"retry: %d\n%b" % (AGAIN, self._event(await self._look.latest()))
+        return Response(data, headers={**headers, "Content-Type": "text/event-stream; charset=utf-8"})
 
     async def _events(self) -> AsyncGenerator[bytes]:
         number = 0

@@ -29,14 +29,12 @@ PASSWORD = "open-sesame"  # noqa: S105 - of a machine that ends with the test
 
 #: The shop as it is, with jobs that a test can follow.
 SHOP = """
-import pathlib, subprocess, time
+import subprocess, time
 from fastapi_shop import api, jobs
 
 @jobs.task
 def slow(seconds: float) -> None:
-    pathlib.Path("slow-began").touch()
     time.sleep(seconds)
-    pathlib.Path("slow-ended").touch()
 
 @jobs.task
 def leave_behind(seconds: str) -> None:

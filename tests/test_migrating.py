@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -186,3 +187,12 @@ def test_a_program_moves_task_by_task_and_all_work_is_done_once(scene: Scene) ->
         )
     reports = [by for by, what in done if what == "report"]
     assert reports == sorted(reports)  # Celery's, then Laneway's
+
+
+def test_what_the_document_shows_is_in_the_programs() -> None:
+    text = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```text\n# (\w+\.py)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert {name for name, _ in shown} == {"celery_app.py", "rq_app.py", "jobs.py", "shop.py"}
+    for name, block in shown:
+        lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
+        assert [line for line in block.splitlines() if line not in lines] == []

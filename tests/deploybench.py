@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any
 import yaml
 
 import hosts
+from fleetbench import signal_all
 from workbench import DEADLINE, until
 
 __all__ = ["DEPLOY", "PASSWORD", "Machine", "Service", "compose", "manifest", "unit"]
@@ -126,7 +128,7 @@ class Machine:
     @staticmethod
     def _end(service: Service) -> None:
         if service.process.poll() is None:
-            hosts.signal_all([service.pid], 9)
+            signal_all([service.pid], signal.SIGKILL)
             service.process.kill()
             service.process.wait(DEADLINE)
 

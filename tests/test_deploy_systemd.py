@@ -17,6 +17,7 @@ import pytest
 
 import hosts
 from deploybench import DEPLOY, ROOT, Machine, compose
+from fleetbench import signal_all
 from laneway import App
 from test_deploy import UNITS, need
 from workbench import DEADLINE, until
@@ -112,7 +113,7 @@ class Booted:
 
     def end(self) -> None:
         """End it, and remove its cgroups."""
-        hosts.signal_all([self.init.pid], signal.SIGKILL)
+        signal_all([self.init.pid], signal.SIGKILL)
         self.init.process.wait(DEADLINE)
         remove = f"mount -t cgroup2 cgroup2 /mnt && find /mnt/{self._cgroup} -depth -type d -exec rmdir {{}} +"
         command = [need("unshare", "util-linux"), "--mount", "sh", "-c", remove]

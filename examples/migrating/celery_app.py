@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 
-import work
 from celery import Celery, chain
+
+import work
 from settings import MOVED, REDIS
 
 app = Celery("shop", broker=f"{REDIS}/0", backend=f"{REDIS}/1")

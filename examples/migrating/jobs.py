@@ -8,9 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import work
-from settings import MOVED, REDIS
-
 from laneway import App, Retry
+from settings import MOVED, REDIS
 
 app = App(f"{REDIS}/3")
 

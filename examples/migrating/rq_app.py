@@ -6,9 +6,10 @@ rq worker billing                                charges: one worker, so that th
 
 from __future__ import annotations
 
-import work
 from redis import Redis
 from rq import Queue, Retry
+
+import work
 from settings import REDIS
 
 connection = Redis.from_url(f"{REDIS}/2")

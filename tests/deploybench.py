@@ -95,6 +95,7 @@ class Machine:
         self.host = hosts.Host(4)
         self._stack.callback(self.host.end)
         self.address = self.host.far
+        self.redis = f"unix://{folder}/redis"
         self._inside = [*self.host.inside, f"--wd={folder}"]
         shutil.copy(ROOT / "examples" / "fastapi_shop.py", folder)
         (folder / "shop.py").write_text(SHOP, encoding="utf-8")
@@ -117,6 +118,12 @@ class Machine:
         made = Service(process, 2 if apart else 1, log)
         self._stack.callback(self._end, made)
         return made
+
+    def start_redis(self) -> None:
+        """Start the Redis of the compose file; on a socket, too, by which tests reach it."""
+        service = compose()["services"]["redis"]
+        self.start("redis", [*service["command"], "--unixsocket", str(self.folder / "redis")], {})
+        until(lambda: self.run(service["healthcheck"]["test"][1:], {}).stdout == "PONG\n", "Redis")
 
     def run(self, command: Sequence[str], given: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
         """Run a program until it ends."""

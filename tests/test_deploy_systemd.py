@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import hosts
-from deploybench import DEPLOY, ROOT, Machine, compose
+from deploybench import DEPLOY, ROOT, Machine
 from fleetbench import signal_all
 from laneway import App
 from test_deploy import UNITS, need
@@ -134,8 +134,7 @@ def booted(tmp_path: Path) -> Iterator[Booted]:
         pytest.skip("no systemd here: apt-get install systemd")
     machine = Machine(tmp_path)
     try:
-        machine.start("redis", [*compose()["services"]["redis"]["command"], "--unixsocket", str(tmp_path / "redis")], {})
-        until(lambda: machine.run(["redis-cli", "ping"], {}).stdout == "PONG\n", "Redis")
+        machine.start_redis()
         made = Booted(machine)
         try:
             try:
@@ -149,12 +148,12 @@ def booted(tmp_path: Path) -> Iterator[Booted]:
         machine.close()
 
 
-def test_systemd_runs_the_units_and_a_stop_lets_jobs_finish(booted: Booted, tmp_path: Path) -> None:
+def test_systemd_runs_the_units_and_a_stop_lets_jobs_finish(booted: Booted) -> None:
     worker, dashboard = UNITS
     for name in UNITS:
         booted.ctl("start", name)
         assert booted.show(name, "ActiveState") == "active", booted.said()
-    with closing(App(f"unix://{tmp_path}/redis")) as app:
+    with closing(App(booted.machine.redis)) as app:
         until(lambda: len(app.inspect.workers()) == 2, "its workers")
         status = Path("/proc", str(booted.main(worker)), "status").read_text(encoding="utf-8")
         lines = [line.split()[:2] for line in status.splitlines() if line.startswith(("Uid", "CapBnd", "NoNewPrivs", "Seccomp:"))]

@@ -1,7 +1,7 @@
 """The shop with RQ: how it was before.
 
-rq worker default --with-scheduler               emails, orders, prices
-rq worker billing                                charges: one worker, so that they stay in order
+rq worker default --with-scheduler --url redis://localhost:6379/2        emails, orders, prices
+rq worker billing --url redis://localhost:6379/2                         charges: one worker, so that they stay in order
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -312,12 +312,16 @@ def test_a_worker_is_the_first_process_of_a_pod(machine: Machine) -> None:
     with closing(App(store["LANEWAY_URL"])) as app:
         app.enqueue("shop.leave_behind", "0.5")
 
-        def orphan() -> list[psutil.Process]:
-            ours = psutil.Process(worker.pid).children()
-            return [one for one in ours if one.name() == "sleep" or one.status() == psutil.STATUS_ZOMBIE]
+        def orphans() -> list[int]:
+            found: list[int] = []
+            for one in psutil.Process(worker.pid).children():
+                with suppress(psutil.NoSuchProcess):  # it was just buried
+                    if one.name() == "sleep" or one.status() == psutil.STATUS_ZOMBIE:
+                        found.append(one.pid)
+            return found
 
-        until(orphan, "an orphan, whose new parent is the worker's supervisor")
-        until(lambda: not orphan(), "its burial")
+        until(orphans, "an orphan, whose new parent is the worker's supervisor")
+        until(lambda: not orphans(), "its burial")
         until(lambda: app.stats.totals()["processed"] == 1, "the end of the job that left it behind")
         app.enqueue("shop.slow", 1.0)
         until(lambda: app.inspect.counts()["running"] == 1, "the slow job")

@@ -33,7 +33,7 @@ test: setup  ## run the tests (about eight minutes); ARGS="-k lanes" narrows the
 minimum: setup  ## run most tests with the oldest versions that pyproject.toml allows; ARGS="tests/test_cron.py" narrows them
 	@scripts/servers
 	$(BIN)/python scripts/minimum $(VENV)/minimum -n 2 --dist loadfile --no-loadscope-reorder $(or $(ARGS), \
-		$(filter-out tests/test_browser% tests/test_typing.py tests/test_minimum.py, $(wildcard tests/test_*.py)))
+		$(filter-out tests/test_browser% tests/test_deploy% tests/test_typing.py tests/test_minimum.py, $(wildcard tests/test_*.py)))
 
 check: setup  ## ruff, mypy --strict and pyright
 	$(BIN)/ruff check .

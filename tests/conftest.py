@@ -253,8 +253,8 @@ def pytest_runtest_teardown() -> None:
 
 #: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
-    "browser_pages", "billing", "cli", "hostile", "django", "fleet_kill",
-    "fleet_life", "browser_live", "copy_live", "web_access", "redis_hosts",
+    "browser_pages", "billing", "cli", "hostile", "django", "migrating", "deploy", "fleet_kill",
+    "fleet_life", "browser_live", "deploy_systemd", "copy_live", "web_access", "redis_hosts",
     "browser_acts", "redis_trouble", "timeouts", "worker_trouble", "contract", "fleet_frozen", "copy", "cli_demo",
     "browser_hostile", "shops", "job_events", "fastapi_orders",
     "redis", "model", "stats_stores", "fleet_harm", "web_server", "docs", "redis_interrupts",

@@ -29,7 +29,7 @@ from fleet_evidence import Fault, Run
 from fleetbench import Fleet, Trial, family, open_trial, signal_all
 from workbench import DEADLINE, until
 
-__all__ = ["Cut", "Host", "HostFleet", "Site", "open_site", "why_not"]
+__all__ = ["Cut", "Host", "HostFleet", "Site", "children", "need_hosts", "open_site", "why_not"]
 
 INIT = """
 import pathlib, signal, socket, sys
@@ -85,7 +85,7 @@ class Host:
         self.name = f"host{number}"
         self._cable = f"lw{number}x{random.randrange(16**6):06x}"  # noqa: S311 - others may run the same tests just now
         net = f"198.18.{random.randrange(256)}.{4 * random.randrange(64)}"  # noqa: S311 - addresses that are for tests
-        self.near, self._far = (net[: net.rindex(".") + 1] + str(int(net.rpartition(".")[2]) + n) for n in (1, 2))
+        self.near, self.far = (net[: net.rindex(".") + 1] + str(int(net.rpartition(".")[2]) + n) for n in (1, 2))
         apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--net"]
         self._process = subprocess.Popen(
             [*apart, sys.executable, "-c", INIT, self.name, str(10_000 * number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -93,7 +93,7 @@ class Host:
         try:
             assert self._process.stdout is not None
             assert self._process.stdout.readline() == b"ready\n", "the host did not start"
-            (self.init,) = _children(self._process.pid)
+            (self.init,) = children(self._process.pid)
             self._connect()
         except BaseException:
             self.end()
@@ -103,7 +103,7 @@ class Host:
         _run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", str(self.init))
         _run("ip", "address", "add", f"{self.near}/30", "dev", self._cable)
         _run("ip", "link", "set", self._cable, "up")
-        _run(*self.inside, "ip", "address", "add", f"{self._far}/30", "dev", "eth0")
+        _run(*self.inside, "ip", "address", "add", f"{self.far}/30", "dev", "eth0")
         for device in ("lo", "eth0"):
             _run(*self.inside, "ip", "link", "set", device, "up")
 
@@ -133,7 +133,8 @@ class Host:
             _run("ip", "link", "delete", self._cable)
 
 
-def _children(parent: int) -> list[int]:
+def children(parent: int) -> list[int]:
+    """Return the pids of a process' children."""
     found: list[int] = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -154,8 +155,8 @@ class HostFleet(Fleet):
         self.host = host
         inside = [*host.inside, "setsid"]
         super().__init__(trial, log, options, slots, inside=inside, environment={"FLEET_STORE": url, **env})
-        until(lambda: _children(self.process.pid) or not self.lives, "a process on the host")
-        (self.pid,) = _children(self.process.pid)
+        until(lambda: children(self.process.pid) or not self.lives, "a process on the host")
+        (self.pid,) = children(self.process.pid)
         until(lambda: family({self.pid}), "a session of its own")
         self.session = self.known_as([self.pid])[self.pid]
 

@@ -22,11 +22,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
-#: examples/billing has several programs, and examples/django_shop is a project: test_billing.py and test_django.py run them.
+#: Those of examples/billing, django_shop and migrating are run by test_billing.py, test_django.py and test_migrating.py.
 EXAMPLES = {
     str(path.relative_to(ROOT / "examples")): path
     for path in sorted((ROOT / "examples").rglob("*.py"))
-    if not {"billing", "django_shop"} & set(path.parts)
+    if not {"billing", "django_shop", "migrating"} & set(path.parts)
 }
 
 #: Documents whose program keeps its jobs in its own database.

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import postgresbench
+import redisbench
 from conftest import SOAK, often
 from redisbench import free_port
 from test_shops import EXAMPLES, ROOT, Programs, answers, needs_linux, opened, workers_of
@@ -233,12 +234,41 @@ def test_a_shop_with_django(place: dict[str, str], tmp_path: Path, server: str) 
 
 @pytest.mark.parametrize("where", ["in memory", "elsewhere", "postgresql"])
 def test_the_examples_own_tests_pass(where: str, tmp_path: Path) -> None:
-    given = {"in memory": {}, "elsewhere": {"SHOP_JOBS": f"sqlite:///{tmp_path}/jobs.db"}, "postgresql": {}}[where]
+    elsewhere = {"SHOP_JOBS": f"sqlite:///{tmp_path}/jobs.db", "SHOP_ATOMIC": "commit"}
+    given = {"in memory": {}, "elsewhere": elsewhere, "postgresql": {}}[where]
     if where == "postgresql":
         given = in_postgres("example")
     said = ran("manage.py", "test", "--noinput", SHOP_FOLDER=str(tmp_path), **given)
     assert "no issues" in said
     assert re.search(r"Ran [89] tests", said)
+
+
+# -- the outbox ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs() -> str:
+    """A store elsewhere."""
+    if why := redisbench.why_not():
+        pytest.skip(why)
+    return redisbench.emptied().url
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_with_an_outbox_rows_go_with_atomic_blocks_and_become_jobs(place: dict[str, str], jobs: str) -> None:
+    seen = looked("boxed", DESK_LANEWAY=json.dumps({"URL": jobs, "ATOMIC": "outbox"}), **place)
+    assert seen["missing"].endswith("has no table laneway_outbox: run manage.py migrate")
+    assert (seen["created"], seen["rows"], seen["inside"]) == (None, 6, 1)
+    assert seen["ran"] == ["async", "at once", "inner", "manual", "many", "more", "outer"]
+    assert (seen["left"], seen["checks"]) == (0, [])
+
+
+@pytest.mark.parametrize("where", ["in memory", "postgresql"])
+def test_tests_of_a_project_with_an_outbox_pass(where: str, tmp_path: Path, jobs: str) -> None:
+    given = in_postgres("boxed") if where == "postgresql" else {}
+    desk = {"DJANGO_SETTINGS_MODULE": "django_desk.settings", "DESK_LANEWAY": json.dumps({"URL": jobs, "ATOMIC": "outbox"})}
+    said = ran("-m", "django", "test", "django_desk", "--noinput", SHOP_FOLDER=str(tmp_path), **given, **desk)
+    assert re.search(r"Ran 4 tests", said)
 
 
 # -- connections -----------------------------------------------------------------------------------------------
@@ -254,6 +284,13 @@ def test_a_lost_connection_fails_one_run_and_no_other(place: dict[str, str], max
     assert seen["sessions"] <= 8
 
 
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+def test_an_isolated_run_does_not_use_the_pool_of_its_parent(place: dict[str, str]) -> None:
+    pytest.importorskip("psycopg_pool")
+    seen = looked("pooled", DESK_POOL='{"min_size": 1, "max_size": 1}', **place)
+    assert seen == {"ours": 1, "theirs": 3, "shared": 0}
+
+
 # -- settings and commands -------------------------------------------------------------------------------------
 
 
@@ -262,15 +299,18 @@ def test_checks_say_what_atomic_means_here(place: dict[str, str]) -> None:
     assert seen[:9] == [
         [], ["laneway.W002"], [], [], ["laneway.W002"], ["laneway.W001"], ["laneway.W001"], [], ["laneway.E002"],
     ]  # fmt: skip
-    assert seen[9:] == [
+    assert seen[9:12] == [["laneway.E002"], seen[10], []]
+    assert "is the store itself" in seen[10][0]
+    assert seen[12] == ["laneway.W002"]
+    assert seen[13:] == [
         ['laneway.E001: LANEWAY has no key \'ULR\'. Did you mean "URL"? Keys: URL, DATABASE, ATOMIC, PERMISSION, DEAD_DAYS, '
          "DEAD_MAX, DEAD_AFTER, ENQUEUE_TIMEOUT, CONNECTIONS, FORMAT_ERROR"],
-        ["laneway.E001: LANEWAY[\"ATOMIC\"] = 'perhaps': use one of 'join', 'commit', or leave it out"],
+        ["laneway.E001: LANEWAY[\"ATOMIC\"] = 'perhaps': use one of 'join', 'outbox', 'commit', or leave it out"],
         ["laneway.E001: LANEWAY[\"DATABASE\"] = 'other': DATABASES has no such alias, only default"],
         ["laneway.E001: LANEWAY = 'redis://x': use a dict, such as {\"URL\": \"redis://localhost:6379/0\"}"],
-        seen[13], ["laneway.E001: dead_days=-1: use a number greater than 0"],
+        seen[17], ["laneway.E001: dead_days=-1: use a number greater than 0"],
     ]  # fmt: skip
-    assert "nonsense" in seen[13][0]
+    assert "nonsense" in seen[17][0]
 
 
 def test_programs_run_commands(place: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import django
+from asgiref.sync import async_to_sync
 
 # ruff: noqa: E402 - Django is set up before what needs it is imported
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "django_desk.settings")
@@ -74,6 +75,19 @@ def connected() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def pooled() -> dict[str, Any]:
+    """Run isolated tasks while this process has a pool of connections."""
+    ours = {tasks.session()}
+    connection.close()  # back into the pool
+    alike = [tasks.session_of_a_run.enqueue() for _ in range(3)]
+    alone = [tasks.session_alone.enqueue() for _ in range(3)]
+    work()
+    ours |= {job.result(timeout=0) for job in alike}
+    theirs = {job.result(timeout=0) for job in alone}
+    after = {tasks.session()}
+    return {"ours": len(ours | after), "theirs": len(theirs), "shared": len((ours | after) & theirs)}
+
+
 def checked() -> list[Any]:
     """Check settings, one after the other; return the ids of what the checks say, or the error of the settings."""
     found: list[Any] = []
@@ -83,6 +97,8 @@ def checked() -> list[Any]:
         ({}, IMMEDIATE), ({}, {}), ({"ATOMIC": "commit"}, {}), ({"URL": inside}, IMMEDIATE), ({"URL": inside}, {}),
         ({"URL": f"sqlite:///{folder}/jobs.db"}, {}), ({"URL": "redis://localhost:1/0"}, {}),
         ({"URL": "redis://localhost:1/0", "ATOMIC": "commit"}, {}), ({"URL": "redis://localhost:1/0", "ATOMIC": "join"}, {}),
+        ({"ATOMIC": "outbox"}, IMMEDIATE), ({"URL": inside, "ATOMIC": "outbox"}, IMMEDIATE),
+        ({"URL": "redis://localhost:1/0", "ATOMIC": "outbox"}, IMMEDIATE), ({"URL": "redis://localhost:1/0", "ATOMIC": "outbox"}, {}),
         ({"ULR": "redis://localhost:1/0"}, {}), ({"ATOMIC": "perhaps"}, {}), ({"DATABASE": "other"}, {}), ("redis://x", {}),
         ({"URL": "nonsense://"}, {}), ({"DEAD_DAYS": -1}, {}),
     ):  # fmt: skip
@@ -93,6 +109,58 @@ def checked() -> list[Any]:
         messages = check_settings()
         found.append([f"{one.id}: {one.msg}" if str(one.id) == "laneway.E001" else one.id for one in messages])
     return found
+
+
+def rows() -> int:
+    """Return how many rows wait in the outbox."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM laneway_outbox")
+        return int(cursor.fetchone()[0])
+
+
+def boxed() -> dict[str, Any]:
+    """Enqueue in atomic blocks, of which some are rolled back, with an outbox; run what is left."""
+    note = tasks.note
+
+    def outside() -> None:
+        with transaction.atomic():
+            note.enqueue("no tables")
+
+    missing = said(outside)
+    call_command("migrate", verbosity=0)
+    with transaction.atomic():
+        created = note.enqueue("outer").created
+        with transaction.atomic():
+            note.enqueue("inner")
+        with suppress(ValueError), transaction.atomic():
+            note.enqueue("savepoint")
+            raise ValueError
+        point = transaction.savepoint()
+        note.enqueue("by hand")
+        transaction.savepoint_rollback(point)
+        async_to_sync(note.aenqueue)("async")
+        note.enqueue_many([("many",), ("more",)])
+    with suppress(ValueError), transaction.atomic():
+        note.enqueue("never")
+        raise ValueError
+    transaction.set_autocommit(False)
+    note.enqueue("manual")
+    transaction.commit()
+    note.enqueue("manual, never")
+    transaction.rollback()
+    transaction.set_autocommit(True)
+    before = rows()
+    note.enqueue("at once")
+    inside = app.inspect.count()
+    work()
+    ran = sorted(tasks.orders().values_list("customer", flat=True))
+    with transaction.atomic():
+        note.enqueue("flushed")
+    call_command("flush", interactive=False, verbosity=0)
+    return {
+        "missing": missing, "created": created, "rows": before, "inside": inside, "ran": ran, "left": rows(),
+        "checks": [str(one.id) for one in check_settings()],
+    }  # fmt: skip
 
 
 def commanded() -> dict[str, Any]:

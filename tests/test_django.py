@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,42 @@ def test_a_lost_connection_fails_one_run_and_no_other(place: dict[str, str], max
     assert (seen["alone"], seen["async"]) == ("done", ["done"] * 4)
     assert seen["before"] == seen["after"] == 0
     assert seen["sessions"] <= 8
+
+
+KEPT: tuple[dict[str, str], ...] = (
+    {}, {"DESK_MAX_AGE": "600", "DESK_HEALTH_CHECKS": "1"}, {"DESK_POOL": "true", "DESK_HEALTH_CHECKS": "1"},
+)  # fmt: skip
+
+
+def test_a_server_may_be_started_anew() -> None:
+    if why := postgresbench.why_not():
+        pytest.skip(why)
+    server, programs = postgresbench.Server(), []
+    port = {"PGPORT": str(server.port)}
+    server.ask("CREATE DATABASE shop")
+    ran("-m", "django", "migrate", **{**in_postgres("shop"), **port})
+    with ExitStack() as stack:
+        stack.callback(server.remove)
+        for number, kept in enumerate(KEPT):
+            server.ask(f"CREATE DATABASE shop_{number} TEMPLATE shop")
+            answer = stack.enter_context(tempfile.NamedTemporaryFile())
+            place = {**in_postgres(f"shop_{number}"), **port, "DJANGO_SETTINGS_MODULE": "django_desk.settings"}
+            command = [sys.executable, "-m", "django_desk.program", "restarted", answer.name]
+            made = stack.enter_context(
+                subprocess.Popen(
+                    command, env=environment(**place, **kept), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=SHOP
+                )
+            )
+            programs.append((made, Path(answer.name)))
+        for made, _ in programs:
+            assert made.stdout is not None
+            assert made.stdout.readline() == "ready\n"
+        server.stop()
+        server.start()
+        for made, answer_file in programs:
+            made.communicate("go on\n", timeout=120)
+            seen = json.loads(answer_file.read_text(encoding="utf-8"))
+            assert seen == {"answers": [201, 1, 1, 1, 201, 2], "failed": []}
 
 
 @pytest.mark.parametrize("place", ["postgresql"], indirect=True)

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -27,7 +28,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.core.management import call_command
-from django.db import connection, connections, transaction
+from django.db import close_old_connections, connection, connections, transaction
 from django.test import Client
 
 from django_desk import tasks
@@ -73,6 +74,32 @@ def connected() -> dict[str, Any]:
         "states": states, "alone": alone.state(), "async": [job.state() for job in alike], "before": before,
         "after": tasks.orders().count(), "sessions": sessions() if connection.vendor == "postgresql" else 0,
     }  # fmt: skip
+
+
+def restarted() -> dict[str, Any]:
+    """Use the database before and after its server is started anew, in requests and in the same threads of a worker."""
+    client = Client()
+
+    def order() -> Any:
+        close_old_connections()  # as a server does: Django's client for tests leaves it out
+        return client.post("/orders/", {"customer": "ada", "total": 5}, content_type="application/json").status_code
+
+    def ran(task: Any) -> Any:
+        jobs.append(task.enqueue())
+        return jobs[-1].result(timeout=60)
+
+    jobs: list[Any] = []
+    worker = Worker(app, slots=1)
+    thread = threading.Thread(target=worker.run, daemon=True)  # a failure ends this program
+    thread.start()
+    answers = [order(), ran(tasks.count), ran(tasks.acount)]
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    answers += [ran(tasks.count), order(), ran(tasks.acount)]
+    worker.stop()
+    thread.join(60)
+    return {"answers": answers, "failed": [error.message for job in jobs for error in job.info().errors]}
 
 
 def pooled() -> dict[str, Any]:

@@ -99,6 +99,22 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
     server.ask(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.fixture(scope="module")
+def six() -> str:
+    """A Python that has Django 6."""
+    folder = Path(sys.prefix, "django6")  # made by make test
+    made = subprocess.run(
+        [sys.executable, SIX["__file__"], str(folder)], capture_output=True, text=True, timeout=580, check=False
+    )
+    if made.returncode == SIX["NO_PYTHON"]:
+        pytest.skip("Django 6 needs Python 3.12, and there is none here")
+    if made.returncode == SIX["UNREACHABLE"]:
+        why = f"no package index can be reached: {made.stderr.strip().splitlines()[-1:]}"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
+    assert made.returncode == 0, made.stderr
+    return made.stdout.strip()
+
+
 only_long = [pytest.mark.soak, pytest.mark.skipif(not SOAK, reason="make soak runs it")]
 
 
@@ -135,8 +151,9 @@ get_user_model().objects.create_superuser("boss", password="secret")
 class DjangoShop(Programs):
     """The programs of the example."""
 
-    def __init__(self, folder: Path, place: dict[str, str]) -> None:
+    def __init__(self, folder: Path, place: dict[str, str], python: str) -> None:
         super().__init__(folder, "")
+        self.python = python
         self._environment = environment(**place)
 
 
@@ -185,11 +202,11 @@ def look(client: Any, port: int, server: str) -> None:
         assert json.loads(next(line for line in live.iter_lines() if line.startswith("data:")).removeprefix("data:"))
 
 
-def served(place: dict[str, str], folder: Path, server: str) -> None:
+def served(place: dict[str, str], folder: Path, server: str, python: str = sys.executable) -> None:
     """Sell, while workers are killed; then look at the dashboard. Everything agrees in the end."""
     port, most = free_port(), 0
     placed: dict[str, list[int]] = {customer: [] for customer in CUSTOMERS}
-    with opened(DjangoShop(folder, place)) as shop:
+    with opened(DjangoShop(folder, place, python)) as shop:
         shop.start("web", *SERVERS[server], f"127.0.0.1:{port}" if server == "wsgi" else str(port))
         fleet = shop.start("fleet", "django", "laneway", "worker", "-p", "2", "-s", "2", "--beat", "0.2")
         ran("-m", "django", "shell", "-c", PEOPLE, **place)
@@ -233,13 +250,38 @@ def test_a_shop_with_django(place: dict[str, str], tmp_path: Path, server: str) 
     served(place, tmp_path, server)
 
 
+@needs_linux
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("place", "server"),
+    [
+        ("postgresql", "wsgi"), pytest.param("sqlite", "asgi", marks=only_long),
+        pytest.param("sqlite", "wsgi", marks=only_long), pytest.param("postgresql", "asgi", marks=only_long),
+    ],
+    indirect=["place"],
+)  # fmt: skip
+def test_a_shop_with_django_6(place: dict[str, str], tmp_path: Path, server: str, six: str) -> None:
+    served(place, tmp_path, server, six)
+
+
+@needs_linux
+@pytest.mark.soak
+@pytest.mark.skipif(not SOAK, reason="make soak runs it")
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_a_shop_with_an_outbox(place: dict[str, str], tmp_path: Path, jobs: str) -> None:
+    ran("-m", "django", "migrate", SHOP_JOBS=jobs, **place)
+    served({**place, "SHOP_JOBS": jobs}, tmp_path, "asgi")
+
+
 @pytest.mark.parametrize("where", ["in memory", "elsewhere", "postgresql"])
 def test_the_examples_own_tests_pass(where: str, tmp_path: Path) -> None:
     elsewhere = {"SHOP_JOBS": f"sqlite:///{tmp_path}/jobs.db", "SHOP_ATOMIC": "commit"}
     given = {"in memory": {}, "elsewhere": elsewhere, "postgresql": {}}[where]
-    if where == "postgresql":
-        given = in_postgres("example")
-    said = ran("manage.py", "test", "--noinput", SHOP_FOLDER=str(tmp_path), **given)
+    check_own_tests(in_postgres("example") if where == "postgresql" else given, tmp_path)
+
+
+def check_own_tests(given: dict[str, str], folder: Path, python: str = sys.executable) -> None:
+    said = ran("manage.py", "test", "--noinput", python=python, SHOP_FOLDER=str(folder), **given)
     assert "no issues" in said
     assert re.search(r"Ran [89] tests", said)
 
@@ -257,7 +299,11 @@ def jobs() -> str:
 
 @pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
 def test_with_an_outbox_rows_go_with_atomic_blocks_and_become_jobs(place: dict[str, str], jobs: str) -> None:
-    seen = looked("boxed", DESK_LANEWAY=json.dumps({"URL": jobs, "ATOMIC": "outbox"}), **place)
+    check_boxed(place, jobs)
+
+
+def check_boxed(place: dict[str, str], jobs: str, python: str = sys.executable) -> None:
+    seen = looked("boxed", python=python, DESK_LANEWAY=json.dumps({"URL": jobs, "ATOMIC": "outbox"}), **place)
     assert seen["missing"].endswith("has no table laneway_outbox: run manage.py migrate")
     assert (seen["created"], seen["rows"], seen["inside"]) == (None, 6, 1)
     assert seen["ran"] == ["async", "at once", "inner", "manual", "many", "more", "outer"]
@@ -324,7 +370,11 @@ def test_a_server_may_be_started_anew() -> None:
 @pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 def test_an_isolated_run_does_not_use_the_pool_of_its_parent(place: dict[str, str]) -> None:
     pytest.importorskip("psycopg_pool")
-    seen = looked("pooled", DESK_POOL='{"min_size": 1, "max_size": 1}', **place)
+    check_pooled(place)
+
+
+def check_pooled(place: dict[str, str], python: str = sys.executable) -> None:
+    seen = looked("pooled", python=python, DESK_POOL='{"min_size": 1, "max_size": 1}', **place)
     assert seen == {"ours": 1, "theirs": 3, "shared": 0}
 
 
@@ -423,19 +473,17 @@ def test_the_package_django_tasks(place: dict[str, str]) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_tasks_of_django_6(place: dict[str, str]) -> None:
-    folder = Path(sys.prefix, "django6")  # made by make test
-    made = subprocess.run(
-        [sys.executable, SIX["__file__"], str(folder)], capture_output=True, text=True, timeout=580, check=False
-    )
-    if made.returncode == SIX["NO_PYTHON"]:
-        pytest.skip("Django 6 needs Python 3.12, and there is none here")
-    if made.returncode == SIX["UNREACHABLE"]:
-        why = f"no package index can be reached: {made.stderr.strip().splitlines()[-1:]}"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
-    assert made.returncode == 0, made.stderr
-    check_tasks(looked("tasked", python=made.stdout.strip(), **place))
+def test_the_tasks_of_django_6(place: dict[str, str], six: str) -> None:
+    check_tasks(looked("tasked", python=six, **place))
 
 
 def test_the_example_has_all_its_migrations(place: dict[str, str]) -> None:
     assert "No changes" in ran("manage.py", "makemigrations", "--check", "--dry-run", **place)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
+def test_a_project_with_django_6(place: dict[str, str], tmp_path: Path, jobs: str, six: str) -> None:
+    check_own_tests(in_postgres("example_6"), tmp_path, six)
+    check_pooled(place, six)
+    check_boxed(place, jobs, six)

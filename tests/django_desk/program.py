@@ -162,9 +162,9 @@ def boxed() -> dict[str, Any]:
         with suppress(ValueError), transaction.atomic():
             note.enqueue("savepoint")
             raise ValueError
-        point = transaction.savepoint()
-        note.enqueue("by hand")
-        transaction.savepoint_rollback(point)
+        with transaction.atomic():
+            note.enqueue("by hand")
+            transaction.set_rollback(True)
         async_to_sync(note.aenqueue)("async")
         note.enqueue_many([("many",), ("more",)])
     with suppress(ValueError), transaction.atomic():

@@ -477,6 +477,17 @@ def test_the_tasks_of_django_6(place: dict[str, str], six: str) -> None:
     check_tasks(looked("tasked", python=six, **place))
 
 
+@pytest.mark.timeout(600)
+def test_the_own_tests_of_djangos_tasks_pass(place: dict[str, str], six: str) -> None:
+    own = Path(six).parent.parent / "own"
+    if not own.exists():
+        pytest.skip("the source of Django could not be fetched")
+    desk = {"DJANGO_SETTINGS_MODULE": "django_desk.settings", **place}
+    said = ran("-m", "django_desk.interface", str(own), python=six, **desk)
+    [number] = re.findall(r"Ran (\d+) tests", said)
+    assert int(number) > 70
+
+
 def test_the_example_has_all_its_migrations(place: dict[str, str]) -> None:
     assert "No changes" in ran("manage.py", "makemigrations", "--check", "--dry-run", **place)
 

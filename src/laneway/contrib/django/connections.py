@@ -65,7 +65,7 @@ connection_created.connect(_note_process)
 def forget_inherited() -> Iterator[None]:
     """Let a worker, or an isolated run, connect anew: what it has inherited belongs to its parent."""
     for connection in connections.all():
-        if connection.connection is not None and _made_in.get(connection) != os.getpid():
+        if connection.connection is not None and _made_in.get(connection) != os.getpid() and not _is_copied(connection):
             _inherited.append(connection.connection)
             connection.connection = None
         # Django has no call that forgets a pool without closing it.
@@ -74,3 +74,8 @@ def forget_inherited() -> Iterator[None]:
         if pool is not None and _made_in.get(pool) != os.getpid():
             _inherited.append(pools.pop(connection.alias))
     yield
+
+
+def _is_copied(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether a connection is to a database in memory, which the fork has copied: `manage.py test --parallel` has them."""
+    return connection.vendor == "sqlite" and bool(getattr(connection, "is_in_memory_db", bool)())

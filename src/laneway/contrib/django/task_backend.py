@@ -108,7 +108,7 @@ class LanewayBackend(BaseTaskBackend):
     def enqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
         """Enqueue a call. Inside of `atomic()` it takes part in the transaction."""
         self._check(task)
-        args, kwargs = normalize_json(list(args)), normalize_json(kwargs)
+        args, kwargs = _plain(list(args)), _plain(kwargs)
         handle = _using(task).enqueue(*args, **kwargs)
         result = self._enqueued(task, handle, args, kwargs)
         task_enqueued.send(type(self), task_result=result)
@@ -117,7 +117,7 @@ class LanewayBackend(BaseTaskBackend):
     async def aenqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
         """Enqueue a call from an event loop."""
         self._check(task)
-        args, kwargs = normalize_json(list(args)), normalize_json(kwargs)
+        args, kwargs = _plain(list(args)), _plain(kwargs)
         handle = await _using(task).aenqueue(*args, **kwargs)
         result = self._enqueued(task, handle, args, kwargs)
         await task_enqueued.asend(type(self), task_result=result)
@@ -173,6 +173,14 @@ class LanewayBackend(BaseTaskBackend):
         )  # fmt: skip
         object.__setattr__(result, "_return_value", value)
         return result
+
+
+def _plain(values: Any) -> Any:
+    """Return arguments as JSON has them, or raise TypeError."""
+    try:
+        return normalize_json(values)
+    except TypeError as error:
+        raise TypeError(f"{error}: arguments are JSON. Of a model pass the primary key, and let the task load it") from None
 
 
 def _workers(info: JobInfo) -> list[str]:

@@ -125,7 +125,8 @@ def checked() -> list[Any]:
         ({"URL": f"sqlite:///{folder}/jobs.db"}, {}), ({"URL": "redis://localhost:1/0"}, {}),
         ({"URL": "redis://localhost:1/0", "ATOMIC": "commit"}, {}), ({"URL": "redis://localhost:1/0", "ATOMIC": "join"}, {}),
         ({"ATOMIC": "outbox"}, IMMEDIATE), ({"URL": inside, "ATOMIC": "outbox"}, IMMEDIATE),
-        ({"URL": "redis://localhost:1/0", "ATOMIC": "outbox"}, IMMEDIATE), ({"URL": "redis://localhost:1/0", "ATOMIC": "outbox"}, {}),
+        ({"URL": "redis://localhost:1/0", "ATOMIC": "outbox"}, IMMEDIATE),
+        ({"URL": "redis://localhost:1/0", "ATOMIC": "outbox"}, {}),
         ({"ULR": "redis://localhost:1/0"}, {}), ({"ATOMIC": "perhaps"}, {}), ({"DATABASE": "other"}, {}), ("redis://x", {}),
         ({"URL": "nonsense://"}, {}), ({"DEAD_DAYS": -1}, {}),
     ):  # fmt: skip

@@ -1,5 +1,7 @@
 """Tests as a project with an outbox writes them. A database in memory can have none: there jobs are enqueued at the commit."""
 
+from contextlib import suppress
+
 from django.db import connection, transaction
 from django.test import TestCase, TransactionTestCase
 
@@ -22,10 +24,10 @@ class InTestCase(TestCase):
         """Enqueue: in a block that is left well, and in one that is not."""
         with self.captureOnCommitCallbacks() as callbacks:
             note.enqueue("ada")
-            with self.assertRaises(ValueError), transaction.atomic():
+            with suppress(ValueError), transaction.atomic():
                 note.enqueue("ben")
                 raise ValueError
-        self.assertEqual(len(callbacks) if app.outbox is None else rows(), 1)
+        assert (len(callbacks) if app.outbox is None else rows()) == 1
 
     test_one = test_another_one_that_finds_nothing = check
 
@@ -38,9 +40,9 @@ class InTransactionTestCase(TransactionTestCase):
         with transaction.atomic():
             note.enqueue("ada")
         if app.outbox is not None:
-            self.assertEqual(rows(), 1)
+            assert rows() == 1
             Worker(app, slots=1).run(burst=True)
-            self.assertEqual(orders().get().customer, "ada")
-        self.assertEqual(app.outbox is None, connection.vendor == "sqlite")
+            assert orders().get().customer == "ada"
+        assert (app.outbox is None) == (connection.vendor == "sqlite")
 
     test_one = test_another_one_that_finds_nothing = check

@@ -36,7 +36,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     if chosen.atomic == "outbox" and joins:
         return [
             Error(
-                f'LANEWAY["ATOMIC"] is "outbox", and the store is in the database "{alias}": there jobs join transactions without one',
+                f'LANEWAY["ATOMIC"] is "outbox", and the store is in the database "{alias}": there jobs join transactions',
                 hint="Leave out ATOMIC; or name a store elsewhere with URL.",
                 id="laneway.E002",
             )
@@ -46,7 +46,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
             Warning(
                 f'the store {safe_url(app.url)} is not in the database "{alias}": inside of atomic() jobs are enqueued after the '
                 "commit, and a process that dies between the two loses them",
-                hint='Leave out URL, and the jobs are in that database; or write rows there that become jobs: LANEWAY["ATOMIC"] = '
+                hint='Leave out URL, and the jobs are in that database; or let rows there become jobs, LANEWAY["ATOMIC"] = '
                 '"outbox"; or say that this is fine: LANEWAY["ATOMIC"] = "commit".',
                 id="laneway.W001",
             )

@@ -1,7 +1,7 @@
 """A Django project's app: its settings, its store, and what is around its runs.
 
-Without a URL the jobs are in a database of Django's, so that an enqueue in `atomic()` is part of the transaction. The store, and an
-outbox, go where Django goes: while tests run, its databases have other names.
+Without a URL the jobs are in a database of Django's, so that an enqueue in `atomic()` is part of the transaction. The store, or
+the outbox, goes where Django goes: while tests run, its databases have other names.
 
 Enters: the setting `LANEWAY`.  Leaves: an `App`.
 """
@@ -39,7 +39,7 @@ except ModuleNotFoundError as missing:
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["Atomic", "ProjectApp", "ProjectSettings", "database_url", "make_tables", "project_app", "read_settings"]
+__all__ = ["IN_MEMORY", "Atomic", "ProjectApp", "ProjectSettings", "database_url", "make_tables", "project_app", "read_settings"]
 
 Atomic = Literal["join", "outbox", "commit"]
 ATOMIC = ("join", "outbox", "commit")

@@ -29,7 +29,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.core.management import call_command
 from django.db import close_old_connections, connection, connections, transaction
-from django.test import Client
+from django.test import Client, modify_settings
 
 from django_desk import tasks
 from laneway import Worker
@@ -191,6 +191,19 @@ def boxed() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def aside() -> dict[str, Any]:
+    """Have the jobs in a database that is not the default one."""
+    call_command("migrate", database="other", verbosity=0)
+    for alias in ("default", "other"):
+        with suppress(ValueError), transaction.atomic(using=alias):
+            tasks.note.enqueue(alias)
+            raise ValueError
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name FROM sqlite_master WHERE name LIKE 'laneway%'")
+        tables = len(cursor.fetchall())
+    return {"left": [job.args for job in app.inspect.jobs()], "url": app.url, "tables": tables}
+
+
 def commanded() -> dict[str, Any]:
     """Run commands from a program, and give a model as an argument."""
     order = tasks.orders().create(customer="ada", total=5)
@@ -265,10 +278,14 @@ def tasked() -> dict[str, Any]:
     for result in results.values():
         result.refresh()
     asked = asyncio.run(tasks.add.aget_result(results["add"].id))
+    with modify_settings(INSTALLED_APPS={"remove": "laneway.contrib.django"}):
+        missing = [str(one.id) for one in backend.check()]
     assert lane is not None
     assert later is not None
     return {
-        "equal": equal,
+        "equal": equal, "missing": missing,
+        "worker of each": [len(set(results[name].worker_ids)) for name in ("laned", "fail")],
+        "worker in all": results["fail"].worker_ids[0] == results["add"].worker_ids[0] == results["laned"].worker_ids[0],
         "status": {name: str(one.status) for name, one in results.items()},
         "values": {name: one.return_value for name, one in results.items() if str(one.status) == "SUCCESSFUL"},
         "attempts": {name: one.attempts for name, one in results.items()},
@@ -286,6 +303,7 @@ def tasked() -> dict[str, Any]:
         "argument": said(lambda: tasks.add.enqueue(object(), 1)),
         "flags": [getattr(backend, f"supports_{one}") for one in ("defer", "async_task", "get_result", "priority")],
         "checks": [str(one.id) for one in backend.check()], "signals": signals,
+        "kept": app.tasks[tasks.add.module_path].keep_result,
     }  # fmt: skip
 
 

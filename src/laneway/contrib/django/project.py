@@ -29,6 +29,7 @@ from laneway.store.inspection import Inspect
 
 try:
     from django.conf import settings
+    from django.core.exceptions import ImproperlyConfigured
     from django.db import connections
     from django.db.backends.signals import connection_created
 
@@ -75,7 +76,13 @@ class ProjectSettings:
 
 def read_settings() -> ProjectSettings:
     """Read the setting `LANEWAY`; without one everything has its default."""
-    return ProjectSettings(getattr(settings, "LANEWAY", {}))
+    try:
+        given = getattr(settings, "LANEWAY", {})
+    except ImproperlyConfigured:
+        raise ConfigError(
+            "DJANGO_SETTINGS_MODULE is not set: run manage.py laneway, or set it, such as to shop.settings"
+        ) from None
+    return ProjectSettings(given)
 
 
 class ProjectApp(App):
@@ -182,8 +189,8 @@ def make_tables(using: str, plan: object = None, **_: Any) -> None:
         if plan is None:
             app.inspect.delete_all()
         app.close()
-    if app.outbox is not None:
-        connection, outbox = connections[using], app.outbox
+    connection, outbox = connections[using], app.outbox
+    if outbox is not None and outbox.kind == connection.vendor:
         with connection.cursor() as cursor:
             for statement in connection.ops.prepare_sql_script(create(outbox.kind, outbox.schema)):
                 cursor.execute(statement)

@@ -253,9 +253,9 @@ def pytest_runtest_teardown() -> None:
 
 #: Files that take long, the longest first: begun last, the others would be idle while they run.
 SLOW = (
-    "browser_pages", "billing", "cli", "hostile", "django", "migrating", "deploy", "fleet_kill",
+    "browser_pages", "billing", "cli", "hostile", "django_shop", "migrating", "deploy", "django", "fleet_kill",
     "fleet_life", "browser_live", "deploy_systemd", "copy_live", "web_access", "redis_hosts",
-    "browser_acts", "redis_trouble", "timeouts", "worker_trouble", "contract", "fleet_frozen", "copy", "cli_demo",
+    "browser_acts", "redis_trouble", "timeouts", "worker_trouble", "contract", "fleet_frozen", "copy", "cli_demo", "django_6",
     "browser_hostile", "shops", "job_events", "fastapi_orders",
     "redis", "model", "stats_stores", "fleet_harm", "web_server", "docs", "redis_interrupts",
     "once_killed", "finish_killed", "outbox_relay", "outbox_killed", "outbox", "finish", "hostile_postgres",

@@ -900,6 +900,16 @@ class TestFailures:
         assert found.errors[-1].attempt == 13
         assert found.errors[-1].traceback == "line 1"
 
+    def test_errors_name_the_worker_of_their_run(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b")])
+        settle(store, claim(store, 1, worker="w1"), Retrying(0, ERROR), "w1")
+        claim(store, worker="w2")
+        store.recover("w2", "it was killed")
+        settle(store, claim(store, worker="w3"), Dead(ERROR), "w3")
+
+        found = [inspect.job(one) for one in ("a", "b")]
+        assert [[error.worker for error in one.errors] for one in found if one] == [["w1", "w2", "w3"], ["w2", "w3"]]
+
     def test_a_dead_job_can_be_replayed_at_a_new_place(self, store: Store, inspect: Inspect) -> None:
         store.push([job("x0", lane="x"), job("x1", lane="x")])
         settle(store, claim(store), Dead(ERROR))

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "minimum"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-#: Cron, the command line and its live view, stored bytes that cannot be read, the web and its frameworks; and Redis, if it is here.
+#: Cron, the command line and its live view, stored bytes that cannot be read, the web and frameworks; and Redis, if it is here.
 TESTS = [
     "tests/test_cron.py", "tests/test_cli_parts.py", "tests/test_stats_figures.py", "tests/test_web_actions.py",
     "tests/test_contrib_fastapi.py", "tests/test_contrib_flask.py", "tests/test_redis.py", "-k",

@@ -69,6 +69,8 @@ class Inbox:
 class Programs:
     """The programs of a shop."""
 
+    python = sys.executable
+
     def __init__(self, folder: Path, url: str, **environment: str) -> None:
         self.folder = folder
         names = ("LANEWAY_URL", "PYTHONDONTWRITEBYTECODE")
@@ -80,7 +82,7 @@ class Programs:
         """Start one; what it says goes to a file of its name."""
         said = self._stack.enter_context((self.folder / f"{name}.log").open("wb"))
         made = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=self.folder, env=self._environment, stdout=said, stderr=said,
+            [self.python, "-m", *command], cwd=self.folder, env=self._environment, stdout=said, stderr=said,
             start_new_session=True,
         )  # fmt: skip
         self._stack.callback(self._end, made)

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import django
+from asgiref.sync import async_to_sync
 
 # ruff: noqa: E402 - Django is set up before what needs it is imported
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "django_desk.settings")
@@ -26,8 +28,8 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.core.management import call_command
-from django.db import connection, connections, transaction
-from django.test import Client
+from django.db import close_old_connections, connection, connections, transaction
+from django.test import Client, modify_settings
 
 from django_desk import tasks
 from laneway import Worker
@@ -74,6 +76,45 @@ def connected() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def restarted() -> dict[str, Any]:
+    """Use the database before and after its server is started anew, in requests and in the same threads of a worker."""
+    client = Client()
+
+    def order() -> Any:
+        close_old_connections()  # as a server does: Django's client for tests leaves it out
+        return client.post("/orders/", {"customer": "ada", "total": 5}, content_type="application/json").status_code
+
+    def ran(task: Any) -> Any:
+        jobs.append(task.enqueue())
+        return jobs[-1].result(timeout=60)
+
+    jobs: list[Any] = []
+    worker = Worker(app, slots=1)
+    thread = threading.Thread(target=worker.run, daemon=True)  # a failure ends this program
+    thread.start()
+    answers = [order(), ran(tasks.count), ran(tasks.acount)]
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    answers += [ran(tasks.count), order(), ran(tasks.acount)]
+    worker.stop()
+    thread.join(60)
+    return {"answers": answers, "failed": [error.message for job in jobs for error in job.info().errors]}
+
+
+def pooled() -> dict[str, Any]:
+    """Run isolated tasks while this process has a pool of connections."""
+    ours = {tasks.session()}
+    connection.close()  # back into the pool
+    alike = [tasks.session_of_a_run.enqueue() for _ in range(3)]
+    alone = [tasks.session_alone.enqueue() for _ in range(3)]
+    work()
+    ours |= {job.result(timeout=0) for job in alike}
+    theirs = {job.result(timeout=0) for job in alone}
+    after = {tasks.session()}
+    return {"ours": len(ours | after), "theirs": len(theirs), "shared": len((ours | after) & theirs)}
+
+
 def checked() -> list[Any]:
     """Check settings, one after the other; return the ids of what the checks say, or the error of the settings."""
     found: list[Any] = []
@@ -83,6 +124,9 @@ def checked() -> list[Any]:
         ({}, IMMEDIATE), ({}, {}), ({"ATOMIC": "commit"}, {}), ({"URL": inside}, IMMEDIATE), ({"URL": inside}, {}),
         ({"URL": f"sqlite:///{folder}/jobs.db"}, {}), ({"URL": "redis://localhost:1/0"}, {}),
         ({"URL": "redis://localhost:1/0", "ATOMIC": "commit"}, {}), ({"URL": "redis://localhost:1/0", "ATOMIC": "join"}, {}),
+        ({"ATOMIC": "outbox"}, IMMEDIATE), ({"URL": inside, "ATOMIC": "outbox"}, IMMEDIATE),
+        ({"URL": "redis://localhost:1/0", "ATOMIC": "outbox"}, IMMEDIATE),
+        ({"URL": "redis://localhost:1/0", "ATOMIC": "outbox"}, {}),
         ({"ULR": "redis://localhost:1/0"}, {}), ({"ATOMIC": "perhaps"}, {}), ({"DATABASE": "other"}, {}), ("redis://x", {}),
         ({"URL": "nonsense://"}, {}), ({"DEAD_DAYS": -1}, {}),
     ):  # fmt: skip
@@ -93,6 +137,71 @@ def checked() -> list[Any]:
         messages = check_settings()
         found.append([f"{one.id}: {one.msg}" if str(one.id) == "laneway.E001" else one.id for one in messages])
     return found
+
+
+def rows() -> int:
+    """Return how many rows wait in the outbox."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM laneway_outbox")
+        return int(cursor.fetchone()[0])
+
+
+def boxed() -> dict[str, Any]:
+    """Enqueue in atomic blocks, of which some are rolled back, with an outbox; run what is left."""
+    note = tasks.note
+
+    def outside() -> None:
+        with transaction.atomic():
+            note.enqueue("no tables")
+
+    missing = said(outside)
+    call_command("migrate", verbosity=0)
+    with transaction.atomic():
+        created = note.enqueue("outer").created
+        with transaction.atomic():
+            note.enqueue("inner")
+        with suppress(ValueError), transaction.atomic():
+            note.enqueue("savepoint")
+            raise ValueError
+        with transaction.atomic():
+            note.enqueue("by hand")
+            transaction.set_rollback(True)
+        async_to_sync(note.aenqueue)("async")
+        note.enqueue_many([("many",), ("more",)])
+    with suppress(ValueError), transaction.atomic():
+        note.enqueue("never")
+        raise ValueError
+    transaction.set_autocommit(False)
+    note.enqueue("manual")
+    transaction.commit()
+    note.enqueue("manual, never")
+    transaction.rollback()
+    transaction.set_autocommit(True)
+    before = rows()
+    note.enqueue("at once")
+    inside = app.inspect.count()
+    work()
+    ran = sorted(tasks.orders().values_list("customer", flat=True))
+    with transaction.atomic():
+        note.enqueue("flushed")
+    call_command("flush", interactive=False, verbosity=0)
+    return {
+        "missing": missing, "created": created, "rows": before, "inside": inside, "ran": ran, "left": rows(),
+        "checks": [str(one.id) for one in check_settings()],
+    }  # fmt: skip
+
+
+def aside() -> dict[str, Any]:
+    """Have the jobs in a database that is not the default one."""
+    call_command("migrate", database="other", verbosity=0)
+    for alias in ("default", "other"):
+        with suppress(ValueError), transaction.atomic(using=alias):
+            tasks.note.enqueue(alias)
+            raise ValueError
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name FROM sqlite_master WHERE name LIKE 'laneway%'")
+        tables = len(cursor.fetchall())
+    return {"left": [job.args for job in app.inspect.jobs()], "url": app.url, "tables": tables}
 
 
 def commanded() -> dict[str, Any]:
@@ -169,10 +278,14 @@ def tasked() -> dict[str, Any]:
     for result in results.values():
         result.refresh()
     asked = asyncio.run(tasks.add.aget_result(results["add"].id))
+    with modify_settings(INSTALLED_APPS={"remove": "laneway.contrib.django"}):
+        missing = [str(one.id) for one in backend.check()]
     assert lane is not None
     assert later is not None
     return {
-        "equal": equal,
+        "equal": equal, "missing": missing,
+        "worker of each": [len(set(results[name].worker_ids)) for name in ("laned", "fail")],
+        "worker in all": results["fail"].worker_ids[0] == results["add"].worker_ids[0] == results["laned"].worker_ids[0],
         "status": {name: str(one.status) for name, one in results.items()},
         "values": {name: one.return_value for name, one in results.items() if str(one.status) == "SUCCESSFUL"},
         "attempts": {name: one.attempts for name, one in results.items()},
@@ -190,6 +303,7 @@ def tasked() -> dict[str, Any]:
         "argument": said(lambda: tasks.add.enqueue(object(), 1)),
         "flags": [getattr(backend, f"supports_{one}") for one in ("defer", "async_task", "get_result", "priority")],
         "checks": [str(one.id) for one in backend.check()], "signals": signals,
+        "kept": app.tasks[tasks.add.module_path].keep_result,
     }  # fmt: skip
 
 

@@ -36,6 +36,23 @@ def count_alone() -> int:
     return int(orders().count())
 
 
+def session() -> int:
+    """Return the number of this connection's session at its server."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+@app.task(keep_result=600)
+def session_of_a_run() -> int:
+    return session()
+
+
+@app.task(keep_result=600, isolate=True)
+def session_alone() -> int:
+    return session()
+
+
 @app.task(keep_result=600, retry=Retry(times=0))
 def lose_the_connection() -> int:
     """End the connection from the other side, and use it."""
@@ -46,6 +63,12 @@ def lose_the_connection() -> int:
     else:
         connection.connection.close()
     return int(orders().count())
+
+
+@app.task
+def note(name: str) -> None:
+    """Leave a trace."""
+    orders().create(customer=name, total=0)
 
 
 @app.task

@@ -55,7 +55,8 @@ else:
         }
     }
 
-# Without a URL the jobs are in the database above: an order and its job are one transaction.
+# Without a URL the jobs are in the database above: an order and its job are one transaction. With SHOP_JOBS=redis://… they are
+# elsewhere: then an order and a row of the outbox, which becomes its job, are one transaction.
 LANEWAY: dict[str, object] = {}
 if url := os.environ.get("SHOP_JOBS"):
-    LANEWAY = {"URL": url, "ATOMIC": "commit"}
+    LANEWAY = {"URL": url, "ATOMIC": os.environ.get("SHOP_ATOMIC", "outbox")}

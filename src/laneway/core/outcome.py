@@ -30,6 +30,7 @@ class ErrorInfo(Plain, frozen=True, omit_defaults=True):
     traceback: str = ""
     at: int = 0  #: when, microseconds; set by the store
     attempt: int = 0  #: in which attempt; set by the store
+    worker: str = ""  #: whose run it was; set by the store
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as a dict of plain values."""

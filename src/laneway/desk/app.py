@@ -101,7 +101,6 @@ class App:
             raise ConfigError(f"imports={self.imports!r}: use names of modules")
         self.desk = Desk()
         self.desk.outbox = find_outbox(boxed, self.url)
-        self.outbox: OutboxURL | None = None if self.desk.outbox is None else self.desk.outbox.url
         self.hooks = Hooks()
         self.hooks.format_error = format_error
         self.codecs = Codec()
@@ -127,6 +126,11 @@ class App:
     def store_inspect(self) -> Inspect:
         """The store's inspection side; users call `inspect` and `stats`."""
         return (self._stores or self._open())[1]
+
+    @property
+    def outbox(self) -> OutboxURL | None:
+        """Where the outbox is, if there is one."""
+        return None if self.desk.outbox is None else self.desk.outbox.url
 
     def _open(self) -> tuple[Store, Inspect]:
         with _opening.held(this_frame()):

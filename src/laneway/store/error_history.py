@@ -42,12 +42,12 @@ class _Stored(ErrorInfo, frozen=True, omit_defaults=True):
 _errors = msgspec.json.Decoder(list[_Stored])
 
 
-def add_error(stored: bytes | None, error: ErrorInfo, at: int, attempt: int) -> bytes:
-    """Return the stored errors and one more."""
+def add_error(stored: bytes | None, error: ErrorInfo, at: int, attempt: int, worker: str | None = None) -> bytes:
+    """Return the stored errors and one more, of a run of `worker` if there was one."""
     traceback, packed = error.traceback, b""
     if len(traceback) > LONG:
         traceback, packed = "", zlib.compress(traceback.encode(errors="replace"))
-    now = _Stored(error.kind, error.message, traceback, at, attempt, packed)
+    now = _Stored(error.kind, error.message, traceback, at, attempt, worker or "", packed)
     return msgspec.json.encode([*_read(stored), now][-KEEP:])
 
 
@@ -55,13 +55,13 @@ def write_errors(errors: Iterable[ErrorInfo]) -> bytes | None:
     """Return errors as they are stored."""
     stored = None
     for error in errors:
-        stored = add_error(stored, error, error.at, error.attempt)
+        stored = add_error(stored, error, error.at, error.attempt, error.worker)
     return stored
 
 
 def read_errors(stored: bytes | None) -> list[ErrorInfo]:
     """Return the stored errors."""
-    return [ErrorInfo(e.kind, e.message, e.traceback or _unpack(e.packed), e.at, e.attempt) for e in _read(stored)]
+    return [ErrorInfo(e.kind, e.message, e.traceback or _unpack(e.packed), e.at, e.attempt, e.worker) for e in _read(stored)]
 
 
 def _read(stored: bytes | None) -> list[_Stored]:

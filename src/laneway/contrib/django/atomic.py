@@ -3,10 +3,11 @@
 | `LANEWAY["ATOMIC"]` | |
 |---|---|
 | `join` | the store is in the same database: the job is written in the transaction. Anywhere else it is an error |
+| `outbox` | the store is elsewhere: a row for the job is written in the transaction, and workers hand it to the store |
 | `commit` | the job is enqueued after the commit. A process that dies between the two loses it |
-| not given | `join` in the same database, else `commit` |
+| not given | `join` in the same database, else an outbox if LANEWAY_OUTBOX names one there, else `commit` |
 
-A savepoint that is rolled back takes its jobs along, in both ways. Django's transactions belong to threads: `aenqueue` takes part
+A savepoint that is rolled back takes its jobs along, in all ways. Django's transactions belong to threads: `aenqueue` takes part
 in that of the plain code that called the event loop (`async_to_sync`), if there is one.
 
 Enters: jobs, in an atomic block.  Leaves: rows in the transaction, or a push after its commit.
@@ -20,11 +21,11 @@ from typing import Any
 from asgiref.sync import AsyncToSync, sync_to_async
 from django.db import connections
 
-from laneway.contrib.django.project import ProjectApp, ProjectSettings
+from laneway.contrib.django.project import IN_MEMORY, ProjectApp, ProjectSettings, database_url
 from laneway.core.job import Job
 from laneway.desk.enqueue import Desk
 from laneway.desk.transaction import Transaction
-from laneway.errors import NotSameDatabase
+from laneway.errors import NoOutbox, NotSameDatabase
 from laneway.store.contract import Store
 from laneway.transactions.connection import UserConnection
 from laneway.transactions.steps import Look, Steps
@@ -37,13 +38,12 @@ class Surrounding:
 
     def __init__(self, app: ProjectApp, chosen: ProjectSettings) -> None:
         self._app = app
-        self._alias = chosen.database
         self._atomic = chosen.atomic
         self.elsewhere: Store | None = None  #: a store that was found to be in another database
 
     def __call__(self, store: Store) -> Transaction | None:
         """Return the transaction that this code is in."""
-        connection = connections[self._alias]
+        connection = connections[self._app.alias]
         by_hand = connection.connection is not None and not connection.autocommit
         if not connection.in_atomic_block and not by_hand:
             return None
@@ -65,7 +65,7 @@ class Surrounding:
         Tests with a database in memory have no choice, whatever is set.
         """
         self.elsewhere = store
-        return self._atomic is None or self._app.is_in_memory
+        return self._atomic is None or database_url(self._app.alias) == IN_MEMORY
 
 
 class AtomicBlock(Transaction):
@@ -87,6 +87,8 @@ class AtomicBlock(Transaction):
             except NotSameDatabase:
                 if not self._around.found_elsewhere(store):
                     raise
+            except NoOutbox:
+                raise NoOutbox(f"the database of {self.connection} has no table laneway_outbox: run manage.py migrate") from None
 
         def wait(connection: UserConnection) -> None:
             connection.given.on_commit(lambda: store.push(jobs))

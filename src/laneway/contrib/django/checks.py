@@ -29,20 +29,29 @@ def check_settings(**_: Any) -> list[CheckMessage]:
             Error(
                 f'LANEWAY["ATOMIC"] is "join", and the store {safe_url(app.url)} is not in the database "{alias}": an enqueue in '
                 "atomic() would fail",
-                hint="Leave out URL, and the jobs are in that database; or set ATOMIC to commit.",
+                hint="Leave out URL, and the jobs are in that database; or set ATOMIC to outbox, or commit.",
                 id="laneway.E002",
             )
         ]
-    if chosen.atomic is None and not joins:
+    if chosen.atomic == "outbox" and joins:
+        return [
+            Error(
+                f'LANEWAY["ATOMIC"] is "outbox", and the store is in the database "{alias}": there jobs join transactions',
+                hint="Leave out ATOMIC; or name a store elsewhere with URL.",
+                id="laneway.E002",
+            )
+        ]
+    if chosen.atomic is None and not joins and app.outbox is None:
         return [
             Warning(
                 f'the store {safe_url(app.url)} is not in the database "{alias}": inside of atomic() jobs are enqueued after the '
                 "commit, and a process that dies between the two loses them",
-                hint='Leave out URL, and the jobs are in that database; or say that this is fine: LANEWAY["ATOMIC"] = "commit".',
+                hint='Leave out URL, and the jobs are in that database; or let rows there become jobs, LANEWAY["ATOMIC"] = '
+                '"outbox"; or say that this is fine: LANEWAY["ATOMIC"] = "commit".',
                 id="laneway.W001",
             )
         ]
-    return _check_sqlite(chosen) if joins and chosen.atomic != "commit" else []
+    return _check_sqlite(chosen) if chosen.atomic != "commit" and (joins or app.outbox is not None) else []
 
 
 def _check_sqlite(chosen: ProjectSettings) -> list[CheckMessage]:

@@ -1,7 +1,7 @@
 """A Django project's app: its settings, its store, and what is around its runs.
 
-Without a URL the jobs are in a database of Django's, so that an enqueue in `atomic()` is part of the transaction. The store goes
-where Django goes: while tests run, its databases have other names.
+Without a URL the jobs are in a database of Django's, so that an enqueue in `atomic()` is part of the transaction. The store, or
+the outbox, goes where Django goes: while tests run, its databases have other names.
 
 Enters: the setting `LANEWAY`.  Leaves: an `App`.
 """
@@ -9,39 +9,41 @@ Enters: the setting `LANEWAY`.  Leaves: an `App`.
 from __future__ import annotations
 
 import functools
-import os
+import sys
 import threading
-import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote, urlencode
 
 from laneway.desk.app import App
 from laneway.desk.task_base import TaskBase
+from laneway.desk.transaction import find_outbox
 from laneway.errors import ConfigError, did_you_mean
-from laneway.settings import Settings
+from laneway.outbox.database import OutboxURL
+from laneway.outbox.tables import create
+from laneway.settings import UNSET, Found, Settings
 from laneway.store.backends import LIBPQ
 from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
 
 try:
-    from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
     from django.conf import settings
-    from django.db import connections, reset_queries
+    from django.core.exceptions import ImproperlyConfigured
+    from django.db import connections
     from django.db.backends.signals import connection_created
 
-    from laneway.contrib.django.under_test import close_before_removal
+    from laneway.contrib.django.connections import forget_inherited, with_own_async_connections, with_own_connections
 except ModuleNotFoundError as missing:
     raise ConfigError('laneway.contrib.django needs Django: pip install "laneway[django]"') from missing
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["Atomic", "ProjectApp", "ProjectSettings", "database_url", "make_tables", "project_app", "read_settings"]
+__all__ = ["IN_MEMORY", "Atomic", "ProjectApp", "ProjectSettings", "database_url", "make_tables", "project_app", "read_settings"]
 
-Atomic = Literal["join", "commit"]
-ATOMIC = ("join", "commit")
+Atomic = Literal["join", "outbox", "commit"]
+ATOMIC = ("join", "outbox", "commit")
 #: Keys of LANEWAY that are the app's own options in capitals.
 OPTIONS = ("DEAD_DAYS", "DEAD_MAX", "DEAD_AFTER", "ENQUEUE_TIMEOUT", "CONNECTIONS", "FORMAT_ERROR")
 KEYS = ("URL", "DATABASE", "ATOMIC", "PERMISSION", *OPTIONS)
@@ -74,20 +76,30 @@ class ProjectSettings:
 
 def read_settings() -> ProjectSettings:
     """Read the setting `LANEWAY`; without one everything has its default."""
-    return ProjectSettings(getattr(settings, "LANEWAY", {}))
+    try:
+        given = getattr(settings, "LANEWAY", {})
+    except ImproperlyConfigured:
+        raise ConfigError(
+            "DJANGO_SETTINGS_MODULE is not set: run manage.py laneway, or set it, such as to shop.settings"
+        ) from None
+    return ProjectSettings(given)
 
 
 class ProjectApp(App):
     """The app of a Django project."""
 
     def __init__(self, chosen: ProjectSettings) -> None:
-        written = chosen.url is not None or Settings().find("url").value is not None
-        self._follows = None if written else chosen.database  # the alias whose database has the store
-        self._name: object = None  # of the database that has the store
-        super().__init__(chosen.url if written else database_url(chosen.database), imports=(DISCOVER,), **chosen.options)
-        self.middleware(_with_own_connections)
-        self.middleware(_with_own_async_connections)
-        self.lifespan(_forget_inherited)
+        around, self.alias = Settings(), chosen.database  #: of the database whose transactions an enqueue takes part in
+        self._inside = chosen.url is None and around.find("url").value is None
+        # An outbox is in that database, unless a setting of Laneway's names its place.
+        self._boxed = chosen.atomic == "outbox" and not self._inside and around.find("outbox").value is None
+        self._name: object = connections.settings[self.alias]["NAME"]
+        url = database_url(self.alias) if self._inside else chosen.url
+        outbox: str | None = UNSET if chosen.atomic in (None, "outbox") else None
+        super().__init__(url, imports=(DISCOVER,), outbox=self._outbox_url() if self._boxed else outbox, **chosen.options)
+        self.middleware(with_own_connections)
+        self.middleware(with_own_async_connections)
+        self.lifespan(forget_inherited)
 
     @property
     def store(self) -> Store:
@@ -102,22 +114,38 @@ class ProjectApp(App):
         return super().store_inspect
 
     @property
+    def outbox(self) -> OutboxURL | None:
+        """Where the outbox is, if there is one: in the database that Django uses now."""
+        self._follow()
+        return super().outbox
+
+    @property
     def is_inside(self) -> bool:
         """Whether the store is in a database of Django's, since the settings name no other place."""
-        return self._follows is not None
+        return self._inside
 
     @property
     def is_in_memory(self) -> bool:
         """Whether Django's database is in memory, where the store cannot reach it: it is in a memory of its own."""
-        return self._follows is not None and self.url == IN_MEMORY
+        return self._inside and self.url == IN_MEMORY
 
     def _follow(self) -> None:
-        """Leave a store that is in a database that Django does not use any more: its tests have begun, or ended."""
-        if self._follows is None or self.desk.is_tested or self._stores is None:
+        """Leave a database that Django does not use any more: its tests have begun, or ended."""
+        name = connections.settings[self.alias]["NAME"]
+        if name == self._name or self.desk.is_tested:
             return
-        if connections.settings[self._follows]["NAME"] != self._name:
+        self._name = name
+        if self._inside:
             self.close()
             self.swap_stores(None)
+            self.url = database_url(self.alias)
+        if self._boxed:
+            self.desk.outbox = find_outbox(Found(self._outbox_url(), "code"), self.url)
+
+    def _outbox_url(self) -> str | None:
+        """Return the address of an outbox in Django's database; None: nobody else could read one, in memory."""
+        url = database_url(self.alias)
+        return None if url == IN_MEMORY else url
 
     def known(self, name: str) -> TaskBase | None:
         """Return a task that was declared so far, without looking for more."""
@@ -125,15 +153,8 @@ class ProjectApp(App):
 
     def use_store(self, url: str) -> None:
         """Use this store from now on, in place of the one in the settings."""
-        self._follows = None
+        self._inside = False
         super().use_store(url)
-
-    def _open(self) -> tuple[Store, Inspect]:
-        if self._follows is not None and self._stores is None:
-            self._name = connections.settings[self._follows]["NAME"]
-            self.url = database_url(self._follows)
-            close_before_removal(self.close)
-        return super()._open()
 
 
 _making = threading.RLock()
@@ -155,12 +176,38 @@ def project_app() -> ProjectApp:
         return _made()
 
 
-def make_tables(using: str, **_: Any) -> None:
-    """Make the store's tables when Django makes its own, or bring them to this version: `manage.py migrate`."""
+def make_tables(using: str, plan: object = None, **_: Any) -> None:
+    """Make the store's tables when Django makes its own, or bring them to this version, and those of an outbox.
+
+    Django has no plan if it has deleted all rows (`flush`, and after each test of a `TransactionTestCase`): jobs go with them.
+    """
     app = project_app()
-    if app.is_inside and using == read_settings().database:
+    if using != app.alias:
+        return
+    if app.is_inside:
         app.store.migrate()
+        if plan is None:
+            app.inspect.delete_all()
         app.close()
+    connection, outbox = connections[using], app.outbox
+    if outbox is not None and outbox.kind == connection.vendor:
+        with connection.cursor() as cursor:
+            for statement in connection.ops.prepare_sql_script(create(outbox.kind, outbox.schema)):
+                cursor.execute(statement)
+            if plan is None:
+                cursor.execute(f"delete from {outbox.schema}laneway_outbox")  # noqa: S608 - a checked name
+
+
+def _let_go(connection: BaseDatabaseWrapper, **_: object) -> None:
+    """Close the store before Django's tests remove a database, or copy it: PostgreSQL refuses that while anybody is connected.
+
+    Django has no signal for it, but connects with a connection that is none of the project's.
+    """
+    if "django.test" in sys.modules and not any(connection is one for one in connections.all(initialized_only=True)):
+        project_app().close()
+
+
+connection_created.connect(_let_go)
 
 
 # -- the store in a database of Django's -----------------------------------------------------------------------------
@@ -179,8 +226,8 @@ def database_url(alias: str) -> str:
     if vendor == "postgresql":
         return _postgres_url(known)
     raise ConfigError(
-        f'the database "{alias}" is of the kind {vendor}, which can hold no jobs: give LANEWAY a URL, such as '
-        '{"URL": "redis://localhost:6379/0"}'
+        f'the database "{alias}" is of the kind {vendor}, which can hold neither jobs nor an outbox: use '
+        '{"URL": "redis://localhost:6379/0", "ATOMIC": "commit"}'
     )
 
 
@@ -190,55 +237,3 @@ def _postgres_url(known: Mapping[str, Any]) -> str:
     parts = {"host": known["HOST"], "port": known["PORT"], "user": known["USER"], "password": known["PASSWORD"], **options}
     query = urlencode({name: str(value) for name, value in parts.items() if value not in ("", None)}, quote_via=quote)
     return f"postgresql:///{quote(str(known['NAME'] or ''), safe='')}{'?' if query else ''}{query}"
-
-
-# -- connections of runs ---------------------------------------------------------------------------------------------
-
-
-def _with_own_connections(_: object) -> Iterator[None]:
-    """Recycle the thread's database connections around a run, as Django does around a request."""
-    reset_queries()
-    _recycle()
-    try:
-        yield
-    finally:
-        _recycle()
-
-
-def _recycle() -> None:
-    """Close what is broken or too old. A connection in an atomic block is a test's, whose jobs run where they are enqueued."""
-    for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:
-            connection.close_if_unusable_or_obsolete()
-
-
-async def _with_own_async_connections(_: object) -> AsyncIterator[None]:
-    """Give an async run a thread of its own for what it asks of the database, as Django does for a request, and close its
-    connections: the thread ends with the run."""
-    async with ThreadSensitiveContext() as context:
-        try:
-            yield
-        finally:
-            if context in SyncToAsync.context_to_thread_executor:  # else it asked nothing, and has no thread
-                await sync_to_async(connections.close_all)()
-
-
-_made_in: weakref.WeakKeyDictionary[BaseDatabaseWrapper, int] = weakref.WeakKeyDictionary()  # the process that connected
-#: Connections inherited over a fork. Never closed here: closing would end the parent's session.
-_inherited: list[object] = []
-
-
-def _note_process(connection: BaseDatabaseWrapper, **_: object) -> None:
-    _made_in[connection] = os.getpid()
-
-
-connection_created.connect(_note_process)
-
-
-def _forget_inherited() -> Iterator[None]:
-    """Let a worker, or an isolated run, connect anew: what it has inherited belongs to its parent."""
-    for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and _made_in.get(connection) != os.getpid():
-            _inherited.append(connection.connection)
-            connection.connection = None
-    yield

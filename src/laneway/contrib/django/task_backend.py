@@ -46,6 +46,7 @@ from laneway.desk.context import JobContext, current_job
 from laneway.desk.handle import JobHandle
 from laneway.errors import LanewayError
 from laneway.ids import moment_of
+from laneway.store.error_history import WORKER_LOST
 from laneway.store.inspection import JobInfo
 
 __all__ = ["LanewayBackend", "LanewayTask", "task"]
@@ -107,7 +108,7 @@ class LanewayBackend(BaseTaskBackend):
     def enqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
         """Enqueue a call. Inside of `atomic()` it takes part in the transaction."""
         self._check(task)
-        args, kwargs = normalize_json(list(args)), normalize_json(kwargs)
+        args, kwargs = _plain(list(args)), _plain(kwargs)
         handle = _using(task).enqueue(*args, **kwargs)
         result = self._enqueued(task, handle, args, kwargs)
         task_enqueued.send(type(self), task_result=result)
@@ -116,7 +117,7 @@ class LanewayBackend(BaseTaskBackend):
     async def aenqueue(self, task: AnyTask, args: Any, kwargs: Any) -> Any:
         """Enqueue a call from an event loop."""
         self._check(task)
-        args, kwargs = normalize_json(list(args)), normalize_json(kwargs)
+        args, kwargs = _plain(list(args)), _plain(kwargs)
         handle = await _using(task).aenqueue(*args, **kwargs)
         result = self._enqueued(task, handle, args, kwargs)
         await task_enqueued.asend(type(self), task_result=result)
@@ -162,18 +163,33 @@ class LanewayBackend(BaseTaskBackend):
         found = None if info is None else _task_of(info.task)
         if info is None or found is None:
             raise TaskResultDoesNotExist(result_id)
-        is_running = info.state == "running"
-        attempts = info.attempt + is_running
         result = AnyResult(
             task=found, id=info.id, status=STATUS.get(info.state, TaskResultStatus.READY), enqueued_at=_enqueued_at(info.id),
             started_at=_local(info.started_at) or _failed(info, 0),
             last_attempted_at=_local(info.started_at) or _failed(info, -1),
             finished_at=_local(info.finished_at or (info.due_at if info.state == "dead" else None)),
-            args=info.args or [], kwargs=info.kwargs or {}, backend=self.alias, worker_ids=[info.worker or ""] * attempts,
+            args=info.args or [], kwargs=info.kwargs or {}, backend=self.alias, worker_ids=_workers(info),
             errors=[TaskError(exception_class_path=_path(one.kind), traceback=one.traceback) for one in info.errors],
         )  # fmt: skip
         object.__setattr__(result, "_return_value", value)
         return result
+
+
+def _plain(values: Any) -> Any:
+    """Return arguments as JSON has them, or raise TypeError."""
+    try:
+        return normalize_json(values)
+    except TypeError as error:
+        raise TypeError(f"{error}: arguments are JSON. Of a model pass the primary key, and let the task load it") from None
+
+
+def _workers(info: JobInfo) -> list[str]:
+    """Return the worker of each attempt. Those of a job's last ten failures are known, others are empty."""
+    failed = {error.attempt: error.worker for error in info.errors if error.kind != WORKER_LOST}
+    known = [failed.get(attempt + 1, "") for attempt in range(info.attempt)]
+    if info.state == "done":
+        known.pop()
+    return [*known, info.worker or ""] if info.state in ("running", "done") else known
 
 
 def _failed(info: JobInfo, which: int) -> datetime | None:

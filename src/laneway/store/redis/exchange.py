@@ -85,7 +85,7 @@ class Exchanges:
 
     def begin(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Callable[[], Exchange]:
         """Send an exchange; calling the returned function reads the answer."""
-        call = _ExchangeCall(self, worker, group_by_queue(settled), wants, limit)
+        call = _ExchangeCall(self, worker, group_by_queue(worker, settled), wants, limit)
         call.send()
         return call.hear
 

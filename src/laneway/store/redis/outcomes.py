@@ -60,8 +60,8 @@ class Grouped(Struct, frozen=True):
     ids: list[str]  #: of all units, in order
 
 
-def group_by_queue(settled: Sequence[Settled]) -> Grouped:
-    """Return outcomes by the queues of their claims."""
+def group_by_queue(worker: str, settled: Sequence[Settled]) -> Grouped:
+    """Return a worker's outcomes by the queues of their claims."""
     by_queue: dict[str, QueueOutcomes] = {}
     ids: list[str] = []
     for item in settled:
@@ -70,11 +70,11 @@ def group_by_queue(settled: Sequence[Settled]) -> Grouped:
         if outcomes is None:
             outcomes = by_queue[claim.queue] = QueueOutcomes()
         for unit, outcome in zip(claim.units, item.outcomes, strict=True):
-            _add(outcomes, ids, item, unit, outcome)
+            _add(outcomes, ids, worker, item, unit, outcome)
     return Grouped(by_queue, ids)
 
 
-def _add(outcomes: QueueOutcomes, ids: list[str], item: Settled, unit: Unit, outcome: Outcome) -> None:
+def _add(outcomes: QueueOutcomes, ids: list[str], worker: str, item: Settled, unit: Unit, outcome: Outcome) -> None:
     claim = item.claim
     if type(outcome) is Done:
         run = Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, item.finished, "done")
@@ -89,7 +89,7 @@ def _add(outcomes: QueueOutcomes, ids: list[str], item: Settled, unit: Unit, out
             outcomes.kept += _record(unit, item, "done", outcome.result)
     else:
         run = Run(unit.id, claim.task, claim.queue, unit.lane, unit.enqueued, item.started, item.finished, "")
-        outcomes.others.append(_other(unit, item, outcome, run))
+        outcomes.others.append(_other(worker, unit, item, outcome, run))
         outcomes.others_at.append(len(ids))
         outcomes.followers += 1
     ids.append(unit.id)
@@ -101,7 +101,7 @@ def _record(unit: Unit, item: Settled, state: State, result: bytes | None) -> tu
     return unit.id, FINISHED.index(state), item.keep, item.started, item.finished, value.decode()
 
 
-def _other(unit: Unit, item: Settled, outcome: Outcome, run: Run) -> list[Any]:
+def _other(worker: str, unit: Unit, item: Settled, outcome: Outcome, run: Run) -> list[Any]:
     """Return an outcome other than success.
 
     That is id, token, outcome, after, error, run up to the outcome, the effect of death (whether it halts a job's lane, or which
@@ -111,11 +111,11 @@ def _other(unit: Unit, item: Settled, outcome: Outcome, run: Run) -> list[Any]:
     last: bool | list[str] = [] if unit.payloads else False
     match outcome:
         case Retrying():
-            after, error = outcome.after, error_text(outcome.error, unit.attempt)
+            after, error = outcome.after, error_text(outcome.error, unit.attempt, worker)
         case Snoozed():
             after = outcome.after
         case Dead():
-            error = error_text(outcome.error, unit.attempt)
+            error = error_text(outcome.error, unit.attempt, worker)
             named = dict.fromkeys(outcome.payloads)
             last = [payload_id(run.queue, unit.lane or "", body)[2:] for body in named] if unit.payloads else outcome.halt
         case Cancelled() | Done():
@@ -124,6 +124,6 @@ def _other(unit: Unit, item: Settled, outcome: Outcome, run: Run) -> list[Any]:
     return [unit.id, str(item.claim.token), outcome.name, after, error, _to_json(run).decode()[:-3], last, kept]
 
 
-def error_text(error: ErrorInfo, attempt: int) -> str:
+def error_text(error: ErrorInfo, attempt: int, worker: str) -> str:
     """Return an error as JSON; the script adds the time."""
-    return add_error(None, error, 0, attempt)[1:-1].decode()
+    return add_error(None, error, 0, attempt, worker)[1:-1].decode()

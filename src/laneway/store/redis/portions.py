@@ -143,7 +143,7 @@ def _packed(job: StoredJob, flags: int, body: bytes) -> Record:
 
 
 def _errors(errors: Sequence[ErrorInfo]) -> bytes:
-    texts = [add_error(None, error, error.at, error.attempt)[1:-1] for error in errors]
+    texts = [add_error(None, error, error.at, error.attempt, error.worker)[1:-1] for error in errors]
     return b"".join([len(text).to_bytes(4) + text for text in texts])
 
 

@@ -186,7 +186,7 @@ class RedisStore:
 
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
         """Give a dead worker's claims back and forget the worker. See the contract."""
-        error = error_text(worker_lost(cause), 0)
+        error = error_text(worker_lost(cause), 0, worker)
         ids = self._take_back(worker, (), error, lost)
         self.wire.ask_all([("HDEL", WORKERS + WORKER_KEYS[name], worker) for name in ("INFO", "BEATS", "AT", "COMMANDS")])
         self._observer.forget(worker)

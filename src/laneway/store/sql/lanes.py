@@ -156,7 +156,7 @@ def join_sides(turn: Turn, row: Row) -> int:
 
 def _bury(turn: Turn, row: Row, payloads: Sequence[Arrived], error: ErrorInfo, attempt: int) -> None:
     """Keep payloads as dead ones, without their headers. The caller takes them out of the lane."""
-    errors = add_error(row.errors, error, turn.now, attempt)
+    errors = add_error(row.errors, error, turn.now, attempt, row.worker)
     for score, _, body, _ in payloads:
         seq = turn.next_seq()
         kept = turn.rows(

@@ -46,7 +46,7 @@ def die(turn: Turn, row: Row, before: int, dead: Dead, *, counts: bool = True) -
         lanes.die(turn, row, dead.error, dead.payloads)
         return
     attempt, halts = row.attempt + counts, bool(row.holds and dead.halt)
-    errors = add_error(row.errors, dead.error, turn.now, attempt)
+    errors = add_error(row.errors, dead.error, turn.now, attempt, row.worker)
     turn.change("die", now=turn.now, attempt=attempt, errors=errors, holds=int(halts), id=row.id)
     turn.total("dead")
     turn.ended(row.queue, row.lane if row.holds and not halts else None, before, DEAD)
@@ -57,7 +57,7 @@ def wait_again(turn: Turn, row: Row, due: int, error: ErrorInfo | None = None) -
     attempt, errors, state = row.attempt, row.errors, turn.waiting(row.queue, due)
     if error is not None:
         attempt, state = attempt + 1, RETRYING
-        errors = add_error(errors, error, turn.now, attempt)
+        errors = add_error(errors, error, turn.now, attempt, row.worker)
     _wait(turn, row, due, state, attempt, ran=1, expires=None, lost=None, errors=errors)
 
 
@@ -82,7 +82,8 @@ def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
     elif row.mark is not None:
         end_as_asked(turn, row)
     else:
-        errors, state = add_error(row.errors, error, turn.now, row.attempt + 1), turn.waiting(row.queue, row.due)
+        errors = add_error(row.errors, error, turn.now, row.attempt + 1, row.worker)
+        state = turn.waiting(row.queue, row.due)
         _wait(turn, row, row.due, state, row.attempt, ran=1, expires=None, lost=lost or row.lost, errors=errors)
 
 

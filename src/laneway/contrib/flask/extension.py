@@ -90,7 +90,7 @@ class Laneway(App):
         weakref.finalize(app, keeper.close).atexit = False
         self._last = app
         self.url, self.settings, self.sources, self.dead_after = keeper.url, keeper.settings, keeper.sources, keeper.dead_after
-        self.outbox, self.desk.outbox = keeper.outbox, keeper.desk.outbox
+        self.desk.outbox = keeper.desk.outbox
         app.extensions["laneway"] = self
         app.cli.add_command(command)
 

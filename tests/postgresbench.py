@@ -225,10 +225,13 @@ class Server(_Program):
             return
         line.execute(BEGUN)
         if not is_set:  # to replace it again would let all sessions plan their statements anew
-            line.execute("DROP TABLE IF EXISTS public.clock; CREATE TABLE public.clock AS SELECT 0::bigint AS now")
-            line.execute(
-                f"CREATE OR REPLACE FUNCTION laneway.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS '{CLOCK}'".encode()
-            )
+            self.take_clock()
+
+    def take_clock(self) -> None:
+        """Let the clock of the store that is there be set by hand."""
+        line = self._quick()
+        line.execute("DROP TABLE IF EXISTS public.clock; CREATE TABLE public.clock AS SELECT 0::bigint AS now")
+        line.execute(f"CREATE OR REPLACE FUNCTION laneway.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS '{CLOCK}'".encode())
 
     def set_clock(self, now: int) -> None:
         """Let it be this late, microseconds, for a store that began anew."""

@@ -21,7 +21,7 @@ SECOND = 1_000_000
 WAITING = ["first", "plain", "key", "ends", "fresh-lane", "last"]
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """Rows and keys, byte for byte.
 

@@ -353,12 +353,17 @@ class PostgresTurn(PostgresReading, CopyTurn):
         """Count arrivals."""
         self._arrived.update(counts)
 
-    def fold(self, *, wait: bool = False) -> None:
-        """Add the ledger up, and sum the statistics of complete intervals, if nobody else does just now; or wait for that."""
+    def fold(self, *, wait: bool = False) -> bool:
+        """Add the ledger up, and sum the statistics of complete intervals, if nobody else does just now; or wait for that.
+
+        Return whether that was done: the tables may have come out of a dump.
+        """
         if wait:
             self.rows("lock", schema=self.schema, number=80)
-        if self.call("fold", TEN, KEEP_RUNS) == [(True,)]:
+        folded = self.call("fold", TEN, KEEP_RUNS) == [(True,)]
+        if folded:
             statistics.close(self)
+        return folded
 
     @property
     def closed(self) -> int:

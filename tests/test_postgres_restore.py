@@ -152,13 +152,21 @@ def moved(request: pytest.FixtureRequest, high: postgresbench.Server) -> Iterato
         one.remove()
 
 
-@pytest.fixture
-def target(high: postgresbench.Server) -> Iterator[Database]:
-    """A database with a store that came from a cluster with higher ids; nobody has opened it."""
-    source, made = Database("source", high), Database("target")
+@pytest.fixture(scope="module")
+def dumped(high: postgresbench.Server) -> str:
+    """A store of a cluster with higher ids."""
+    source = Database("source", high)
     fill(source)
-    made.psql(source.dump())
+    text = source.dump()
     source.remove()
+    return text
+
+
+@pytest.fixture
+def target(dumped: str) -> Iterator[Database]:
+    """A database with that store; nobody has opened it."""
+    made = Database("target")
+    made.psql(dumped)
     yield made
     made.remove()
 
@@ -239,9 +247,8 @@ def test_transactions_that_are_open_while_it_is_counted_count_when_they_commit(t
                 target.ask(FOLD)
 
 
-def test_a_program_that_is_open_meanwhile_counts_it_too(high: postgresbench.Server, target: Database) -> None:
+def test_a_program_that_is_open_meanwhile_counts_it_too(target: Database, dumped: str) -> None:
     with closing(Shop(target.url)) as shop:
-        dumped = target.dump()
         before = shop.figures()
         target.psql("drop schema laneway cascade;" + dumped)
         shop.mail.enqueue(9)

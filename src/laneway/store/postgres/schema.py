@@ -44,7 +44,7 @@ def ensure(line: PostgresConnection, name: str, schema: str) -> None:
         try:
             recount(line, schema)
         except PostgresError as error:
-            log.warning("%s came out of a dump, and its jobs could not be counted (%s): run laneway migrate", name, error)
+            log.warning("%s: its jobs could not be counted after a restore (%s): run laneway migrate", name, error)
 
 
 def recount(line: PostgresConnection, schema: str) -> None:

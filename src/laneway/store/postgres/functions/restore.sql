@@ -13,9 +13,11 @@ $$;
 --
 -- Jobs are counted one by one, as of the snapshot that is noted in the books: steps that it does not show are added later, as after a fold. So
 -- nobody has to wait. Of the ledger all rows leave. What they say of totals, runs and arrivals is written anew, as of this transaction, if
--- it is not in the books: rows that came with the dump and were not added up there; and all rows of steps that were done here since. A row that
--- was written here has the id of its transaction, or, in a savepoint, a later one. A row that came has the id of the restore, which is earlier
--- than that of all steps.
+-- it is not in the books: rows that came with the dump and were not added up there; and all rows of steps that were done here since. Such a
+-- row names a transaction after the one that restored the origin, and was written by that transaction, or in a savepoint of it, which has a
+-- later id. A row that came was written when the origin was restored, or before.
+--
+-- The inbox needs nothing: if its rows name a transaction that enqueues here, jobs of the same lane go there too, and join behind them.
 --
 -- Its owner's rights are enough: whoever opens the store first calls it.
 create function $schema.recount_$version() returns boolean
@@ -38,7 +40,7 @@ begin
         select g.at, g.queue, g.task, g.arrived, g.totals, g.runs, g.number
         from gone g cross join now cross join $schema.books b left join $schema.origin o on true
         where not pg_visible_in_snapshot(g.xid, b.snap)
-        or g.xid < pg_snapshot_xmax(now.snap) and age(g.xid::xid) between age(g.written) and age(o.xmin)
+        or g.xid < pg_snapshot_xmax(now.snap) and age(g.xid::xid) >= age(g.written) and age(g.xid::xid) < age(o.xmin)
         order by g.at, g.xid
     ), counts as (
         insert into $schema.counted as old (queue, scheduled, ready, retrying, blocked, running, dead)

@@ -9,7 +9,10 @@ declare
     v_runs bigint;
     v_cleared xid8;
 begin
-    if not pg_try_advisory_xact_lock(hashtextextended('$schema', 80)) or not $schema.is_original_$version() then
+    if not pg_try_advisory_xact_lock(hashtextextended('$schema', 80)) then
+        return false;
+    end if;
+    if not $schema.is_original_$version() then
         return false;
     end if;
     select snap, runs, cleared into v_old, v_runs, v_cleared from $schema.books;  -- the lock is held: this sees the last fold

@@ -21,7 +21,7 @@ $$;
 --
 -- Its owner's rights are enough: whoever opens the store first calls it.
 create function $schema.recount_$version() returns boolean
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
     if $schema.is_original_$version() then
         return true;

@@ -1762,10 +1762,10 @@ class TestHeaders:
 
 @pytest.fixture(params=["sqlite", "redis", "postgres"])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    """A store as Laneway wrote it while the smaller score counted, in PostgreSQL as its last version did: rows and keys, byte for byte.
+    """A store as Laneway wrote it while the smaller score counted, in PostgreSQL the last version: rows and keys, byte for byte.
 
-    Lane a waits: `paid` 1, `refunded` 2, and `paid` 3, which was merged; not in PostgreSQL. Lane b is run by `w`: `x` 5, `y` 1; since then came
-    `x` 9 and `z` 6. Lane c is gone, and its payload `bad` 7 is dead.
+    Lane a waits: `paid` 1, `refunded` 2, and `paid` 3, which was merged; not in PostgreSQL. Lane b is run by `w`: `x` 5, `y` 1;
+    since then came `x` 9 and `z` 6. Lane c is gone, and its payload `bad` 7 is dead.
     """
     made = old_store(request.param, "old_collectors.json", tmp_path, Clock(1_002 * SECOND))
     yield made

@@ -55,7 +55,8 @@ class Database:
         """What pg_dump prints."""
         command = [tool("pg_dump"), *options, "-d", self.url]
         text = subprocess.run(command, text=True, check=True, capture_output=True, timeout=60).stdout
-        return "\n".join(line for line in text.splitlines() if not line.startswith(("\\restrict", "\\unrestrict")))  # with a random key
+        random = ("\\restrict", "\\unrestrict")  # they have a key
+        return "\n".join(line for line in text.splitlines() if not line.startswith(random))
 
     def ask(self, sql: str) -> list[tuple[object, ...]]:
         import psycopg  # noqa: PLC0415 - it may be missing

@@ -29,6 +29,7 @@ from laneway.store.postgres import PostgresInspect, PostgresStore, schema
 FOLD = f"select laneway.fold_v{schema.VERSION}(10000000, 1000)"
 IS_ORIGINAL = f"select laneway.is_original_v{schema.VERSION}()"
 LEFT = "select count(*) from laneway.ledger"
+MAIL = '{"task": "mail", "args": [9]}'
 
 
 class Shop:
@@ -230,7 +231,7 @@ def test_programs_that_open_it_at_once_count_it_once(target: Database) -> None:
 
 
 def test_transactions_that_are_open_while_it_is_counted_count_when_they_commit(target: Database) -> None:
-    enqueue = "select laneway.enqueue('{\"task\": \"mail\", \"args\": [9]}')"
+    enqueue = f"select laneway.enqueue('{MAIL}')".encode()
     with psycopg.connect(target.url) as late, psycopg.connect(target.url) as prepared:
         late.execute(enqueue)
         prepared.tpc_begin("prepared")

@@ -263,10 +263,11 @@ def check_dead_rows(tables: Sequence[Sequence[Any]]) -> Finding:
 
 
 def check_ledger(rows: int, original: bool) -> Finding:
-    """Judge whether the ledger is added up: workers do that. `original`: the tables did not come out of a dump, or were counted since."""
+    """Judge whether the ledger is added up: workers do that. `original`: no jobs that came out of a dump are to be counted."""
     if not original:
         return Finding(
-            "ledger", "warning", "the tables came out of a dump, and their jobs are not counted yet: counts and totals may be wrong",
+            "ledger", "warning",
+            "the tables came out of a dump, and their jobs are not counted yet: counts and totals may be wrong",
             "Run laneway migrate",
         )  # fmt: skip
     if rows < LEDGER_LONG:

@@ -48,7 +48,7 @@ def ensure(line: PostgresConnection, name: str, schema: str) -> None:
 
 
 def recount(line: PostgresConnection, schema: str) -> None:
-    """Count all anew if the tables came out of a dump. One statement is a transaction: the server ends it even if nobody waits."""
+    """Count all anew if the tables came out of a dump. It is one statement: the server ends it even if nobody waits for it."""
     line.ask(f"select {schema}.recount_v{VERSION}()")
 
 

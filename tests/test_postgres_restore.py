@@ -28,6 +28,7 @@ from laneway.store.postgres import PostgresInspect, PostgresStore, schema
 
 FOLD = f"select laneway.fold_v{schema.VERSION}(10000000, 1000)"
 IS_ORIGINAL = f"select laneway.is_original_v{schema.VERSION}()"
+RECOUNT = f"select laneway.recount_v{schema.VERSION}()"
 LEFT = "select count(*) from laneway.ledger"
 MAIL = '{"task": "mail", "args": [9]}'
 
@@ -246,6 +247,22 @@ def test_transactions_that_are_open_while_it_is_counted_count_when_they_commit(t
             for _ in range(3):
                 assert shop.figures() == plus(before, 2)
                 target.ask(FOLD)
+
+
+def test_a_long_migration_counts_it_while_others_go_on(target: Database) -> None:
+    with psycopg.connect(target.url) as migration:
+        migration.execute("select pg_current_xact_id()")
+        for _ in range(2):
+            target.ask(f"select laneway.enqueue('{MAIL}')")
+        assert migration.execute(RECOUNT.encode()).fetchall() == [(True,)]
+        target.ask(f"select laneway.enqueue('{MAIL}')")
+    with closing(Shop(target.url)) as shop:
+        for _ in range(3):
+            found = shop.figures()
+            assert (found["counts"], found["totals"], found["arrived"]) == (counted(target), {"enqueued": 16, "processed": 4}, 16)
+            assert len(found["runs"]) == 4
+            target.ask(FOLD)
+        assert target.ask(LEFT) == [(0,)]
 
 
 def test_a_program_that_is_open_meanwhile_counts_it_too(target: Database, dumped: str) -> None:

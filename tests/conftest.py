@@ -25,6 +25,7 @@ import laneway
 import postgresbench
 import redisbench
 from laneway import App
+from laneway.errors import SchemaError
 from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
@@ -158,10 +159,28 @@ def old_store(kind: str, written: str, folder: Path, clock: Clock, *, migrate: b
         if migrate:
             made.store.migrate()
         return made
+    if kind == "postgres":
+        return _old_postgres(found["postgres"], clock.now)
     made = redis(folder, clock)
     for command in found["redis"]:
         redisbench.server().ask(*(part.encode("latin-1") for part in command))
     return made
+
+
+def _old_postgres(rows: list[str], now: int) -> Bench:
+    """Tables and functions as pg_dump printed them, the rows of a store, and this version's migration."""
+    from laneway.store.postgres import PostgresInspect, PostgresStore  # noqa: PLC0415 - the same
+
+    server = postgresbench.emptied()
+    server.ask("\n".join([Path(__file__).with_name("old_postgres.sql").read_text(encoding="utf-8"), *rows]))
+    store = PostgresStore(server.url, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
+    with pytest.raises(SchemaError, match="run: laneway migrate"):
+        store.schedules()
+    store.migrate()
+    server.take_clock()
+    clock = ServerClock()
+    clock.now = now
+    return Bench(store, PostgresInspect(store), clock)
 
 
 def redis_by_number(_: Path, clock: Clock) -> Bench:

@@ -206,7 +206,7 @@ class Server(_Program):
 
         line = self._quick()
         if self._shape and _rows(line, SHAPE) == self._shape:
-            self.clear("meta", "books")
+            self.clear("meta", "books", "origin")
             line.execute(BEGUN)
             return
         self.drop()
@@ -217,7 +217,7 @@ class Server(_Program):
 
     def begin_anew(self) -> None:
         """Empty Laneway's tables, if there are any, and let its clock be set by hand, see `set_clock`."""
-        self.clear("meta", "books")
+        self.clear("meta", "books", "origin")
         line = self._quick()
         clock = "EXISTS (SELECT 1 FROM pg_proc WHERE oid = to_regprocedure('laneway.now_us()') AND prosrc = %s)"
         [(is_there, is_set)] = _rows(line, f"SELECT to_regclass('laneway.books') IS NOT NULL, {clock}", CLOCK)
@@ -225,10 +225,13 @@ class Server(_Program):
             return
         line.execute(BEGUN)
         if not is_set:  # to replace it again would let all sessions plan their statements anew
-            line.execute("DROP TABLE IF EXISTS public.clock; CREATE TABLE public.clock AS SELECT 0::bigint AS now")
-            line.execute(
-                f"CREATE OR REPLACE FUNCTION laneway.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS '{CLOCK}'".encode()
-            )
+            self.take_clock()
+
+    def take_clock(self) -> None:
+        """Let the clock of the store that is there be set by hand."""
+        line = self._quick()
+        line.execute("DROP TABLE IF EXISTS public.clock; CREATE TABLE public.clock AS SELECT 0::bigint AS now")
+        line.execute(f"CREATE OR REPLACE FUNCTION laneway.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS '{CLOCK}'".encode())
 
     def set_clock(self, now: int) -> None:
         """Let it be this late, microseconds, for a store that began anew."""

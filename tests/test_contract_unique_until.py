@@ -165,7 +165,7 @@ def test_an_id_that_is_used_again_has_nothing_of_the_old_job(store: Store) -> No
     assert store.push([job("b", unique="k")]) == [None]
 
 
-@pytest.mark.parametrize("name", ["sqlite", "redis"])
+@pytest.mark.parametrize("name", ["sqlite", "redis", "postgres"])
 def test_a_store_of_before_has_them_too(name: str, tmp_path: Path) -> None:
     bench = old_store(name, "old_jobs.json", tmp_path, Clock(1_001 * SECOND))
     made = job("a", unique="new", until_end=True, queue="new")

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import postgresbench
 from conftest import Bench, Clock, old_store, sqlite_file
 from laneway.core.job import Job
 from laneway.core.outcome import Done, Settled
@@ -21,7 +22,7 @@ SECOND = 1_000_000
 WAITING = ["first", "plain", "key", "ends", "fresh-lane", "last"]
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """Rows and keys, byte for byte.
 
@@ -138,6 +139,17 @@ def test_queues_beyond_the_first_get_rows_of_their_own(tmp_path: Path) -> None:
     ] == ["far"]
     assert made.inspect.counts()["dead"] == 2
     made.store.close()
+
+
+@pytest.mark.parametrize("old", ["postgres"], indirect=True)
+def test_a_program_of_the_last_version_that_still_runs_finds_none_of_its_functions(old: Bench) -> None:
+    server = postgresbench.server()
+    with pytest.raises(Exception, match=r"function laneway\.totals_v1\(\) does not exist"):
+        server.ask("select * from laneway.totals_v1()")
+    for function in ("enqueue", "finish"):
+        with pytest.raises(Exception, match="the functions of Laneway have version 2, and this program wants 1"):
+            server.ask(f"select laneway.{function}(%s)", '{"version": 1, "jobs": []}')
+    assert old.inspect.totals()["enqueued"] == 19
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])

@@ -9,16 +9,20 @@ from __future__ import annotations
 import contextlib
 
 from laneway.errors import SchemaError
-from laneway.store.postgres.connection import Broken, PostgresConnection
+from laneway.logs import log
+from laneway.store.postgres.connection import Broken, PostgresConnection, PostgresError
 from laneway.store.postgres.statements import VERSION, functions, migration
 from laneway.store.postgres.wire import PostgresWire
 
-__all__ = ["MIGRATIONS", "OLDEST", "VERSION", "ensure", "migrate", "read_version", "script"]
+__all__ = ["MIGRATIONS", "OLDEST", "VERSION", "ensure", "migrate", "read_version", "recount", "script"]
 
 #: The oldest server, as libpq numbers it: 13 has xid8.
 OLDEST = 130_000
 #: What each migration does, by the version it leads to.
-MIGRATIONS = {1: "make the tables and functions", 2: "replace the functions: they settle and claim in one way"}
+MIGRATIONS = {
+    1: "make the tables and functions",
+    2: "replace the functions: they settle and claim in one way; note where the tables were made",
+}
 
 
 def ensure(line: PostgresConnection, name: str, schema: str) -> None:
@@ -36,6 +40,16 @@ def ensure(line: PostgresConnection, name: str, schema: str) -> None:
         )  # fmt: skip
     elif found > VERSION:
         raise _newer(found, name)
+    else:
+        try:
+            recount(line, schema)
+        except PostgresError as error:
+            log.warning("%s: its jobs could not be counted after a restore (%s): run laneway migrate", name, error)
+
+
+def recount(line: PostgresConnection, schema: str) -> None:
+    """Count all anew if the tables came out of a dump. It is one statement: the server ends it even if nobody waits for it."""
+    line.ask(f"select {schema}.recount_v{VERSION}()")
 
 
 def version(line: PostgresConnection, schema: str) -> int | None:
@@ -65,6 +79,7 @@ def migrate(line: PostgresConnection, name: str, schema: str) -> None:
             raise _newer(found, name)
         if found < VERSION:
             line.run_script(script(schema, found))
+        recount(line, schema)
         line.ask("commit")
     except BaseException:
         with contextlib.suppress(Broken):  # its session ends, and so does the transaction

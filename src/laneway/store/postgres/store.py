@@ -201,8 +201,12 @@ class PostgresStore(SQLStore):
         """Add the ledger up, every second."""
         if time.monotonic() - self._folded > FOLD_EVERY:
             self._folded = time.monotonic()
-            with contextlib.suppress(StoreError), self.turn() as turn:  # or the claims of this exchange would be lost
-                turn.fold()
+            with contextlib.suppress(StoreError):  # or the claims of this exchange would be lost
+                with self.turn() as turn:
+                    folded = turn.fold()
+                if not folded:
+                    with self.wire.lend() as line:
+                        tables.recount(line, self.schema)
 
     # -- the rest --------------------------------------------------------------------------------------------
 

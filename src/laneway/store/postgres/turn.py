@@ -131,8 +131,7 @@ class PostgresReading(Reading):
 
     def last_runs(self) -> bytes:
         """Return the most recent runs."""
-        rows = self.rows("unfolded_runs")
-        return "".join([runs for (runs,) in rows]).encode()
+        return "".join([runs for (runs,) in self.rows("unfolded_runs")]).encode()
 
     def arrivals(self) -> list[tuple[int, str, str, int]]:
         """Return arrivals that are in no table but the ledger."""
@@ -228,11 +227,8 @@ class PostgresTurn(PostgresReading, CopyTurn):
     def push_lanes(self, lanes: Sequence[tuple[Any, ...]]) -> set[int]:
         """Insert lanes of a collector, or lock those that are there."""
         seqs, ids, queues, tasks, names, _, dues, states, *_ = zip(*lanes, strict=True)
-        new = self.call(
-            "push_lanes", bigints(seqs), texts(ids), texts(queues), texts(tasks), texts(names), bigints(dues), smallints(states),
-            self.now,
-        )  # fmt: skip
-        return {seq for (seq,) in new}
+        given = (bigints(seqs), texts(ids), texts(queues), texts(tasks), texts(names), bigints(dues), smallints(states))
+        return {seq for (seq,) in self.call("push_lanes", *given, self.now)}
 
     def let_out(self, queue: str, lanes: Sequence[str]) -> None:
         """Let the next job by place hold each lane whose holder has left."""
@@ -353,12 +349,14 @@ class PostgresTurn(PostgresReading, CopyTurn):
         """Count arrivals."""
         self._arrived.update(counts)
 
-    def fold(self, *, wait: bool = False) -> None:
-        """Add the ledger up, and sum the statistics of complete intervals, if nobody else does just now; or wait for that."""
+    def fold(self, *, wait: bool = False) -> bool:
+        """Add the ledger up and sum statistics, if nobody else does just now; or wait for that. Return whether it was done."""
         if wait:
             self.rows("lock", schema=self.schema, number=80)
-        if self.call("fold", TEN, KEEP_RUNS) == [(True,)]:
-            statistics.close(self)
+        if self.call("fold", TEN, KEEP_RUNS) != [(True,)]:
+            return False
+        statistics.close(self)
+        return True
 
     @property
     def closed(self) -> int:

@@ -1,6 +1,7 @@
 -- fold.sql: the ledger is added up.
 -- A fold adds the rows that are visible now and were not in the snapshot of the last one: of transactions that began since, or were
 -- in progress then. So it never meets rows that are added up, dead or alive, and a transaction of an hour is counted when it commits.
+-- Rows that came out of a dump are none of these: see restore.sql.
 
 create function $schema.fold_$version(p_ten bigint, p_keep bigint) returns boolean language plpgsql volatile $planner as $$
 declare
@@ -9,6 +10,9 @@ declare
     v_cleared xid8;
 begin
     if not pg_try_advisory_xact_lock(hashtextextended('$schema', 80)) then
+        return false;
+    end if;
+    if not $schema.is_original_$version() then
         return false;
     end if;
     select snap, runs, cleared into v_old, v_runs, v_cleared from $schema.books;  -- the lock is held: this sees the last fold

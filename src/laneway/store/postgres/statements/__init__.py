@@ -20,7 +20,7 @@ __all__ = ["DIALECT", "VERSION", "call", "functions", "in_schema", "migration", 
 VERSION = 2
 
 _HERE = Path(__file__).parent
-_FUNCTIONS = ("common", "push", "enqueue", "finish", "fold", "exchange", "moving")
+_FUNCTIONS = ("common", "push", "enqueue", "finish", "restore", "fold", "exchange", "moving")
 #: Plans must not depend on statistics: the tables are empty at one moment and full at the next.
 _PLANNER = (
     "set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off "

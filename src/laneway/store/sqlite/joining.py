@@ -25,7 +25,7 @@ from laneway.errors import BadOption, ClaimLost, NotSameDatabase, StoreBusy, Sto
 from laneway.store.sql.push import push
 from laneway.store.sqlite import schema
 from laneway.store.sqlite.file import as_text, is_busy
-from laneway.store.sqlite.statements import IN_ORDER
+from laneway.store.sqlite.statements import IN_ORDER, SQL
 from laneway.store.sqlite.turn import SQLiteTurn
 from laneway.transactions.connection import UserConnection
 from laneway.transactions.identity import identity
@@ -122,7 +122,7 @@ def _push(store: SQLiteStore, jobs: Sequence[Job], raw: sqlite3.Connection) -> l
             return push(turn, jobs, store.push_jobs)
 
 
-_FINISH, _ASKED = IN_ORDER["finish_claim"], IN_ORDER["finish_asked"]
+_FINISH, _ASKED = IN_ORDER[SQL["finish_claim"]], IN_ORDER[SQL["finish_asked"]]
 
 
 def _finish(claim: Claim, mark: FinishMark, raw: sqlite3.Connection) -> Exception | None:

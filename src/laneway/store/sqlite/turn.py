@@ -32,7 +32,7 @@ TAIL_BYTES = 2000
 MOST_ARRIVED = 16
 
 #: The statements of each turn, as texts.
-_BOOKS_READ, _BOOKS_WRITE = SQL["books_read"], IN_ORDER["books_write"].text
+_BOOKS_READ, _BOOKS_WRITE = SQL["books_read"], IN_ORDER[SQL["books_write"]].text
 
 
 class SQLiteReading(Reading):
@@ -73,7 +73,7 @@ class SQLiteReading(Reading):
 
     def rows(self, statement: str, **values: Any) -> list[Any]:
         """Return the rows of a statement, by its name."""
-        found = IN_ORDER[statement]
+        found = IN_ORDER[SQL[statement]]
         return self.execute(found.text, found.pick(values)).fetchall()
 
     def text(self, statement: str, **words: str) -> str:
@@ -193,12 +193,12 @@ class SQLiteTurn(SQLiteReading, CopyTurn):
 
     def change(self, statement: str, **values: Any) -> int:
         """Run a statement; return the number of rows changed."""
-        found = IN_ORDER[statement]
+        found = IN_ORDER[SQL[statement]]
         return self.execute(found.text, found.pick(values)).rowcount
 
     def change_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Run a statement for many rows; return the number of rows changed."""
-        found = IN_ORDER[statement]
+        found = IN_ORDER[SQL[statement]]
         if len(rows) == 1:
             return self.execute(found.text, rows[0]).rowcount
         return self._executemany(found.text, rows).rowcount

@@ -13,12 +13,12 @@ SQL = load(SHARED, Path(__file__).parent)
 
 
 class _InOrder(dict[str, InOrder]):
-    def __missing__(self, name: str) -> InOrder:
-        found = self[name] = InOrder(SQL[name])
+    def __missing__(self, text: str) -> InOrder:
+        found = self[text] = InOrder(text)
         return found
 
 
-#: The statements with values in order, by name; each is made when it is first used.
+#: The statements with values in order, by their texts; each is made when it is first used.
 IN_ORDER = _InOrder()
 
 DIALECT = Dialect(

@@ -427,5 +427,6 @@ def test_other_names_are_just_not_there(app: App) -> None:
         assert not hasattr(thing, "nonsense")
         with pytest.raises(AttributeError, match=r"has no attribute 'nonsense'$"):
             thing.nonsense  # type: ignore[union-attr] # noqa: B018
+    assert {"enqueue", "delay", "send_task"} & {*dir(work), *dir(app)} == {"enqueue"}
     copied = copy.copy(work)
     assert copied.name == work.name

@@ -24,6 +24,7 @@ from laneway.desk.context import JobContext
 from laneway.desk.inspection import Explanation, Inspection, ScheduleInfo
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions
 from laneway.desk.stats import Day, Point, Stats, Summary, Times
+from laneway.desk.synonyms import Missing
 from laneway.desk.task import Task
 from laneway.pool import Dispatch, WorkerPool, WorkerStats
 from laneway.settings import SETTINGS
@@ -105,7 +106,8 @@ def public(owner: type) -> set[str]:
     """Return what a class offers by itself, not what it has of Python's own."""
     ours = [kind for kind in owner.__mro__ if kind.__module__.startswith("laneway")]
     names = {name for kind in ours for name in (*vars(kind), *getattr(kind, "__annotations__", {}))}
-    return {name for name in names if not name.startswith("_")}
+    missing = {name for kind in ours for name, one in vars(kind).items() if isinstance(one, Missing)}
+    return {name for name in names - missing if not name.startswith("_")}
 
 
 def parameters(owner: type) -> set[str]:

@@ -102,30 +102,31 @@ class Events:
     def __init__(self, app: Events | None = None) -> None:
         self._app = app
         self._listeners: dict[type[Event], tuple[Callable[[Any], object], ...]] = {}
+        #: The kinds of events that may have a listener, here or in other workers of the app: of no others need one be created.
+        self.heard: set[type[Event]] = set() if app is None else app.heard
 
     def listen(self, kind: type[E], listener: Callable[[E], object], *, first: bool = False) -> None:
         """Call a function at each event of a kind, from now on; adding it twice has no effect.
 
         With `first` it is called before those that listen already, such as the log.
         """
+        self.heard.add(kind)
         others = self._listeners.get(kind, ())
         if listener not in others:
             self._listeners[kind] = (listener, *others) if first else (*others, listener)
 
     def silence(self, kind: type[Event]) -> None:
-        """Remove all listeners of a kind of event."""
+        """Remove all listeners of a kind of event: no worker of the app creates such an event any more."""
         self._listeners.pop(kind, None)
-
-    def hears(self, kind: type[Event]) -> bool:
-        """Return whether a kind of event has a listener: without one, the event of each run need not be created."""
-        return kind in self._listeners or (self._app is not None and kind in self._app._listeners)
+        self.heard.discard(kind)
 
     def tell(self, event: Event) -> None:
         """Call all listeners of this kind of event, a worker's before its app's."""
-        for listener in self._listeners.get(type(event), ()):
+        kind = type(event)
+        for listener in self._listeners.get(kind, ()):
             try:
                 listener(event)
             except BaseException:  # noqa: BLE001 - SystemExit in a user's function must not end the worker either
                 log.exception("%s raised", getattr(listener, "__qualname__", listener))
-        if self._app is not None:
+        if self._app is not None and kind in self._app._listeners:
             self._app.tell(event)

@@ -23,7 +23,7 @@ from laneway.desk.middleware import AsyncMiddleware, Middleware, check_middlewar
 from laneway.desk.options import CollectorOptions, JobOptions, TaskOptions, check_collector_options, check_task_options
 from laneway.desk.schedules import DeclaredSchedules, When
 from laneway.desk.stats import Stats
-from laneway.desk.synonyms import MISSING_OF_APPS
+from laneway.desk.synonyms import MISSING_OF_APPS, explains_missing
 from laneway.desk.task import Bound, Task, is_task
 from laneway.desk.task_base import TaskBase
 from laneway.desk.transaction import Transaction, find_outbox
@@ -53,6 +53,7 @@ L = TypeVar("L", bound=Lifespan | AsyncLifespan)
 _opening = lock_held_over_forks()
 
 
+@explains_missing(MISSING_OF_APPS)
 class App:
     """Your tasks and the store their jobs live in.
 
@@ -395,10 +396,3 @@ class App:
 
     def __repr__(self) -> str:
         return f"<App {safe_url(self.url)}>"
-
-    if not TYPE_CHECKING:  # else every name would pass for one that an app has
-
-        def __getattr__(self, name: str) -> Any:
-            here = MISSING_OF_APPS.get(name)
-            said = f"'App' object has no attribute {name!r}" + (f": here it is {here}" if here else "")
-            raise AttributeError(said, name=name, obj=self)

@@ -13,14 +13,16 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from laneway.core.headers import read_headers
 from laneway.core.instant import FAR
 from laneway.core.job import Claim, check_lane
 from laneway.core.outcome import Cancelled, Dead, Done, FinishMark, Notes, Outcome, Retrying, Snoozed
+from laneway.desk.task_base import TaskBase
 from laneway.errors import NoCurrentJob
 
 if TYPE_CHECKING:
-    from laneway.desk.task_base import TaskBase
     from laneway.transactions.receipts import Once
 
 __all__ = [
@@ -39,7 +41,7 @@ __all__ = [
 #: How many log lines a job keeps, and how long each may be.
 LOG_LINES = 100
 LINE_LENGTH = 1000
-_NOTHING: Mapping[str, Dead] = {}
+_NOTHING: Mapping[str, Dead] = MappingProxyType({})
 _GRAVITY = (Done, Cancelled, Snoozed, Retrying, Dead)
 #: Where no lifespan yields any.
 NO_RESOURCES: Mapping[str, Any] = MappingProxyType({})
@@ -109,35 +111,26 @@ def gravest(outcomes: Sequence[Outcome]) -> Outcome | None:
     return max(outcomes, key=lambda outcome: _GRAVITY.index(type(outcome)), default=None)
 
 
-class JobContext:
+class JobContext(Struct, eq=False):
     """The job that runs here."""
 
-    __slots__ = (
-        "_notes", "args", "cancelled", "claim", "declared", "finishes", "headers", "kwargs", "lost", "marked", "notes_changed",
-        "outcomes", "resources", "row", "spoilt", "started",
-    )  # fmt: skip
-
-    def __init__(
-        self, claim: Claim, args: list[Any], kwargs: dict[str, Any], headers: Mapping[str, str], started: int = 0,
-        resources: Mapping[str, Any] = NO_RESOURCES,
-    ) -> None:  # fmt: skip
-        self.claim = claim
-        self._notes: Notes | None = None
-        self.notes_changed = False
-        self.started = started  #: by this worker's clock, microseconds
-        self.row = 0  #: its row on the worker's board
-        self.args = args
-        self.kwargs = kwargs
-        self.headers = headers
-        self.resources = resources  #: what the lifespans of this process have yielded, by name
-        #: True once a user or a worker asked to cancel the job: a long task checks it now and then, and raises Cancel.
-        self.cancelled = False
-        self.spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part in the run, and their outcomes, by id
-        self.outcomes: tuple[Outcome, ...] = ()  #: what its run meant, for each of `ids`; empty while it runs
-        self.declared: TaskBase | None = None  #: the task that runs
-        self.finishes = False  #: `finish` was called, or may have been: a transaction of the user's may have made it done
-        self.marked: FinishMark | None = None  #: what the last `finish` here has written
-        self.lost = False  #: its claim may have been given to another worker: this run counts only if it succeeds
+    claim: Claim
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: Mapping[str, str]
+    started: int = 0  #: by this worker's clock, microseconds
+    resources: Mapping[str, Any] = NO_RESOURCES  #: what the lifespans of this process have yielded, by name
+    row: int = 0  #: its row on the worker's board
+    #: True once a user or a worker asked to cancel the job: a long task checks it now and then, and raises Cancel.
+    cancelled: bool = False
+    spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part in the run, and their outcomes, by id
+    outcomes: tuple[Outcome, ...] = ()  #: what its run meant, for each of `ids`; empty while it runs
+    declared: TaskBase | None = None  #: the task that runs
+    finishes: bool = False  #: `finish` was called, or may have been: a transaction of the user's may have made it done
+    marked: FinishMark | None = None  #: what the last `finish` here has written
+    lost: bool = False  #: its claim may have been given to another worker: this run counts only if it succeeds
+    notes: Notes | None = None  #: the notes so far
+    notes_changed: bool = False
 
     @property
     def id(self) -> str:
@@ -206,11 +199,6 @@ class JobContext:
         """A fencing token that grows with every claim: for systems outside, such as `update … where token < ?`."""
         return self.claim.token
 
-    @property
-    def notes(self) -> Notes | None:
-        """The notes so far."""
-        return self._notes
-
     def progress(self, done: float, total: float) -> None:
         """Report the progress; shown with the job within about a second."""
         if not (math.isfinite(done) and math.isfinite(total)):
@@ -226,7 +214,7 @@ class JobContext:
 
     def take_notes(self, notes: Notes) -> None:
         """Take over the notes of an isolated run."""
-        self._notes = notes
+        self.notes = notes
         self.notes_changed = True
 
     def once(self, connection: Any, name: str = "") -> Once:
@@ -259,10 +247,10 @@ class JobContext:
             raise Cancel("cancelled while it ran")
 
     def _note(self) -> Notes:
-        if self._notes is None:
-            self._notes = Notes()
+        if self.notes is None:
+            self.notes = Notes()
         self.notes_changed = True
-        return self._notes
+        return self.notes
 
     def __repr__(self) -> str:
         what = f"{len(self.lanes)} lanes" if self.claim.collects else self.id

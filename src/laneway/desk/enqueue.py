@@ -63,22 +63,37 @@ class Draft:
         self.args = args
         self.kwargs = kwargs
         self.id: str = options.get("id") or new_id()
-        self.is_named = "id" in options  #: the user chose its id
-        self.queue: str = options.get("queue", queue)
-        self.lane: str | None = options.get("lane")
-        self.priority: int = options.get("priority", priority)
-        self.delay, self.at = options.get("run_after", (0, 0))
-        self.retry: Retry | None = options.get("retry")
-        self.expires: float | None = options.get("expires", expires)
+        self.is_named = False  #: the user chose its id
+        self.queue = queue
+        self.lane: str | None = None
+        self.priority = priority
+        self.delay = self.at = 0
+        self.retry: Retry | None = None
+        self.expires = expires
         self.headers: dict[str, str] = {}  #: travel with the job: trace ids and similar
         self.schedule: str | None = None  #: the schedule that fires it
-        self.connection: Any = options.get("connection")  #: of the user's: the job goes with its transaction
+        self.connection: Any = None  #: of the user's: the job goes with its transaction
         self._signature = signature
         self._key = key  # the parameter that names the lane, or a function of the arguments
         self._unique = unique  # all arguments, or the parameter that counts
-        if "unique_until" in options and not unique:
-            raise BadOption(f"{task}: unique_until= goes with unique=, which is declared on the task")
-        self._until_end = options.get("unique_until", unique_until) == "end"
+        self._until_end = unique_until == "end"
+        if options:
+            self._take(options)
+
+    def _take(self, options: Mapping[str, Any]) -> None:
+        """Take the options of `using`."""
+        self.is_named = "id" in options
+        self.queue = options.get("queue", self.queue)
+        self.lane = options.get("lane")
+        self.priority = options.get("priority", self.priority)
+        self.delay, self.at = options.get("run_after", (0, 0))
+        self.retry = options.get("retry")
+        self.expires = options.get("expires", self.expires)
+        self.connection = options.get("connection")
+        if "unique_until" in options:
+            if not self._unique:
+                raise BadOption(f"{self.task}: unique_until= goes with unique=, which is declared on the task")
+            self._until_end = options["unique_until"] == "end"
 
     def seal(self) -> Job:
         """Check everything and return the job, or raise an error that says what is wrong."""

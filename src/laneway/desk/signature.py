@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import astuple
 
 from laneway.core.codec import Codec, check_size, check_sizes, is_pydantic
 from laneway.desk.options import hint_for_arguments
@@ -56,6 +57,8 @@ class Signature:
         #: one decode checks a whole call: every type is known
         self._typed = not self._loose and not self._variadic
         self._most = sys.maxsize if any(p.kind is p.VAR_POSITIONAL for p in self._parameters) else len(self.positional)
+        #: with this many arguments by position, and none by keyword, a call fits
+        self._enough = len(self.positional) if self._plain_call_fits else -1
         self._names = [p.name for p in self._parameters if p.kind in _BY_NAME]
         self._decoder = codec.decoder(list[Raw] if self._variadic else self._call_type())
         self._result = _decoder(codec, hints.get("return", Any))
@@ -124,7 +127,8 @@ class Signature:
     def open(self, body: bytes) -> tuple[list[Any], dict[str, Any], dict[str, Any] | None]:
         """Return the typed arguments of a body and the options that travelled with the job; the whole call fits the function."""
         args, kwargs, options = self._read(body)
-        self._fit(args, kwargs)
+        if kwargs or len(args) != self._enough:
+            self._fit(args, kwargs)
         return args, kwargs, options
 
     def _fit(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
@@ -140,10 +144,12 @@ class Signature:
         call = self._decode(body)
         if self._variadic:
             return call[0], call[1], call[2]
-        args = [value for value in structs.astuple(call.args) if value is not UNSET]
+        values = astuple(call.args)
+        # They are given from the left: the last one shows whether all are.
+        args = list(values) if not values or values[-1] is not UNSET else [value for value in values if value is not UNSET]
         if body[-5:] == b"],{}]":  # the usual end: nothing by keyword, no options
             return args, {}, None
-        kwargs = {n: v for n, v in zip(self._names, structs.astuple(call.kwargs), strict=True) if v is not UNSET}
+        kwargs = {n: v for n, v in zip(self._names, astuple(call.kwargs), strict=True) if v is not UNSET}
         return args, kwargs, call.options
 
     def _decode(self, body: bytes) -> Any:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["MISSING_OF_APPS", "MISSING_OF_TASKS", "synonym"]
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
+
+__all__ = ["MISSING_OF_APPS", "MISSING_OF_TASKS", "Missing", "explains_missing", "synonym"]
+
+C = TypeVar("C", bound=type)
 
 #: Options of Celery, RQ, Dramatiq, Sidekiq and Huey.
 _OPTIONS = {
@@ -121,3 +126,32 @@ def synonym(option: str) -> str:
     """Return ` Here it is …` for an option that has another name here, or nothing."""
     here = _OPTIONS.get(option)
     return f" Here it is {here}." if here is not None else ""
+
+
+def explains_missing(missing: Mapping[str, str], prefix: str = "") -> Callable[[C], C]:
+    """Let the AttributeError of these names say what they are called here.
+
+    A class with `__getattr__` could say so too, but then every attribute that it does have takes longer to read.
+    """
+
+    def explain(owner: C) -> C:
+        def names(one: object) -> list[str]:
+            return [name for name in object.__dir__(one) if name not in missing]
+
+        explained = {name: Missing(name, prefix + here) for name, here in missing.items()}
+        for name, one in {**explained, "__dir__": names}.items():
+            setattr(owner, name, one)
+        return owner
+
+    return explain
+
+
+class Missing:
+    """A name that a class does not have; it is in its dict only to explain that."""
+
+    def __init__(self, name: str, here: str) -> None:
+        self._name, self._here = name, here
+
+    def __get__(self, one: object, owner: type) -> NoReturn:
+        said = f"{owner.__name__!r} object has no attribute {self._name!r}: here it is {self._here}"
+        raise AttributeError(said, name=self._name, obj=one)

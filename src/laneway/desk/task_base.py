@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from laneway.core.retry import Retry
-from laneway.desk.synonyms import MISSING_OF_TASKS
+from laneway.desk.synonyms import MISSING_OF_TASKS, explains_missing
 from laneway.errors import DeclarationError
 from laneway.locks import lock_held_over_forks
 
@@ -25,6 +25,7 @@ __all__ = ["INTROSPECTION_LOCK", "TaskBase", "function_name", "single_parameters
 INTROSPECTION_LOCK = lock_held_over_forks()
 
 
+@explains_missing(MISSING_OF_TASKS, "TASK.")
 class TaskBase:
     """A function that workers run, and how."""
 
@@ -55,15 +56,6 @@ class TaskBase:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
-
-    if not TYPE_CHECKING:  # else every name would pass for one that a task has
-
-        def __getattr__(self, name: str) -> Any:
-            here = MISSING_OF_TASKS.get(name)
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}" + (f": here it is TASK.{here}" if here else ""),
-                name=name, obj=self,
-            )  # fmt: skip
 
 
 def function_name(function: Callable[..., object]) -> str:

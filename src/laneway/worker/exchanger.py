@@ -188,7 +188,7 @@ class Exchanger:
         would take longer. So short jobs, and a lane that is worked off one by one, run at full speed.
         """
         self._outcomes.waiting.append(settled)
-        for_session = not self._inventory.short
+        for_session = not self._inventory.pace.short
         # A thread that ends a job during this exchange leaves its outcome waiting: look once more after releasing the
         # mutex.
         while self._all_ended and self._mutex.acquire(blocking=False):

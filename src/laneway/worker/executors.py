@@ -38,11 +38,12 @@ class ThreadSlots(ThreadQueue[Claim]):
     on the interpreter lock.
     """
 
-    def __init__(self, size: int, runner: Runner, ended: Callable[[Settled], None], crash: Crash) -> None:
-        run = runner.run
-        super().__init__(
-            [f"laneway-slot-{number}" for number in range(1, size + 1)], lambda _: lambda claim: ended(run(claim)), crash
-        )
+    def __init__(self, size: int, runner: Runner, sink: Callable[[], Callable[[Settled], None]], crash: Crash) -> None:
+        def begin(_: str) -> Callable[[Claim], None]:
+            run, ended = runner.run, sink()  # called for every job: bound once
+            return lambda claim: ended(run(claim))
+
+        super().__init__([f"laneway-slot-{number}" for number in range(1, size + 1)], begin, crash)
 
     def hand(self, claims: Sequence[Claim], *, short: bool, long_ones: int) -> None:
         """Queue claims: for short jobs one thread is enough, besides those that run long ones; else each claim gets one."""

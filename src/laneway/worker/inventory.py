@@ -127,9 +127,10 @@ class Inventory:
         if not settled:
             return
         self._leave(settled, 1)
-        self.balance.ran([(item.claim.token, (item.finished - item.started) / SECOND) for item in settled], time.monotonic())
+        ran = [(item.claim.token, (item.finished - item.started) / SECOND) for item in settled]
+        self.balance.ran(ran, time.monotonic())
         self.kinds.settled(settled)
-        self.pace.measured(sum([item.finished - item.started for item in settled]) / SECOND, len(settled))
+        self.pace.measured(sum([seconds for _, seconds in ran]), len(settled))
         self.pace.has_longest(self.balance.longest)
 
     def answered(self, settled: list[Settled]) -> None:

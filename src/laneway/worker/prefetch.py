@@ -53,8 +53,8 @@ class Prefetch:
 
     def has_longest(self, seconds: float) -> None:
         """Note the mean time of the slowest queue at hand."""
-        if seconds != self._longest:
-            self._longest = seconds
+        before, self._longest = self._longest, seconds
+        if before != seconds and (before >= LONG or seconds >= LONG):  # shorter ones make no difference
             self._conclude()
 
     def _conclude(self) -> None:

@@ -90,6 +90,7 @@ class Runner:
         self._tasks = tasks
         self._hooks = hooks
         self._events = events or hooks.events
+        self._heard = self._events.heard
         self._verdicts = Verdicts(tasks, hooks)
         self._flush_notes = flush_notes
         self._board = board or Board(1)
@@ -151,14 +152,14 @@ class Runner:
             log.log(level, "job %s: %s", claim.unit.id, why)
             run.meant = for_each(claim, GO_BACK)
             return
-        task = self._tasks.get(claim.task)
+        task, unit = self._tasks.get(claim.task), claim.units[0]
         if claim.garbage or task is None:
             run.meant = self._let_stand(self._verdicts.strange(claim))
-        elif claim.collects or not is_task(task):
+        elif unit.payloads or not is_task(task):
             self._prepare_collector(run, task)
         else:
             try:
-                args, kwargs, options = task.signature.open(claim.unit.body)
+                args, kwargs, options = task.signature.open(unit.body)
                 policy, headers = _read_options(options, task.retry) if options else (task.retry, NO_HEADERS)
             except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
                 run.meant = self._let_stand(self._verdicts.unreadable(claim, error))
@@ -192,7 +193,7 @@ class Runner:
         deadline = 0 if task.timeout is None else time.monotonic_ns() // 1000 + micros(task.timeout)
         job.row = self._board.enter(claim.token, job.started, deadline, run.place)
         self.running[claim.token] = job
-        if self._events.hears(RunStarted):
+        if RunStarted in self._heard:
             self._events.tell(RunStarted(job))
 
     # -- the call --------------------------------------------------------------------------------------------
@@ -370,7 +371,7 @@ class Runner:
             if meant is not ONE_DONE:
                 meant = self._ended(job, meant)
                 keep = micros(run.task.keep_result or 0)
-            if self._events.hears(RunEnded):
+            if RunEnded in self._heard:
                 self._events.tell(RunEnded(job, meant, run.started, finished))
             if job.spoilt:
                 meant = collector_run.for_all(claim, meant, job.spoilt)

@@ -116,7 +116,7 @@ class Session:
         self._runner = Runner(
             app.declared, app.hooks, notes.flush, self._board, self._isolation, self._freshness, self._events, lifespans.resources
         )
-        self._threads = ThreadSlots(slots, self._runner, self.ended, self._crash)
+        self._threads = ThreadSlots(slots, self._runner, lambda: self._exchanger.ended, self._crash)
         self._event_loop = LoopSlots(slots, self._runner, self.ended, self._crash, self._board, loop)
         self._lifespans = LifespanKeeper(lifespans, self._event_loop)
         self._inventory = Inventory(
@@ -283,7 +283,7 @@ class Session:
     # -- called by slots -------------------------------------------------------------------------------------
 
     def ended(self, settled: Settled) -> None:
-        """Take the outcome of a job, in the thread that ran it."""
+        """Take the outcome of a job on the event loop."""
         self._exchanger.ended(settled)
 
     def _crash(self, error: BaseException) -> None:

@@ -50,7 +50,7 @@ class Push:
         """Insert jobs, in order; return for each None, or the id of the job that prevented it. All steps end at `until`."""
         if len(jobs) == 1 and jobs[0].unique is None and is_made(jobs[0].id):
             return self._push_one_queue(jobs, occurrence, until)
-        if isinstance(jobs, Alike):
+        if type(jobs) is Alike:
             return self._push_one_queue(jobs, occurrence, until)
         payloads = [job for job in jobs if job.gather is not None]
         if len({job.queue for job in jobs}) > 1 or 0 < len(payloads) < len(jobs):
@@ -67,7 +67,7 @@ class Push:
 
         Each of the two steps may take `patience` seconds: the caller may have been busy in between.
         """
-        if len(jobs) < 2 or not isinstance(jobs, Alike):
+        if len(jobs) < 2 or type(jobs) is not Alike:
             return None
         asked = self._wire.send_all((self._alike_command(*_alike_ones(jobs)),), time.monotonic() + patience)
 
@@ -289,7 +289,7 @@ def is_special(jobs: Iterable[Job]) -> bool:
 
 def queues_of(jobs: Sequence[Job]) -> set[str]:
     """Return the queues of jobs."""
-    return {jobs.first.queue} if isinstance(jobs, Alike) else {job.queue for job in jobs}
+    return {jobs.first.queue} if type(jobs) is Alike else {job.queue for job in jobs}
 
 
 def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:
@@ -297,7 +297,7 @@ def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:
 
     None if they differ in when, flags or rank, or have unique keys.
     """
-    if isinstance(jobs, Alike):
+    if type(jobs) is Alike:
         return _alike_ones(jobs)
     records = [pushed(job) for job in jobs]
     begin = records[0][:2]

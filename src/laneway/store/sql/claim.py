@@ -24,7 +24,7 @@ from laneway.errors import GarbageError
 from laneway.store.contract import ClaimRequest
 from laneway.store.runs import Run
 from laneway.store.sql.gather import ALL
-from laneway.store.sql.port import Queue, Turn, ranks
+from laneway.store.sql.port import LOWEST, Queue, Turn, next_rank, ranks
 from laneway.store.sql.rows import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED
 
 __all__ = ["claim", "claim_lanes", "next_due"]
@@ -37,16 +37,20 @@ FEW = 16
 #: The most lanes of collectors that one call claims.
 MOST_LANES = 1000
 
+#: seq, id, task, lane, attempt, enqueued, due, place, lost, unique_key, expires, body, holder, rank: see `walk` in jobs.sql
+DueRow = tuple[int, str, str, str | None, int, int, int, int, str | None, str | None, int | None, bytes, int | None, int]
 #: seq, id, task, lane, attempt, enqueued, due, place, state, lost, side: see `lane_walk` in lanes.sql
 LaneRow = tuple[int, str, str, str, int, int, int, int, int, str | None, int | None]
+#: worker, token, seq
+Claimed = tuple[str, int, int]
 #: seq, id, task, lane, enqueued
 Old = tuple[int, str, str, str | None, int]
 
 
 def claim(turn: Turn, worker: str, wants: Sequence[ClaimRequest], limit: int) -> list[Claim]:
-    """Claim up to `limit` jobs, or runs of collectors, step by step; none if a copy has closed the store."""
+    """Claim up to `limit` jobs, or runs of collectors, step by step."""
     walk = _Walk(turn, worker)
-    for want in () if turn.is_closed else wants:
+    for want in wants:
         if len(walk.claims) >= limit:
             break
         queue = turn.find_queue(want.queue)
@@ -92,11 +96,17 @@ class _Walk:
         if queue.collects:
             self.lanes(queue.name, want, most)
             return
-        for rank in ranks(self._turn, queue.name):
-            while len(self.claims) < most and self._has_time() and self._portion(queue, rank, most):
-                pass
-            if len(self.claims) == most or not self._has_time() or not queue.counts[READY]:
-                break
+        above: int | None = LOWEST
+        while above is not None and queue.counts[READY] and len(self.claims) < most and self._has_time():
+            # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
+            size = min(most - len(self.claims) + 2 * self._passed, self._stride)
+            rows: list[DueRow] = self._turn.walk("walk", queue=queue.name, above=above, now=self._turn.now, most=size)
+            if not rows:
+                above = next_rank(self._turn, queue.name, above)  # the jobs of that rank are due later
+                continue
+            rank = rows[0][-1]
+            is_over = not self._portion(queue, rows, most) and len(rows) < size
+            above = rank if is_over else rank - 1
 
     def lanes(self, queue: str, want: ClaimRequest, most: int) -> None:
         """Claim runs of a collector until there are `most` claims."""
@@ -107,23 +117,15 @@ class _Walk:
         """Return whether this call may go on: no call is to be long."""
         return self._passed < MOST_PASSED and self._lanes < MOST_LANES
 
-    def _portion(self, queue: Queue, rank: int, most: int) -> bool:
-        """Walk some of the due jobs of a rank; return False at its end."""
-        # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
-        size = min(most - len(self.claims) + 2 * self._passed, self._stride)
-        rows = self._turn.walk("walk", queue=queue.name, rank=rank, now=self._turn.now, most=size)
+    def _portion(self, queue: Queue, rows: list[DueRow], most: int) -> bool:
+        """Walk some of the due jobs of a rank; return True if they are to be read again: a lane has another holder now."""
+        claims, worker, next_token, now = self.claims, self._worker, self._turn.next_token, self._turn.now
         found = _Found()
         claimed, in_lanes, unique, parked, expired = found.claimed, found.in_lanes, found.unique, found.parked, found.expired
         taken: set[str] = set()  # lanes taken in this portion
         turning: Callable[[], None] | None = None  # its lane goes on with another holder than these rows show
-        claims, worker, next_token, now, room = (
-            self.claims,
-            self._worker,
-            self._turn.next_token,
-            self._turn.now,
-            MOST_PASSED - self._passed,
-        )
-        for seq, id_, task, lane, attempt, enqueued, due, place, lost, key, expires, body, holder in rows:
+        room = MOST_PASSED - self._passed
+        for seq, id_, task, lane, attempt, enqueued, due, place, lost, key, expires, body, holder, _ in rows:
             if len(claims) == most or not room:
                 break
             if lane is not None and holder != seq and (holder is not None or lane in taken):
@@ -156,7 +158,7 @@ class _Walk:
         self._write(queue, found)
         if turning is None:
             self._stride = min(4 * self._stride, MOST_PASSED)
-            return len(rows) == size
+            return False
         turning()
         self._stride = FEW
         return True
@@ -165,7 +167,7 @@ class _Walk:
         """Walk some of the due lanes of a collector; return False at the end."""
         size = min((most - len(self.claims)) * want.lanes, MOST_LANES - self._lanes)
         rows = self._turn.walk("lane_walk", queue=queue, now=self._turn.now, most=size)
-        whole: list[tuple[str, int, int]] = []  # lanes that are claimed with all their payloads, as values of `claim`
+        whole: list[Claimed] = []  # lanes that are claimed with all their payloads, as values of `claim`
         for run in _runs(rows, want.lanes)[: most - len(self.claims)]:
             token = self._turn.next_token()
             self._lanes += len(run)
@@ -177,7 +179,7 @@ class _Walk:
             self._turn.change_many("claim", whole)
         return len(rows) == size
 
-    def _take_lane(self, queue: str, row: LaneRow, token: int, most: int, whole: list[tuple[str, int, int]]) -> Unit | None:
+    def _take_lane(self, queue: str, row: LaneRow, token: int, most: int, whole: list[Claimed]) -> Unit | None:
         """Claim a lane with its payloads, or the oldest of them; return None if a user removed them all."""
         turn = self._turn
         seq, id_, _, lane, attempt, enqueued, due, place, state, _, side = row
@@ -248,8 +250,8 @@ class _Found:
     __slots__ = ("claimed", "expired", "in_lanes", "parked", "unique")
 
     def __init__(self) -> None:
-        self.claimed: list[tuple[str, int, int]] = []  # jobs without a lane: worker, token, seq
-        self.in_lanes: list[tuple[str, int, int]] = []  # the same columns, for jobs in lanes
+        self.claimed: list[Claimed] = []  # jobs without a lane
+        self.in_lanes: list[Claimed] = []
         self.unique: list[tuple[int]] = []  # claimed jobs with a unique key
         self.parked: list[tuple[int]] = []
         self.expired: list[Old] = []

@@ -23,7 +23,10 @@ from laneway.store.sql.dialect import Dialect
 from laneway.store.sql.rows import BLOCKED, READY, RETRYING, SCHEDULED, Row
 from laneway.store.transfer import Move
 
-__all__ = ["CopyTurn", "Database", "Queue", "Reading", "Turn", "count_newly_due", "ranks"]
+__all__ = ["LOWEST", "CopyTurn", "Database", "Queue", "Reading", "Turn", "count_newly_due", "next_rank", "ranks"]
+
+#: Below all ranks.
+LOWEST = -1000
 
 
 class Queue(Struct, array_like=True):
@@ -313,6 +316,13 @@ def count_newly_due(reading: Reading, queue: Queue) -> bool:
 
 def ranks(reading: Reading, queue: str) -> Iterator[int]:
     """Walk the priorities in use among a queue's waiting jobs, as ranks: the highest priority first."""
-    rank: int | None = -1000
-    while (rank := reading.rows("next_rank", queue=queue, rank=rank)[0][0]) is not None:
+    rank = next_rank(reading, queue, LOWEST)
+    while rank is not None:
         yield rank
+        rank = next_rank(reading, queue, rank)
+
+
+def next_rank(reading: Reading, queue: str, above: int) -> int | None:
+    """Return the next rank in use among a queue's waiting jobs."""
+    found: int | None = reading.rows("next_rank", queue=queue, rank=above)[0][0]
+    return found

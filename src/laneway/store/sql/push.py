@@ -27,11 +27,11 @@ _queue_and_state = itemgetter(2, 8)
 
 def push(turn: Turn, jobs: Sequence[Job], insert: Callable[[Turn, Sequence[Job]], list[str | None]]) -> list[str | None]:
     """Insert jobs and payloads, in order; return for each None, or the id of the existing job that prevented it."""
-    payloads = [job for job in jobs if job.gather is not None]
-    if not payloads:
-        settle_kind(turn, dict.fromkeys([job.queue for job in jobs]), collects=False)
+    kinds = _kinds(jobs)
+    if not [job for job in kinds if job.gather is not None]:
+        settle_kind(turn, dict.fromkeys([job.queue for job in kinds]), collects=False)
         return insert(turn, jobs)
-    plain = [job for job in jobs if job.gather is None]
+    payloads, plain = [job for job in jobs if job.gather is not None], [job for job in jobs if job.gather is None]
     of_jobs, of_collectors = dict.fromkeys(job.queue for job in plain), dict.fromkeys(job.queue for job in payloads)
     for queue in of_jobs.keys() & of_collectors:
         raise WrongQueue.of(queue, collects=True)
@@ -41,6 +41,12 @@ def push(turn: Turn, jobs: Sequence[Job], insert: Callable[[Turn, Sequence[Job]]
     turn.arrive(Counter((job.queue, job.task) for job in payloads))
     answers = iter(insert(turn, plain))
     return [next(answers) if job.gather is None else None for job in jobs]
+
+
+def _kinds(jobs: Sequence[Job]) -> Sequence[Job]:
+    """Return jobs that have all that these have, but for ids and bodies: of those that are alike, one."""
+    # Not isinstance: for a class derived from Sequence that takes longer than all else here.
+    return (jobs.first,) if type(jobs) is Alike else jobs
 
 
 def settle_kind(turn: Turn, names: Iterable[str], *, collects: bool) -> None:
@@ -56,24 +62,32 @@ def settle_kind(turn: Turn, names: Iterable[str], *, collects: bool) -> None:
 def push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     """Insert jobs, in order, as `push` does."""
     first, now = turn.next_seq(len(jobs)), turn.now
-    rows: list[Pushed] = [
-        (seq, job.id, job.queue, job.task, job.lane, -job.priority, due, due, READY if due <= now else SCHEDULED, now, job.body)
-        for seq, job in enumerate(jobs, first)
-        for due in (max(job.at, now + job.delay),)
-    ]
+    if type(jobs) is Alike:
+        _, _, queue, task, lane, rank, place, due, state, _, _ = _row(0, jobs.first, now)
+        new = enumerate(zip(jobs.ids, jobs.bodies, strict=True), first)
+        rows = [(seq, id_, queue, task, lane, rank, place, due, state, now, body) for seq, (id_, body) in new]
+    else:
+        rows = [_row(seq, job, now) for seq, job in enumerate(jobs, first)]
     if _insert(turn, jobs, rows) == len(rows):
-        _count(turn, rows)
+        _count(turn, jobs, rows)
         _replace(turn, jobs, rows)
         return [None] * len(rows)
     inside = {seq for (seq,) in turn.rows("pushed", before=first - 1)}
-    _count(turn, [row for row in rows if row[0] in inside])
+    _count(turn, jobs, [row for row in rows if row[0] in inside])
     _replace(turn, jobs, [row for row in rows if row[0] in inside])
     return [None if row[0] in inside else _in_stead(turn, job, row[0]) for job, row in zip(jobs, rows, strict=True)]
 
 
+def _row(seq: int, job: Job, now: int) -> Pushed:
+    """Return the values of `push`."""
+    due = max(job.at, now + job.delay)
+    state = READY if due <= now else SCHEDULED
+    return (seq, job.id, job.queue, job.task, job.lane, -job.priority, due, due, state, now, job.body)
+
+
 def _insert(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> int:
     """Write rows; return the number inserted. Most jobs have neither key nor expiry, and do not pay for them."""
-    if not [job for job in jobs if job.unique is not None or job.expires]:
+    if not [job for job in _kinds(jobs) if job.unique is not None or job.expires]:
         return turn.change_many("push", rows)
     ends = [row[6] + job.expires if job.expires else None for job, row in zip(jobs, rows, strict=True)]
     keyed = [
@@ -84,7 +98,7 @@ def _insert(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> int:
 
 def _replace(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> None:
     """Forget finished jobs whose ids new ones have."""
-    if not isinstance(jobs, Alike) and (chosen := [(row[1],) for row in rows if not is_made(row[1])]):
+    if type(jobs) is not Alike and (chosen := [(row[1],) for row in rows if not is_made(row[1])]):
         turn.change_many("finished_drop", chosen)
 
 
@@ -96,13 +110,14 @@ def _in_stead(turn: Turn, job: Job, seq: int) -> str:
     return str(met)
 
 
-def _count(turn: Turn, rows: list[Pushed]) -> None:
+def _count(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> None:
     """Count new jobs."""
     turn.total("enqueued", len(rows))
-    if len(rows) == 1:  # most often
-        [row] = rows
-        turn.arrive({_queue_and_task(row): 1})
-        turn.count(row[2], None, row[8])
+    if rows and (len(rows) == 1 or type(jobs) is Alike):
+        row = rows[0]
+        turn.arrive({_queue_and_task(row): len(rows)})
+        turn.count(row[2], None, row[8], len(rows))
+        rows = [row]
     else:
         turn.arrive(Counter(map(_queue_and_task, rows)))
         for (name, state), number in Counter(map(_queue_and_state, rows)).items():

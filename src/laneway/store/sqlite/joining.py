@@ -23,10 +23,9 @@ from laneway.core.job import Claim, Job
 from laneway.core.outcome import FinishMark
 from laneway.errors import BadOption, ClaimLost, NotSameDatabase, StoreBusy, StoreError
 from laneway.store.sql.push import push
-from laneway.store.sql.statements import InOrder
 from laneway.store.sqlite import schema
 from laneway.store.sqlite.file import as_text, is_busy
-from laneway.store.sqlite.statements import SQL
+from laneway.store.sqlite.statements import IN_ORDER, SQL
 from laneway.store.sqlite.turn import SQLiteTurn
 from laneway.transactions.connection import UserConnection
 from laneway.transactions.identity import identity
@@ -123,7 +122,7 @@ def _push(store: SQLiteStore, jobs: Sequence[Job], raw: sqlite3.Connection) -> l
             return push(turn, jobs, store.push_jobs)
 
 
-_FINISH, _ASKED = InOrder(SQL["finish_claim"]), InOrder(SQL["finish_asked"])
+_FINISH, _ASKED = IN_ORDER[SQL["finish_claim"]], IN_ORDER[SQL["finish_asked"]]
 
 
 def _finish(claim: Claim, mark: FinishMark, raw: sqlite3.Connection) -> Exception | None:
@@ -174,9 +173,12 @@ class _Ours:
 
     def __init__(self, raw: sqlite3.Connection) -> None:
         self._raw = raw
-        cursor = sqlite3.Connection.cursor(raw)
-        cursor.row_factory = None
-        self.execute, self.executemany = cursor.execute, cursor.executemany
+        self._cursor = sqlite3.Connection.cursor(raw)
+        self._cursor.row_factory = None
+        self.execute = self._cursor.execute
+
+    def cursor(self) -> sqlite3.Cursor:
+        return self._cursor
 
     @property
     def total_changes(self) -> int:

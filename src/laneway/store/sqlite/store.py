@@ -114,8 +114,11 @@ class SQLiteStore(SQLStore):
             if limit > 0 and not settled:
                 turn.check_open(self)
             refused = settle(turn, worker, settled) if settled else []
-            claims = claim(turn, worker, wants, limit) if limit > 0 else []
-            loads, more = ({}, limit > 0) if turn.is_closed else self._look(turn, wants, lately=bool(claims) or not limit)
+            if turn.is_closed:  # by a copy
+                claims, loads, more = list[Claim](), dict[str, int](), limit > 0
+            else:
+                claims = claim(turn, worker, wants, limit) if limit > 0 else []
+                loads, more = self._look(turn, wants, lately=bool(claims) or not limit)
             due_in = None if more else next_due(turn, wants)
             self.trim_dead(turn)
         return Exchange(refused, claims, more, due_in, loads)
@@ -125,22 +128,24 @@ class SQLiteStore(SQLStore):
 
         For queues with rows of their own the depths may be a moment old, if `lately` is True. The second value is exact.
         """
-        if turn.has_rows and not (lately and time.monotonic() < self._loads_until):
+        has_rows = turn.has_rows
+        if has_rows and not (lately and time.monotonic() < self._loads_until):
             self._loads_until, self._loads = time.monotonic() + self.lately, {}
             turn.queues()
         loads = dict(self._loads)
         for queue in turn.known():
-            loads[queue.name] = queue.counts[READY]
             if queue.paused:
-                del loads[queue.name]
-        if turn.has_rows:
+                loads.pop(queue.name, None)
+            else:
+                loads[queue.name] = queue.counts[READY]
+        if has_rows:
             self._loads = loads
         for want in wants:
             if loads.get(want.queue):
                 wanted = turn.find_queue(want.queue)
                 if wanted is not None and wanted.counts[READY] and not wanted.paused:
                     return loads, True
-        if turn.has_rows and lately and wants:
+        if has_rows and lately and wants:
             return self._look(turn, wants, lately=False)
         return loads, False
 

@@ -5,7 +5,6 @@ Enters: statements by name.  Leaves: rows.
 
 from __future__ import annotations
 
-import functools
 import math
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,10 +18,9 @@ from laneway.store.sql import statistics
 from laneway.store.sql.port import CopyTurn, Queue, Reading, count_newly_due
 from laneway.store.sql.queries import KEEP_RUNS
 from laneway.store.sql.rows import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Row
-from laneway.store.sql.statements import InOrder
 from laneway.store.sqlite.books import IN_BOOKS, TOTALS, Books, decode, decode_queue, encode
 from laneway.store.sqlite.database import SQLiteDatabase
-from laneway.store.sqlite.statements import DIALECT, SQL
+from laneway.store.sqlite.statements import DIALECT, IN_ORDER, SQL
 from laneway.store.statistics import TEN, begin_of
 from laneway.store.transfer import Move
 
@@ -33,9 +31,8 @@ TAIL_BYTES = 2000
 #: The most queues and tasks whose arrivals are counted in the books.
 MOST_ARRIVED = 16
 
-_in_order = functools.cache(InOrder)
 #: The statements of each turn, as texts.
-_BOOKS_READ, _BOOKS_WRITE = SQL["books_read"], InOrder(SQL["books_write"]).text
+_BOOKS_READ, _BOOKS_WRITE = SQL["books_read"], IN_ORDER[SQL["books_write"]].text
 
 
 class SQLiteReading(Reading):
@@ -46,6 +43,7 @@ class SQLiteReading(Reading):
 
     dialect = DIALECT
     connection: sqlite3.Connection
+    execute: Callable[..., sqlite3.Cursor]  #: of one cursor for all statements: each answer is read before the next one
     books: Books
 
     def __init__(self, database: SQLiteDatabase, clock: Callable[[], int]) -> None:
@@ -56,6 +54,7 @@ class SQLiteReading(Reading):
         self._held = self._database.reading(this_frame(1))
         self.connection = self._held.__enter__()
         try:
+            self.execute = self.connection.cursor().execute
             [(books, self._tail)] = self.rows("books_read")
             self.books = decode(books)
             self.now = self.books.now = max(self.books.now, self._clock())
@@ -74,8 +73,8 @@ class SQLiteReading(Reading):
 
     def rows(self, statement: str, **values: Any) -> list[Any]:
         """Return the rows of a statement, by its name."""
-        found = _in_order(SQL[statement])
-        return self.connection.execute(found.text, found.pick(values)).fetchall()
+        found = IN_ORDER[SQL[statement]]
+        return self.execute(found.text, found.pick(values)).fetchall()
 
     def text(self, statement: str, **words: str) -> str:
         """Return the text of a statement, by its name, with words put into its braces."""
@@ -83,7 +82,7 @@ class SQLiteReading(Reading):
 
     def select(self, statement: str, words: dict[str, str], **values: Any) -> list[Any]:
         """Return the rows of a statement, by its name, with words put into its braces."""
-        return self.connection.execute(self.text(statement, **words), values).fetchall()
+        return self.execute(self.text(statement, **words), values).fetchall()
 
     def queues(self) -> Collection[Queue]:
         """Return all queues, counted as of now."""
@@ -113,7 +112,7 @@ class SQLiteTurn(SQLiteReading, CopyTurn):
         self, database: SQLiteDatabase, clock: Callable[[], int], ring: Callable[[], object], timeout: float | None = None,
         *, in_books: int = IN_BOOKS,
     ) -> None:  # fmt: skip
-        super().__init__(database, clock)
+        self._database, self._clock = database, clock
         self._ring = ring
         self._timeout = timeout
         self._in_books = in_books
@@ -129,7 +128,8 @@ class SQLiteTurn(SQLiteReading, CopyTurn):
 
     def begin(self) -> None:
         """Read the books: the transaction has begun."""
-        self.execute = self.connection.execute
+        cursor = self.connection.cursor()
+        self.execute, self._executemany = cursor.execute, cursor.executemany
         self.as_read, self._tail = self.execute(_BOOKS_READ).fetchone()
         last, self._database.last_books = self._database.last_books, None  # owned by this turn now, or dropped if it fails
         self.books = last[1] if last is not None and last[0] == self.as_read else decode(self.as_read)
@@ -140,9 +140,9 @@ class SQLiteTurn(SQLiteReading, CopyTurn):
         self._in_rows: set[str] = set()  # queues that are not in the books
         self._written: set[str] = set()  # queues that are to be written
         self._busy: set[str] = set()
+        self.runs: list[Run] = []
         for queue in self.books.queues:
             self._look_at(queue)
-        self.runs: list[Run] = []
         self._later: dict[tuple[str, int], int] = {}  # the earliest later due time, by queue and rank
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -193,15 +193,15 @@ class SQLiteTurn(SQLiteReading, CopyTurn):
 
     def change(self, statement: str, **values: Any) -> int:
         """Run a statement; return the number of rows changed."""
-        found = _in_order(SQL[statement])
+        found = IN_ORDER[SQL[statement]]
         return self.execute(found.text, found.pick(values)).rowcount
 
     def change_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Run a statement for many rows; return the number of rows changed."""
-        found = _in_order(SQL[statement])
+        found = IN_ORDER[SQL[statement]]
         if len(rows) == 1:
             return self.execute(found.text, rows[0]).rowcount
-        return self.connection.executemany(found.text, rows).rowcount
+        return self._executemany(found.text, rows).rowcount
 
     def change_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> bool:
         """Run a statement for many rows if each of them changes a row; else change nothing."""
@@ -286,8 +286,12 @@ class SQLiteTurn(SQLiteReading, CopyTurn):
 
     def count(self, queue: str, before: int | None, after: int | None, number: int = 1) -> None:
         """Count jobs of a queue out of one state and into another."""
-        (self._open.get(queue) or self.queue(queue)).move(before, after, number)
+        counts = (self._open.get(queue) or self.queue(queue)).counts
         self._written.add(queue)
+        if before is not None:
+            counts[before] -= number
+        if after is not None:
+            counts[after] += number
         if DEAD in (before, after):
             self.books.kept_dead += number if after == DEAD else -number
 

@@ -192,17 +192,19 @@ class Balance:
 
     def ran(self, runs: Iterable[tuple[int, float]], now: float) -> None:
         """Note claims that are settled: token, and how many seconds the run took."""
-        mean, latest = self._mean, now + MIN_COST
+        mean, latest, noted = self._mean, now + MIN_COST, self._claims
         for token, seconds in runs:
-            if token not in self._claims:
+            entry = noted.pop(token, None)
+            if entry is None:
                 continue
-            part, since = self._claims.pop(token)
+            part, since = entry
             part.held -= 1
+            usual = part.mean
             cost = seconds + MIN_COST if seconds > 0 else MIN_COST  # a clock may have been set back
-            if cost > OUTLIER * part.mean and part.mean < SHORT:
-                cost = OUTLIER * part.mean
+            if usual < SHORT and cost > OUTLIER * usual:
+                cost = OUTLIER * usual
             mean += 0.05 * (cost - mean)
-            part.mean += 0.1 * (cost - part.mean) if part.seen else cost - part.mean
+            part.mean = usual + 0.1 * (cost - usual) if part.seen else cost
             part.seen = True
             if part.share:
                 part.spent += (cost if cost < latest - since else latest - since) / part.share

@@ -73,12 +73,14 @@ limit :most
 update laneway_job set state = $ready, holds = 1
 where seq = (select seq from laneway_job where state = $blocked and queue = :queue and lane = :lane order by place, seq limit 1)
 
--- walk: due jobs of one rank in the order of claiming, each with its lane's holder, and the unique key that a claim ends.
--- returns seq, id, task, lane, attempt, enqueued, due, place, lost, unique_key, expires, body, holder
+-- walk: due jobs of the next rank above one, in the order of claiming, each with its lane's holder, and the unique key that a
+-- claim ends.
+-- returns seq, id, task, lane, attempt, enqueued, due, place, lost, unique_key, expires, body, holder, rank
 select seq, id, task, lane, attempt, enqueued, due, place, lost, case when end_key is null then unique_key end, expires, body,
-       (select h.seq from laneway_job h where h.holds = 1 and h.queue = j.queue and h.lane = j.lane)
+       (select h.seq from laneway_job h where h.holds = 1 and h.queue = j.queue and h.lane = j.lane), rank
 from laneway_job j
-where $waits and queue = :queue and rank = :rank and due <= :now
+where $waits and queue = :queue and due <= :now
+  and rank = (select min(n.rank) from laneway_job n where n.$waits and n.queue = :queue and n.rank > :above)
 order by due, place, seq
 limit :most
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from laneway.store.sql.dialect import Dialect
-from laneway.store.sql.statements import SHARED, load
+from laneway.store.sql.statements import SHARED, InOrder, load
 
-__all__ = ["DIALECT", "SQL"]
+__all__ = ["DIALECT", "IN_ORDER", "SQL"]
 
 SQL = load(SHARED, Path(__file__).parent)
+
+
+class _InOrder(dict[str, InOrder]):
+    def __missing__(self, text: str) -> InOrder:
+        found = self[text] = InOrder(text)
+        return found
+
+
+#: The statements with values in order, by their texts; each is made when it is first used.
+IN_ORDER = _InOrder()
 
 DIALECT = Dialect(
     elements="select value from json_each({})",

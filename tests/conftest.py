@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sqlite3
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -283,6 +284,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(laneway.__file__).parent, quiet=2)
         compileall.compile_dir(Path(__file__).parent, maxlevels=0, rx=re.compile("/test_"), quiet=2)
+        if config.getoption("numprocesses", None):
+            _rewrite_assertions()
+
+
+def _rewrite_assertions() -> None:
+    """Let two processes find the assertions in new files, where each that runs tests would do so for itself."""
+    folder = Path(__file__).parent
+    known = {kept.name.partition(".")[0]: kept.stat().st_mtime for kept in folder.glob("__pycache__/test_*-pytest-*.pyc")}
+    new = [str(file) for file in sorted(folder.glob("test_*.py")) if known.get(file.stem, 0.0) < file.stat().st_mtime]
+    if len(new) > 20:  # a few take less than two processes do to start
+        look = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
+        for one in [subprocess.Popen([*look, *new[half::2]], stdout=subprocess.DEVNULL) for half in (0, 1)]:
+            one.wait()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

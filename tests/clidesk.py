@@ -143,7 +143,7 @@ def open_desk(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> 
         module.app.close()
 
 
-def read_until(stream: int, text: str, seconds: float = 30.0) -> str:
+def read_until(stream: int, text: str, seconds: float = 60.0) -> str:
     """Read from a file descriptor until a text has come."""
     seen = b""
     deadline = time.monotonic() + seconds

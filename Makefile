@@ -5,8 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Test files that run at once: more than there are cores, since they wait for half of their time.
-AT_ONCE ?= 4
+# Test files that run at once: more than there are cores, since they wait for most of their time.
+AT_ONCE ?= 6
 # Where a shell says that Python is to keep no bytecode, every process that the tests start would compile all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -24,7 +24,7 @@ $(VENV)/ready: pyproject.toml requirements/dev.txt scripts/setup
 demo: setup  ## watch a small shop at work for a minute, here and in a browser; ARGS="--seconds 300" for longer
 	$(BIN)/laneway demo $(ARGS)
 
-test: setup  ## run the tests (about eight minutes); ARGS="-k lanes" narrows them
+test: setup  ## run the tests (about six minutes); ARGS="-k lanes" narrows them
 	@scripts/servers
 	@$(BIN)/python scripts/minimum $(VENV)/minimum || true  # a test says what is missing
 	@$(BIN)/python scripts/django6 $(VENV)/django6 > /dev/null || true  # the same

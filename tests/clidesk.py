@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from laneway import App
 from laneway.cli import laneway
 from laneway.worker import Worker
 
+CTRL_C = "\x03"
 SHOP = """
 from datetime import timedelta
 from laneway import App, Retry, current_job
@@ -104,14 +106,17 @@ class Desk:
         return line.removeprefix("laneway: ")
 
     def paint(self, *arguments: str, until: str, columns: int = 80, keys: str = "") -> str:
-        """Run a command on a terminal of its own; return what it showed until some text came, and after keys."""
+        """Run a command on a terminal of its own; return what it showed until some text came, and after keys or Ctrl-C."""
         ours, theirs = os.openpty()
         command = [sys.executable, "-m", "laneway", *arguments]
         env = environment(TERM="xterm", COLUMNS=str(columns), LINES="24")
         try:
             with subprocess.Popen(command, cwd=self.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
                 seen = read_until(ours, until)
-                os.write(ours, keys.encode())
+                if keys == CTRL_C:  # the terminal is none that this program is led from
+                    process.send_signal(signal.SIGINT)
+                else:
+                    os.write(ours, keys.encode())
                 while process.poll() is None:
                     if select.select([ours], [], [], 0.05)[0]:
                         seen += os.read(ours, 65536).decode(errors="replace")
@@ -138,7 +143,7 @@ def open_desk(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> 
         module.app.close()
 
 
-def read_until(stream: int, text: str, seconds: float = 30.0) -> str:
+def read_until(stream: int, text: str, seconds: float = 60.0) -> str:
     """Read from a file descriptor until a text has come."""
     seen = b""
     deadline = time.monotonic() + seconds

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sqlite3
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -270,22 +271,23 @@ def pytest_runtest_teardown() -> None:
         traceback.clear_frames(_logged.pop())
 
 
-#: Files that take long, the longest first: begun last, the others would be idle while they run.
+#: Files that take two seconds and more, the longest first: begun last, the others would be idle while they run.
 SLOW = (
-    "browser_pages", "billing", "cli", "hostile", "django_shop", "migrating", "deploy", "django", "fleet_kill",
-    "fleet_life", "browser_live", "deploy_systemd", "copy_live", "web_access", "redis_hosts",
-    "browser_acts", "redis_trouble", "timeouts", "worker_trouble", "contract", "fleet_frozen", "copy", "cli_demo", "django_6",
-    "browser_hostile", "shops", "job_events", "fastapi_orders",
-    "redis", "model", "stats_stores", "fleet_harm", "web_server", "docs", "redis_interrupts",
-    "once_killed", "finish_killed", "outbox_relay", "outbox_killed", "outbox", "finish", "hostile_postgres",
-    "postgres", "postgres_stress", "worker_balance", "web_live", "urls", "cli_parts", "postgres_trouble",
-    "stats_fleet", "transactions", "doctor_postgres", "model_collect", "isolate", "contract_collect", "lifespan",
-    "postgres_poolers", "web_fuzz", "postgres_fleet", "timetable", "cli_lanes", "kept_schedules", "balance", "contract_stats",
-    "probes", "pages_lists", "web_metrics", "desk", "postgres_plans", "postgres_migrate", "redis_exchange", "sqlite", "minimum",
-    "sqlite_interrupts", "worker_runs", "postgres_interrupts", "pool_model", "contrib_sentry", "postgres_transactions",
-    "transactions_killed", "look_lists", "pages", "stats", "testing", "forks", "contract_finished", "typing", "worker_stop",
-    "collector", "storm", "fleet_collect", "browser_ear", "enqueue_many", "contrib_otel", "public", "cli_store", "once",
-    "inspect_workers", "worker_jobs", "cli_enqueue", "worker_hooks", "doctor_redis",
+    "cli", "hostile", "browser_pages", "migrating", "deploy", "django_shop", "contract", "browser_live", "django", "contract_collect",
+    "redis_hosts", "timeouts", "job_events", "deploy_systemd", "wsgi", "fastapi_orders", "django_6", "postgres_restore",
+    "fleet_life", "fleet_kill", "billing", "copy_live", "fleet_frozen", "browser_acts", "postgres_trouble", "redis",
+    "lifespan", "redis_trouble", "fleet_harm", "shops", "copy", "web_live", "timetable", "outbox_killed",
+    "hostile_postgres", "web_server", "worker_trouble", "urls", "browser_hostile", "desk", "stats_fleet", "codec",
+    "worker_balance", "postgres_stress", "isolate", "minimum", "sqlite", "cli_demo", "once_killed", "postgres_poolers",
+    "collector", "cli_parts", "transactions", "redis_interrupts", "postgres_fleet", "docs", "finish_killed", "model",
+    "contrib_sentry", "contract_stats", "typing", "pages", "balance", "redis_exchange", "kept_schedules", "forks",
+    "postgres_transactions", "browser_ear", "cli_lanes", "worker_bad_input", "storm", "finish", "probes", "stats",
+    "contract_finished", "web_metrics", "worker_stop", "enqueue_many", "doctor_postgres", "pages_lists", "web_fuzz",
+    "public", "transactions_killed", "model_collect", "inspect_workers", "worker_jobs", "contrib_otel", "postgres",
+    "handles", "web_api", "pool_executor", "fleet_collect", "web_access", "doctor", "testing", "contract_unique_until",
+    "postgres_interrupts", "retry", "schedules", "doctor_redis", "reference", "sqlite_interrupts", "look_lists",
+    "cli_settings", "once", "postgres_migrate", "postgres_finish", "desk_options", "plan", "stats_stores", "web_actions",
+    "collect_evidence", "job", "postgres_plans",
 )  # fmt: skip
 
 
@@ -302,6 +304,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(laneway.__file__).parent, quiet=2)
         compileall.compile_dir(Path(__file__).parent, maxlevels=0, rx=re.compile("/test_"), quiet=2)
+        if config.getoption("numprocesses", None):
+            _rewrite_assertions()
+
+
+def _rewrite_assertions() -> None:
+    """Let two processes find the assertions in new files, where each that runs tests would do so for itself."""
+    folder = Path(__file__).parent
+    known = {kept.name.partition(".")[0]: kept.stat().st_mtime for kept in folder.glob("__pycache__/test_*-pytest-*.pyc")}
+    new = [str(file) for file in sorted(folder.glob("test_*.py")) if known.get(file.stem, 0.0) < file.stat().st_mtime]
+    if len(new) > 20:  # a few take less than two processes do to start
+        look = [sys.executable, "-m", "pytest", "--collect-only", "-qq"]
+        for one in [subprocess.Popen([*look, *new[half::2]], stdout=subprocess.DEVNULL) for half in (0, 1)]:
+            one.wait()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -319,7 +334,8 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = _once(items)
     places = {f"test_{name}": place for place, name in enumerate(SLOW)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(SLOW)))
+    # A file that is not listed is short or new: before the last ones it does no harm either way.
+    items.sort(key=lambda item: places.get(item.path.stem, len(SLOW) // 2))
 
 
 #: The stores of `app`, where a test asks for all of them.

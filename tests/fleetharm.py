@@ -183,14 +183,17 @@ class Yard:
 
     # -- jobs --------------------------------------------------------------------------------------------
 
-    def enqueue(self, task: str, *args: Any) -> JobHandle[Any]:
-        return self.app.enqueue(task if "." in task else f"fleetharm.{task}", *args)
+    def enqueue(self, task: str, *args: Any, queue: str | None = None) -> JobHandle[Any]:
+        name = task if "." in task else f"fleetharm.{task}"
+        return self.app.enqueue(name, *args) if queue is None else self.app.using(queue=queue).enqueue(name, *args)
 
-    def surround(self, task: str, *args: Any, number: int = 40) -> tuple[JobHandle[Any], list[JobHandle[Any]]]:
+    def surround(
+        self, task: str, *args: Any, number: int = 40, queue: str | None = None
+    ) -> tuple[JobHandle[Any], list[JobHandle[Any]]]:
         """Enqueue a harmful job in the middle of its neighbours; return it and them."""
-        before = [self.enqueue("neighbour") for _ in range(number // 2)]
-        harmful = self.enqueue(task, *args)
-        return harmful, [*before, *(self.enqueue("neighbour") for _ in range(number - len(before)))]
+        before = [self.enqueue("neighbour", queue=queue) for _ in range(number // 2)]
+        harmful = self.enqueue(task, *args, queue=queue)
+        return harmful, [*before, *(self.enqueue("neighbour", queue=queue) for _ in range(number - len(before)))]
 
     def job(self, handle: JobHandle[Any]) -> JobInfo:
         found = self.app.inspect.job(handle.id)

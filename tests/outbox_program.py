@@ -34,6 +34,10 @@ relays.LEASE = 0.3
 duties.WAITS = 0.1
 #: How often a relay harms itself before and after handing rows over.
 OFTEN = 0.1 if int(HARMS) > 10 else 0.3
+#: How long a producer rests between transactions: without rest relays hardly ever get SQLite's lock, and few are harmed.
+REST = 0.001 if int(HARMS) > 10 else 0.01
+#: For how long relays are frozen: for less than the lease, and for three times as long and more.
+FROZEN = (0.1, 1.5 if int(HARMS) > 10 else 0.9)
 
 
 def write(name: str, line: str) -> None:
@@ -107,7 +111,7 @@ def produce(number: int) -> None:
             connection.rollback()
         else:
             connection.commit()
-        time.sleep(0.001)
+        time.sleep(REST)
     connection.close()
 
 
@@ -153,7 +157,7 @@ class Scene:
             if not pid:
                 return
             if os.WIFSTOPPED(status):
-                self.frozen[pid] = time.monotonic() + chance.uniform(0.1, 1.5)
+                self.frozen[pid] = time.monotonic() + chance.uniform(*FROZEN)
             elif pid in self.relays:
                 self.relays.discard(pid)
                 self.frozen.pop(pid, None)

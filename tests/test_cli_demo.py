@@ -43,12 +43,28 @@ def told(process: subprocess.Popen[bytes]) -> int:
     return int(first.removeprefix("dashboard: http://127.0.0.1:").partition("/")[0])
 
 
-def ended(process: subprocess.Popen[bytes]) -> str:
+def ended(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGINT) -> str:
     """Ask the demo to end; return what it said then, and see that it had nothing to complain of."""
-    process.send_signal(signal.SIGINT)
-    out, errors = process.communicate(timeout=20)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=30)
     assert (process.returncode, errors.decode()) == (0, "")
     return out.decode()
+
+
+def broken_off(process: subprocess.Popen[bytes]) -> None:
+    """End the demo without waiting for what runs."""
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Path:
+    """A program that takes the place of a browser; beside it `tried` has what it was to show."""
+    program = tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path / "tried"}\n')
+    program.chmod(0o755)
+    return program
 
 
 def answer(port: int, method: str, path: str) -> str:
@@ -64,37 +80,26 @@ def is_open(port: int) -> bool:
         return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_the_demos_dashboard_shows_the_shop_and_is_gone_with_it() -> None:
-    with demo("--seconds", "60") as process:
+def test_the_demos_dashboard_shows_the_shop_and_is_gone_with_it_even_for_who_looks_on(browser: Path) -> None:
+    with demo("--seconds", "60", BROWSER=str(browser)) as process:
         port = told(process)
         page = answer(port, "GET", "/")
-
-        said = ended(process)
-
-    assert "billing" in page
-    assert "In order:" in said
-    assert not is_open(port)
-
-
-def test_who_looks_on_does_not_keep_the_demo_from_ending() -> None:
-    with demo("--seconds", "60") as process:
-        port = told(process)
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as listener:
             listener.request("GET", "/api/v1/live")
             assert listener.getresponse().readline().startswith(b"id: 1")
 
             said = ended(process)
 
+    assert "billing" in page
     assert "In order:" in said
     assert not is_open(port)
+    assert not browser.with_name("tried").exists()  # nobody asked for it
 
 
 def test_two_signals_end_the_demo_at_once() -> None:
     with demo("--seconds", "60") as process:
         port = told(process)
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        broken_off(process)
 
     assert not is_open(port)
 
@@ -104,36 +109,20 @@ def test_what_somebody_does_by_hand_is_no_mistake_of_the_lanes() -> None:
         port = told(process)
         answer(port, "POST", "/api/v1/queues/stock/pause")
 
-        said = ended(process)
+        said = ended(process, signal.SIGTERM)
 
     assert "One at a time:" in said
     assert "You acted by hand (1 time)" in said
     assert "LOST" not in said
 
 
-def test_without_the_web_the_demo_says_how_to_get_it(tmp_path: Path) -> None:
-    (tmp_path / "starlette.py").write_text("raise ModuleNotFoundError('no starlette here', name='starlette')\n")
-    with demo("--seconds", "1", PYTHONPATH=str(tmp_path)) as process:
-        out, errors = process.communicate(timeout=30)
+def test_a_browser_is_opened_if_asked_for(browser: Path) -> None:
+    with demo("--seconds", "60", "--open", BROWSER=str(browser)) as process:
+        port = told(process)
+        broken_off(process)
 
-    assert (process.returncode, errors) == (0, b"")
-    assert out.decode().splitlines()[0] == 'dashboard: not installed. To see this in a browser: pip install "laneway[web]"'
-    assert "In order:" in out.decode()
-
-
-def test_a_browser_is_opened_only_if_asked_for(tmp_path: Path) -> None:
-    tried = tmp_path / "tried"
-    program = tmp_path / "browser"
-    program.write_text(f'#!/bin/sh\necho "$1" >> {tried}\n')
-    program.chmod(0o755)
-
-    with demo("--seconds", "0.5", "--open", BROWSER=str(program)) as process:
-        out, _ = process.communicate(timeout=30)
-    with demo("--seconds", "0.5", BROWSER=str(program)) as process:
-        process.communicate(timeout=30)
-
-    [url] = tried.read_text().splitlines()
-    assert f"dashboard: {url} " in out.decode()
+    [url] = browser.with_name("tried").read_text().splitlines()
+    assert url.startswith(f"http://127.0.0.1:{port}/")
 
 
 def test_where_somebody_acted_only_overlaps_count() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click import unstyle
 
-from clidesk import Desk, open_desk, runner
+from clidesk import CTRL_C, Desk, open_desk, runner
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.live import divide
 from laneway.cli.table import Column, aligned
@@ -138,10 +138,15 @@ def test_only_the_live_view_needs_rich(without_rich: Desk) -> None:
     )
 
 
-def test_the_demo_goes_on_without_the_live_view(without_rich: Desk) -> None:
-    shown = unstyle(without_rich.paint("demo", "--seconds", "1", until="The shop was open"))
-    assert 'live view: not installed. To see more than these lines: pip install "laneway[top]"' in shown
-    assert re.search(r"^ +\d+ s  enqueued +\d+  done", shown, re.MULTILINE), shown
+def test_the_demo_goes_on_without_the_live_view_and_the_web_and_says_how_to_get_them(without_rich: Desk, tmp_path: Path) -> None:
+    (tmp_path / "without" / "starlette.py").write_text("raise ModuleNotFoundError('no starlette here', name='starlette')\n")
+    shown = unstyle(without_rich.paint("demo", until=" s  enqueued", keys=CTRL_C))
+    first, second, third, *_ = shown.splitlines()
+    assert first == 'dashboard: not installed. To see this in a browser: pip install "laneway[web]"'
+    assert second == 'live view: not installed. To see more than these lines: pip install "laneway[top]"'
+    assert re.match(r" +\d+ s  enqueued +\d+  done", third), shown
+    assert "In order:" in shown
+    assert "Traceback" not in shown
 
 
 def test_the_lists_of_a_live_view_are_told_apart(long_names: Desk) -> None:

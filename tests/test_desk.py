@@ -859,9 +859,8 @@ def test_a_store_that_does_not_answer_holds_up_each_call_for_its_own_time() -> N
             await asyncio.sleep(0.25)
         return await asyncio.gather(*callers)
 
-    server.ask("CLIENT", "PAUSE", "4000")
-    took = asyncio.run(main())
-    server.ask("CLIENT", "UNPAUSE")
+    with server.frozen():
+        took = asyncio.run(main())
     assert max(took) < 3.2  # those that waited for the first call to fail took nearly twice as long
     app.close()
 

@@ -17,6 +17,7 @@ from laneway import App
 from laneway.fleet.member import Member
 from laneway.fleet.messages import Ended, Fork, MessageSocket
 from laneway.fleet.settings import FleetSettings
+from laneway.fleet.supervisor import LAST_WRITES
 from laneway.fleet.zygote_handle import UNKILLABLE
 from laneway.store.contract import BeatReply
 from workbench import until
@@ -213,12 +214,23 @@ def hold() -> None:
 """
 
 
+#: In the supervisor: a shorter wait for what the store did not answer.
+SHORT_WAIT = """
+import sys
+if "worker" in sys.argv:
+    import laneway.fleet.supervisor
+    laneway.fleet.supervisor.LAST_WRITES = 1.5
+"""
+
+
 @pytest.fixture
 def holding(yard: Yard) -> Iterator[Fleet]:
     """A fleet that runs a job, and whose store stands still."""
     server = redisbench.Server()
     path = yard.write(ON_REDIS.format(url=server.url, mark=str(yard.gate("held"))))
-    fleet = yard.start("--shutdown-timeout", "0", processes=1, app_name=str(path), ready=False)
+    (yard.folder / "sitecustomize.py").write_text(SHORT_WAIT)
+    options = ("--shutdown-timeout", "0")
+    fleet = yard.start(*options, processes=1, app_name=str(path), ready=False, PYTHONPATH=str(yard.folder))
     app = App(server.url)
     app.enqueue("app.hold")
     until(yard.gate("held").exists, "the start of the job")
@@ -230,7 +242,8 @@ def holding(yard: Yard) -> Iterator[Fleet]:
 
 
 def test_a_store_that_does_not_answer_does_not_keep_a_fleet_from_stopping(holding: Fleet) -> None:
-    assert holding.stop() < GRACE
+    assert 1.5 <= holding.stop() < 1.5 + GRACE
+    assert LAST_WRITES <= 5
     holding.until_said("the store did not hear that this fleet ended")
 
 

@@ -131,11 +131,14 @@ def test_a_fleet_whose_store_is_away_is_alive_and_not_ready(yard: Yard) -> None:
     path.write_text(f"from laneway import App\napp = App({own.url!r})\n@app.task\ndef t(): ...\n")
     try:
         options = ("--health-port", str(port), "--beat", "0.1", "--shutdown-timeout", "0.5")
-        yard.start(*options, app_name=str(path), processes=1, ready=False)
+        fleet = yard.start(*options, app_name=str(path), processes=1, ready=False)
         until(lambda: ask(port, "/readyz") == (200, "ok"), "a fleet that is ready")
         own.stop(kill=True)
         until(lambda: ask(port, "/readyz") == (503, "the store is away"), "that the store is away")
         assert ask(port, "/livez") == (200, "ok")
+        own.start()
+        until(lambda: ask(port, "/readyz") == (200, "ok"), "a fleet that is ready again")
+        fleet.stop()  # while there is a store: without one, a worker takes its time to end
     finally:
         own.remove()
 

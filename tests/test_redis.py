@@ -814,7 +814,7 @@ def test_a_server_without_memory_is_one_clear_error(
 def test_a_replica_is_said_to_be_one(
     own_server: Callable[..., redisbench.Server], opened: Callable[..., RedisStore], caplog: pytest.LogCaptureFixture
 ) -> None:
-    primary = own_server()
+    primary = own_server("--repl-diskless-sync-delay", "0")  # else it waits five seconds for more replicas
     store = opened(primary)
     store.push([job("a")])
     replica = own_server("--replicaof", f"127.0.0.1 {primary.port}")

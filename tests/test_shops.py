@@ -172,7 +172,8 @@ def trace_of(spans: Path, id_: str) -> list[str]:
 def test_a_shop_with_fastapi(tmp_path: Path, server: redisbench.Server, inbox: Inbox) -> None:
     first_port, second_port, health = free_port(), free_port(), free_port()
     spans = tmp_path / "spans.jsonl"
-    with opened(Programs(tmp_path, server.url, TRACES=str(spans), SENTRY_DSN=inbox.dsn)) as shop:
+    url = f"{server.url}?timeout=2"  # its absence is noticed sooner
+    with opened(Programs(tmp_path, url, TRACES=str(spans), SENTRY_DSN=inbox.dsn)) as shop:
         serve = ("uvicorn", "--app-dir", str(EXAMPLES), "fastapi_shop:api", "--port")
         shop.start("web1", *serve, str(first_port))
         shop.start("web2", *serve, str(second_port))

@@ -92,32 +92,44 @@ NOT_YIELDING = {
 }
 
 
-@pytest.mark.parametrize(("call", "function"), NOT_YIELDING.items(), ids=[" ".join(call) for call in NOT_YIELDING])
-def test_what_does_not_yield_is_noticed_logged_with_its_stack_and_its_worker_replaced(
-    yard: Yard, call: tuple[str, ...], function: str
-) -> None:
-    fleet = yard.start("--timeout-grace", "0.5", "--shutdown-timeout", "1")
-    before = set(fleet.workers)
+def test_what_does_not_yield_is_noticed_logged_with_its_stack_and_its_worker_replaced(yard: Yard) -> None:
+    """A fleet for each, with a queue of its own: all wait for their timeouts at the same time."""
+    options = ("--timeout-grace", "0.5", "--shutdown-timeout", "1", "-q")
+    fleets = {call: yard.start(*options, call[-1], ready=False) for call in NOT_YIELDING}
+    before = {pid for fleet in fleets.values() for pid in fleet.until_workers(2)}
 
-    harmful, neighbours = yard.surround(*call)
-    began = yard.until_mark("endless", harmful)
-    yard.until_state(harmful, "retrying")
-    took = time.monotonic() - began.at
+    scenes = {call: yard.surround(*call, queue=call[-1]) for call in NOT_YIELDING}
+    began = {call: yard.until_mark("endless", harmful) for call, (harmful, _) in scenes.items()}
+    took: dict[tuple[str, ...], float] = {}
+
+    def look() -> bool:
+        for call, (harmful, _) in scenes.items():
+            if call not in took and harmful.state() == "retrying":
+                took[call] = time.monotonic() - began[call].at
+        return len(took) == len(scenes)
+
+    until(look, "the end of all of them")
+    neighbours = [one for _, found in scenes.values() for one in found]
     yard.until_done(neighbours)
 
-    tell(f"{' '.join(call):30} counted after {took:.3f} s")
-    assert yard.job(harmful).attempt == 1
-    kind, message = yard.error(harmful)
-    assert kind == TIMED_OUT
-    assert message.startswith("it ran longer than its timeout of 1 s")
-    assert began.pid not in fleet.workers
-    fleet.until_workers(2)
-    fleet.until_said(r"a run goes on 0\.5 s after the timeout and cannot be ended alone")
-    fleet.until_said(rf"\(pid {began.pid}\) are in ")
-    assert function in fleet.said
-    assert check_neighbours(yard, neighbours, {began.pid} & before) <= 3
-    assert took < SOON
+    dead = {mark.pid for mark in began.values()} & before
+    assert check_neighbours(yard, neighbours, dead) <= 3 * len(scenes)
+    runs = Counter(mark.job for mark in yard.marks("neighbour"))
     assert yard.app.store_inspect.totals().get("crashed", 0) == 0
+    for call, (harmful, around) in scenes.items():
+        tell(f"{' '.join(call):30} counted after {took[call]:.3f} s")
+        fleet, pid = fleets[call], began[call].pid
+        assert took[call] < SOON, call
+        assert yard.job(harmful).attempt == 1, call
+        kind, message = yard.error(harmful)
+        assert kind == TIMED_OUT, call
+        assert message.startswith("it ran longer than its timeout of 1 s"), call
+        assert pid not in fleet.workers, call
+        fleet.until_workers(2)
+        fleet.until_said(r"a run goes on 0\.5 s after the timeout and cannot be ended alone")
+        fleet.until_said(rf"\(pid {pid}\) are in ")
+        assert NOT_YIELDING[call] in fleet.said, call
+        assert sum(runs[one.id] > 1 for one in around) <= 3, call
 
 
 def test_neighbours_of_a_run_that_does_not_yield_may_end_first(yard: Yard) -> None:

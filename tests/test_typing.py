@@ -28,9 +28,8 @@ def run(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def mypy(pytestconfig: pytest.Config) -> Errors:
-    assert pytestconfig.cache is not None
-    cache = pytestconfig.cache.mkdir("mypy")  # the project's own may be in use
+def mypy() -> Errors:
+    cache = ROOT / ".mypy_cache" / "tests"  # the project's own may be in use
     found: Errors = defaultdict(dict)
     for line in run("mypy", "--strict", "--cache-dir", str(cache), "--hide-error-context", "--no-pretty").splitlines():
         if match := re.fullmatch(r"(.+?):(\d+)(?::\d+)?: error: (.*)", line):

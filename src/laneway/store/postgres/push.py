@@ -29,7 +29,7 @@ NOT_SO = frozenset(("LW004", "LW006"))
 
 def is_simple(jobs: Sequence[Job]) -> bool:
     """Return whether one call can push these: there are some, and none is a payload."""
-    return bool(jobs) and (isinstance(jobs, Alike) or not any(job.gather for job in jobs))
+    return bool(jobs) and (type(jobs) is Alike or not any(job.gather for job in jobs))
 
 
 class PostgresPush:
@@ -97,9 +97,9 @@ class PostgresPush:
         return answers
 
     def _statement(self, jobs: Sequence[Job]) -> Statement:
-        alike = [jobs.first] if isinstance(jobs, Alike) else jobs
+        alike = [jobs.first] if type(jobs) is Alike else jobs
         ids, bodies = (
-            (jobs.ids, jobs.bodies) if isinstance(jobs, Alike) else zip(*[(job.id, job.body) for job in jobs], strict=True)
+            (jobs.ids, jobs.bodies) if type(jobs) is Alike else zip(*[(job.id, job.body) for job in jobs], strict=True)
         )
         values = (
             texts(ids), bytea(bodies), texts([job.queue for job in alike]), texts([job.task for job in alike]),
@@ -107,7 +107,7 @@ class PostgresPush:
             bigints([job.delay for job in alike]), bigints([job.at for job in alike]), texts([job.unique for job in alike]),
             texts([job.unique if job.until_end else None for job in alike]),
             bigints([job.expires for job in alike]),
-            not isinstance(jobs, Alike) and not all(map(is_made, ids)), False,
+            type(jobs) is not Alike and not all(map(is_made, ids)), False,
         )  # fmt: skip
         return call(self._store.schema, "push", len(values)), values
 
@@ -131,7 +131,7 @@ class PostgresSentJobs:
 
 def _is_due(jobs: Sequence[Job]) -> bool:
     """Return whether the first of them may run at once: then sleepers are rung without a second thought."""
-    first = jobs.first if isinstance(jobs, Alike) else jobs[0]
+    first = jobs.first if type(jobs) is Alike else jobs[0]
     return first.delay <= 0 and not first.at
 
 

@@ -208,6 +208,20 @@ def test_what_walks_of_many_queues_found_is_told_of_the_first_thirty(desk: Desk,
     assert found.bit_length() == 60
 
 
+# -- leaving -----------------------------------------------------------------------------------------------------
+
+
+def test_successes_of_several_queues_are_counted_by_queue_and_their_runs_once(desk: Desk) -> None:
+    for token, queue in enumerate("bab", 1):
+        desk.put(f"{token}", None, RUNNING, queue=queue, worker="w", token=token)
+
+    desk.exchange(tokens=[1, 2, 3], wants=[])
+
+    assert desk.ask("select queue, running, totals ->> 'processed', number, runs from laneway.ledger order by queue") == [
+        ("a", -1, "1", 3, "[],[],[],"), ("b", -2, "2", 0, None),
+    ]  # fmt: skip
+
+
 # -- lanes -------------------------------------------------------------------------------------------------------
 
 

@@ -80,11 +80,13 @@ class Desk:
         wants: Sequence[str] = ("q",), floor: tuple[int, int, int] = NO_FLOOR, lane_floor: tuple[int, int, int] = NO_FLOOR,
         full: bool = True, durable: bool = False,
     ) -> Answer:  # fmt: skip
+        """Do an exchange. Floors are of the first queue."""
+        others = [0, 0, 0] * (len(wants) - 1)
         rows = self.ask(
             f"select * from laneway.exchange_v{VERSION}(%s, %s, %s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], "
             "%s::integer[], %s::integer, %s::bigint[], %s::bigint[], %s, %s)",
             "w", 1, list(tokens), ["[]"] * len(tokens), [queue] * len(lanes), list(lanes), list(wants), [most] * len(wants),
-            most if limit is None else limit, list(floor) * len(wants), list(lane_floor) * len(wants), full, durable,
+            most if limit is None else limit, [*floor, *others], [*lane_floor, *others], full, durable,
         )  # fmt: skip
         end = rows.pop()
         return Answer([row[2] for row in sorted(rows, key=lambda row: row[1])], bool(end[6]), bool(end[10]), end[1], end[8])
@@ -183,7 +185,7 @@ def test_lanes_before_their_floor_are_left_to_a_walk_from_the_front(desk: Desk) 
     desk.put("1", "a")
     desk.put("another", queue="second", state=RUNNING)
 
-    assert desk.exchange(lane_floor=BEHIND, full=False)[:3] == ([], False, True)
+    assert desk.exchange(lane_floor=BEHIND, full=False, wants=["q", "second"])[:3] == ([], False, True)
     assert desk.exchange(lane_floor=BEHIND)[:3] == (["1"], False, False)
 
 
@@ -269,3 +271,41 @@ def test_what_is_in_a_lane_is_committed_to_the_disk(desk: Desk) -> None:
     [(token,)] = desk.ask("select token from laneway.job where id = '1'")
     assert waits(tokens=[token], lanes=["a"])
     assert not waits()
+
+
+def test_the_next_of_a_lane_is_the_first_that_is_parked_or_due(desk: Desk) -> None:
+    """Of its own lane and queue, from a place on; neither what runs or is dead, nor a lane of a collector."""
+
+    def head(*given: object) -> list[Any]:
+        return desk.ask(f"select seq, parked from laneway.line_head_v{VERSION}(%s, 'q', 'a', %s)", NOW, *given)
+
+    desk.put("running", "a", RUNNING, due=1)
+    desk.put("dead", "a", DEAD, due=1)
+    desk.put("collects", "a", due=1, side=0)
+    desk.put("another", "b", BLOCKED, due=1)
+    desk.put("elsewhere", "a", BLOCKED, queue="other", due=1)
+    desk.put("later", "a", SCHEDULED, due=2 * NOW, place=2)
+    assert head(0) == []
+
+    due = desk.put("due", "a", due=30)
+    assert head(0) == [(due, False)]
+    parked = desk.put("parked", "a", BLOCKED, due=2 * NOW, place=20)
+    assert head(0) == head(20) == [(parked, True)]
+    assert head(21) == [(due, False)]
+    first = desk.put("first", "a", due=10)
+    assert head(0) == [(first, True)]
+
+
+def test_the_next_of_a_lane_holds_it_if_some_are_parked_there(desk: Desk) -> None:
+    states = (SCHEDULED, READY, RETRYING, BLOCKED, READY)
+    given = [desk.put(f"{n}", f"{n}", state, queue="qr"[n % 2]) for n, state in enumerate(states)]
+    parked = [True, True, True, True, False]
+
+    assert desk.call("hold_lanes", NOW, 5, given, list(states), parked) is True
+
+    assert desk.ask("select id, state, holds, line_from from laneway.job order by id") == [
+        *((f"{n}", READY, 1, 5) for n in range(4)), ("4", READY, 0, None),
+    ]  # fmt: skip
+    assert desk.counted() == [("q", -1, 2, -1, 0, 0), ("r", 0, 1, 0, -1, 0)]
+    assert desk.call("hold_lanes", NOW, 5, given[:1], [READY], [False]) is False
+    assert desk.call("hold_lanes", NOW, 5, None, None, None) is False

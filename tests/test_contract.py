@@ -468,12 +468,23 @@ class TestOrder:
         assert ids(answer.claims) == (["urgent"] if left == "urgent" else ["x1"])
         assert (answer.more, answer.next_due) == ((True, None) if left else (False, 60 * SECOND))
 
-    def test_a_job_in_a_lane_comes_before_those_of_lower_priority(self, store: Store) -> None:
-        store.push([job("idle", priority=-5), job("in a lane", lane="x")])
+    @pytest.mark.parametrize("expires", [0, 60])
+    def test_a_job_in_a_lane_comes_before_those_of_lower_priority(self, store: Store, expires: float) -> None:
+        store.push([job("idle", priority=-5, expires=expires), job("in a lane", lane="x")])
         assert ids(claim(store)) == ["in a lane", "idle"]
 
-        store.push([job("idle too", priority=-5), job("in another", lane="y"), job("urgent", priority=5)])
+        store.push([job("idle too", priority=-5), job("in another", lane="y"), job("urgent", priority=5, expires=expires)])
         assert ids(claim(store)) == ["urgent", "in another", "idle too"]
+
+    def test_a_walk_over_lanes_leaves_what_is_due_later_as_it_is(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("x0", lane="x")])
+        held = claim(store)
+        store.push([job("x1", lane="x", delay=60), job("y0", lane="y"), job("y1", lane="y", delay=60)])
+
+        assert ids(claim(store)) == ["y0"]
+        assert states(inspect) == {"running": 2, "scheduled": 2}
+        answer = settle(store, held, Done(), limit=9)
+        assert (answer.claims, answer.more, answer.next_due) == ([], False, 60 * SECOND)
 
     @pytest.mark.parametrize("first", ["urgent", "due before"])
     def test_the_next_of_a_lane_comes_with_others_though_none_waited_behind_it(self, store: Store, first: str) -> None:

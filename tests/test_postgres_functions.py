@@ -41,6 +41,7 @@ class Desk:
     def __init__(self, line: psycopg.Connection) -> None:
         self._line = line
         self._seq = 0
+        self.ask("set local statement_timeout = '30s'")  # a walk that does not end is told
         self.ask("insert into laneway.fence (worker, epoch) values ('w', 1)")
 
     def ask(self, sql: str, *values: object) -> list[Any]:
@@ -245,6 +246,18 @@ def test_a_lane_that_somebody_has_locked_is_more(desk: Desk) -> None:
         desk.put("2", "b")
         assert desk.exchange()[:2] == (["2"], True)
     assert desk.exchange()[:2] == (["1"], False)
+
+
+def test_lanes_behind_many_that_somebody_has_locked_are_found(desk: Desk) -> None:
+    """What is due between them and has no lane comes in order, too."""
+    for number in range(40):
+        desk.put(f"{number}", f"{number}", due=number)
+    desk.put("between", due=35)
+    with psycopg.connect(postgresbench.server().url) as other:
+        other.execute("select pg_advisory_xact_lock(laneway.lane_key('q', n::text)) from generate_series(0, 34) n")
+        assert desk.exchange(most=3)[:2] == (["35", "between", "36"], True)
+        assert desk.exchange(most=9)[:2] == (["37", "38", "39"], True)
+    assert desk.exchange(most=99)[:2] == ([f"{number}" for number in range(35)], False)
 
 
 def test_a_step_locks_few_lanes_of_which_no_job_can_be_claimed(desk: Desk) -> None:

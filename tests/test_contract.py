@@ -676,13 +676,16 @@ class TestLanes:
 
 
 class TestExpiry:
+    @pytest.mark.parametrize("place", range(3))
     def test_a_job_that_is_too_old_to_start_is_cancelled_and_the_walk_goes_on(
-        self, store: Store, inspect: Inspect, clock: Clock
+        self, store: Store, inspect: Inspect, clock: Clock, place: int
     ) -> None:
-        store.push([job("old", expires=5), job("fresh", expires=60), job("plain")])
+        jobs = [job("fresh", expires=60), job("plain")]
+        jobs.insert(place, job("old", expires=5))
+        store.push(jobs)
         clock.advance(5.000001)
 
-        answer = store.exchange("w", [], [ClaimRequest("default", 2)], 2)
+        answer = store.exchange("w", [], [ClaimRequest("default", 3)], 3)
 
         assert (ids(answer.claims), answer.more) == (["fresh", "plain"], False)
         assert (states(inspect), inspect.totals()["cancelled"]) == ({"running": 2}, 1)

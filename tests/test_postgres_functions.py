@@ -214,15 +214,33 @@ def test_what_walks_of_many_queues_found_is_told_of_the_first_thirty(desk: Desk,
 # -- leaving -----------------------------------------------------------------------------------------------------
 
 
+def booked(desk: Desk) -> list[Any]:
+    columns = "queue, ready, running, totals ->> 'processed', number, runs"
+    return desk.ask(f"select {columns} from laneway.ledger order by queue")
+
+
 def test_successes_of_several_queues_are_counted_by_queue_and_their_runs_once(desk: Desk) -> None:
     for token, queue in enumerate("bab", 1):
         desk.put(f"{token}", None, RUNNING, queue=queue, worker="w", token=token)
 
     desk.exchange(tokens=[1, 2, 3], wants=[])
 
-    assert desk.ask("select queue, running, totals ->> 'processed', number, runs from laneway.ledger order by queue") == [
-        ("a", -1, "1", 3, "[],[],[],"), ("b", -2, "2", 0, None),
-    ]  # fmt: skip
+    assert booked(desk) == [("a", 0, -1, "1", 3, "[],[],[],"), ("b", 0, -2, "2", 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("settled", "expected"),
+    [("q", [("q", -1, 0, "1", 1, "[],")]), ("a", [("a", 0, -1, "1", 1, "[],"), ("q", -1, 1, None, 0, None)])],
+)
+def test_what_leaves_and_what_is_claimed_are_counted_together_if_they_are_of_one_queue(
+    desk: Desk, settled: str, expected: list[object]
+) -> None:
+    desk.put("leaves", None, RUNNING, queue=settled, worker="w", token=1)
+    desk.put("claimed")
+
+    assert desk.exchange(tokens=[1]).claims == ["claimed"]
+
+    assert booked(desk) == expected
 
 
 # -- lanes -------------------------------------------------------------------------------------------------------
@@ -248,16 +266,41 @@ def test_a_lane_that_somebody_has_locked_is_more(desk: Desk) -> None:
     assert desk.exchange()[:2] == (["1"], False)
 
 
+def test_nobody_is_parked_in_a_lane_that_somebody_has_locked(desk: Desk) -> None:
+    desk.put("holder", "a", RUNNING, holds=True)
+    desk.put("waits", "a")
+    desk.put("free", "b")
+    with psycopg.connect(postgresbench.server().url) as other:
+        other.execute("select pg_advisory_xact_lock(laneway.lane_key('q', 'a'))")
+        assert desk.exchange()[:2] == (["free"], True)
+        assert desk.states()["waits"] == READY
+    assert desk.exchange()[:2] == ([], False)
+    assert desk.states()["waits"] == BLOCKED
+
+
 def test_lanes_behind_many_that_somebody_has_locked_are_found(desk: Desk) -> None:
-    """What is due between them and has no lane comes in order, too."""
-    for number in range(40):
+    """What is due before or between them and has no lane comes in order, too."""
+    for number in range(80):
         desk.put(f"{number}", f"{number}", due=number)
+    desk.put("before", due=5)
     desk.put("between", due=35)
     with psycopg.connect(postgresbench.server().url) as other:
         other.execute("select pg_advisory_xact_lock(laneway.lane_key('q', n::text)) from generate_series(0, 34) n")
-        assert desk.exchange(most=3)[:2] == (["35", "between", "36"], True)
-        assert desk.exchange(most=9)[:2] == (["37", "38", "39"], True)
+        assert desk.exchange(most=4)[:2] == (["before", "35", "between", "36"], True)
+        assert desk.exchange(most=99)[:2] == ([f"{number}" for number in range(37, 80)], True)
     assert desk.exchange(most=99)[:2] == ([f"{number}" for number in range(35)], False)
+
+
+def test_a_holder_knows_from_where_on_the_others_of_its_lane_stand(desk: Desk) -> None:
+    desk.put("plain")
+    desk.put("first", "a")
+    desk.put("holder", "b", holds=True, line_from=3)
+
+    desk.exchange()
+
+    assert desk.ask("select id, holds, line_from from laneway.job order by seq") == [
+        ("plain", 0, None), ("first", 1, 10), ("holder", 1, 3),
+    ]  # fmt: skip
 
 
 def test_a_step_locks_few_lanes_of_which_no_job_can_be_claimed(desk: Desk) -> None:

@@ -498,6 +498,15 @@ class TestOrder:
 
         assert (ids(answer.claims), answer.more) == ([first, "x1"], False)
 
+    def test_the_next_of_a_lane_comes_before_what_is_due_after_it(self, store: Store) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x")])
+        held = claim(store)
+        store.push([job("y0", lane="y"), job("plain")])
+
+        answer = settle(store, held, Done(), limit=9)
+
+        assert (ids(answer.claims), answer.more) == (["x1", "y0", "plain"], False)
+
     def test_lanes_of_several_queues_go_on_each_in_its_own(self, bench: Bench) -> None:
         store = bench.store
         store.push([job(f"{queue}{n}", lane="x", queue=queue) for queue in "abc" for n in range(3)])

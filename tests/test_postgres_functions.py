@@ -137,6 +137,7 @@ BETWEEN, BEHIND = (20, 0, 0), (99, 0, 0)
     [
         (NO_FLOOR, 1, False, (["1"], True, False)),
         (NO_FLOOR, 2, False, (["1", "2"], False, False)),
+        (NO_FLOOR, 3, False, (["1", "2"], False, False)),
         (BETWEEN, 1, False, (["2"], False, True)),
         (BETWEEN, 2, False, (["2"], False, True)),
         (BETWEEN, 1, True, (["2"], True, False)),
@@ -179,6 +180,14 @@ def test_it_is_told_which_walks_found_no_more(desk: Desk, jobs: list[str | None]
     desk.put("later", due=2 * NOW)
 
     assert desk.exchange(wants=["first", "q"]).nothing == 3 | nothing << 2
+
+
+def test_a_walk_of_another_priority_tells_nothing_of_the_others(desk: Desk) -> None:
+    desk.put("urgent", rank=-5)
+    for number in range(3):
+        desk.put(f"{number}")
+
+    assert desk.exchange(most=2) == (["urgent", "0"], True, False, 2, None)
 
 
 def test_lanes_before_their_floor_are_left_to_a_walk_from_the_front(desk: Desk) -> None:

@@ -162,6 +162,13 @@ def test_a_walk_begins_at_its_floor_and_says_if_it_was_cut(
     assert answer[:3] == expected
 
 
+def test_what_is_left_behind_the_floor_is_more(desk: Desk) -> None:
+    for number in range(1, 4):
+        desk.put(f"{number}", due=10 * number)
+
+    assert desk.exchange(most=1, floor=BETWEEN, full=False)[:3] == (["2"], True, False)
+
+
 def test_a_walk_that_finds_nothing_behind_its_floor_begins_at_the_front(desk: Desk) -> None:
     desk.put("1")
 
@@ -272,6 +279,8 @@ def test_a_lane_that_somebody_has_locked_is_more(desk: Desk) -> None:
         assert desk.exchange()[:2] == ([], True)
         desk.put("2", "b")
         assert desk.exchange()[:2] == (["2"], True)
+        desk.put("3", queue="second")
+        assert desk.exchange(wants=["q", "second"], most=1, limit=2)[:2] == (["3"], True)
     assert desk.exchange()[:2] == (["1"], False)
 
 

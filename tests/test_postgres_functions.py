@@ -169,6 +169,21 @@ def test_what_is_left_behind_the_floor_is_more(desk: Desk) -> None:
     assert desk.exchange(most=1, floor=BETWEEN, full=False)[:3] == (["2"], True, False)
 
 
+def test_who_wants_nothing_hears_of_all_that_is_due(desk: Desk) -> None:
+    desk.put("1")
+
+    assert desk.exchange(most=0, floor=BEHIND, full=False)[:3] == ([], True, False)
+
+
+def test_only_what_waits_for_its_time_is_due_next(desk: Desk) -> None:
+    """By another clock what is parked or runs may be due later."""
+    desk.put("runs", "a", RUNNING, due=NOW + 1, holds=True)
+    desk.put("parked", "a", BLOCKED, due=NOW + 2)
+    desk.put("later", due=NOW + 3, state=RETRYING)
+
+    assert desk.exchange() == ([], False, False, 3, NOW + 3)
+
+
 def test_a_walk_that_finds_nothing_behind_its_floor_begins_at_the_front(desk: Desk) -> None:
     desk.put("1")
 
@@ -199,10 +214,10 @@ def test_a_walk_of_another_priority_tells_nothing_of_the_others(desk: Desk) -> N
 
 def test_lanes_before_their_floor_are_left_to_a_walk_from_the_front(desk: Desk) -> None:
     """A second queue, whose walk is not cut, does not change what is said of the first."""
-    desk.put("1", "a")
+    desk.put("1", "a", SCHEDULED)
     desk.put("another", queue="second", state=RUNNING)
 
-    assert desk.exchange(lane_floor=BEHIND, full=False, wants=["q", "second"])[:3] == ([], False, True)
+    assert desk.exchange(lane_floor=BEHIND, full=False, wants=["q", "second"]) == ([], False, True, 15, None)
     assert desk.exchange(lane_floor=BEHIND)[:3] == (["1"], False, False)
 
 

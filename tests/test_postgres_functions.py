@@ -275,6 +275,15 @@ def test_what_leaves_and_what_is_claimed_are_counted_together_if_they_are_of_one
     assert booked(desk) == expected
 
 
+def test_behind_the_next_of_a_lane_that_goes_straight_on_others_are_claimed(desk: Desk) -> None:
+    desk.put("leaves", "a", RUNNING, worker="w", token=1, holds=True)
+    desk.put("next", "a", BLOCKED)
+    desk.put("other", "b", due=11)
+    desk.put("plain", due=12)
+
+    assert desk.exchange(tokens=[1], lanes=["a"])[:3] == (["next", "other", "plain"], False, False)
+
+
 # -- lanes -------------------------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,7 @@ class Desk:
     def __init__(self, line: psycopg.Connection) -> None:
         self._line = line
         self._seq = 0
+        self.inbox = False  #: the last exchange said that the inbox is to be looked at
         self.ask("set local statement_timeout = '30s'")  # a walk that does not end is told
         self.ask("insert into laneway.fence (worker, epoch) values ('w', 1)")
 
@@ -82,16 +83,16 @@ class Desk:
     def exchange(
         self, *, most: int = 9, limit: int | None = None, tokens: Sequence[int] = (), lanes: Sequence[str] = (), queue: str = "q",
         wants: Sequence[str] = ("q",), floor: tuple[int, int, int] = NO_FLOOR, lane_floor: tuple[int, int, int] = NO_FLOOR,
-        full: bool = True, durable: bool = False,
+        full: bool = True, durable: bool = False, behind: tuple[int, int, int] = NO_FLOOR,
     ) -> Answer:  # fmt: skip
-        """Do an exchange. Floors are of the first queue."""
-        others = [0, 0, 0] * (len(wants) - 1)
+        """Do an exchange. Floors are of the first queue; `behind` is that of all others."""
+        others = behind * (len(wants) - 1)
         rows = self.ask(
             f"select * from laneway.exchange_v{VERSION}({', '.join(f'%s::{kind}' for kind in GIVEN)})",  # noqa: S608 - the same
             "w", 1, list(tokens), ["[]"] * len(tokens), [queue] * len(lanes), list(lanes), list(wants), [most] * len(wants),
             most if limit is None else limit, [*floor, *others], [*lane_floor, *others], full, durable,
         )  # fmt: skip
-        end = rows.pop()
+        self.inbox = (end := rows.pop())[11] == "inbox"
         return Answer([row[2] for row in sorted(rows, key=lambda row: row[1])], bool(end[6]), bool(end[10]), end[1], end[8])
 
 
@@ -171,8 +172,13 @@ def test_only_what_waits_for_its_time_is_due_next(desk: Desk) -> None:
     desk.put("runs", "a", RUNNING, due=NOW + 1, holds=True)
     desk.put("parked", "a", BLOCKED, due=NOW + 2)
     desk.put("later", due=NOW + 3, state=RETRYING)
+    desk.put("elsewhere", due=NOW + 1, state=SCHEDULED, queue="other")
 
     assert desk.exchange() == ([], False, False, 3, NOW + 3)
+    asked = f"select * from laneway.queue_due_v{VERSION}(%s, 'q')"
+    assert desk.ask(asked, NOW) == [(False, NOW + 3)]
+    desk.put("due", state=SCHEDULED)
+    assert desk.ask(asked, NOW) == [(True, NOW + 3)]
 
 
 def test_a_walk_that_finds_nothing_behind_its_floor_begins_at_the_front(desk: Desk) -> None:
@@ -208,6 +214,7 @@ def test_lanes_before_their_floor_are_left_to_a_walk_from_the_front(desk: Desk) 
     desk.put("another", queue="second", state=RUNNING)
 
     assert desk.exchange(lane_floor=BEHIND, full=False, wants=["q", "second"]) == ([], False, True, 15, None)
+    assert desk.exchange(lane_floor=BEHIND, full=False, wants=["q", "unknown"], behind=BEHIND)[:3] == ([], False, True)
     assert desk.exchange(lane_floor=BEHIND)[:3] == (["1"], False, False)
 
 
@@ -398,3 +405,14 @@ def test_the_next_of_a_lane_holds_it_if_some_are_parked_there(desk: Desk) -> Non
     assert desk.counted() == [("q", -1, 2, -1, 0, 0), ("r", 0, 1, 0, -1, 0)]
     assert desk.call("hold_lanes", NOW, 5, given[:1], [READY], [False]) is False
     assert desk.call("hold_lanes", NOW, 5, None, None, None) is False
+
+
+def test_who_has_room_is_told_to_look_at_the_inbox(desk: Desk) -> None:
+    desk.exchange()
+    assert not desk.inbox
+    desk.put("1")
+    desk.ask("""select laneway.enqueue('{"task": "t", "unique": "k"}')""")
+    desk.exchange(most=1)
+    assert not desk.inbox
+    desk.exchange()
+    assert desk.inbox

@@ -28,6 +28,10 @@ from laneway.store.two_steps import begin_exchange
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 SECOND = 1_000_000
+#: Jobs that are found in different ways.
+KINDS: dict[str, dict[str, Any]] = {
+    "a job": {}, "a lane": {"lane": "z"}, "urgent": {"priority": 5}, "idle": {"priority": -5},
+}  # fmt: skip
 
 
 def job(
@@ -439,6 +443,99 @@ class TestOrder:
         assert answer.more
         assert answer.loads == {"a": 1, "b": 4}
 
+    @pytest.mark.parametrize("goes_on", [False, True])
+    @pytest.mark.parametrize("left", [None, "a job", "a lane", "urgent", "idle"])
+    def test_more_is_said_if_something_is_due_and_not_claimed(
+        self, store: Store, inspect: Inspect, goes_on: bool, left: str | None
+    ) -> None:
+        """With the next of a lane, or without. What runs, is due later, or is in another queue does not count."""
+        store.push([job("x0", lane="x"), job("x1", lane="x")] if goes_on else [job("x0")])
+        store.push([job("runs"), job("runs too", lane="y"), job("and this", priority=5)])
+        held = {found.unit.id: found for found in claim(store)}
+        assert held.keys() == {"x0", "runs", "runs too", "and this"}
+        for queue, delay in (("default", 60), ("other", 0), ("paused", 0)):
+            kinds = [kind for name, kind in KINDS.items() if not (goes_on and delay and name == "urgent")]  # these come first
+            store.push([job(queue=queue, delay=delay, **kind) for kind in kinds])
+        inspect.pause("paused", True)
+        if not goes_on:
+            store.push([job("x1")])
+        if left is not None:
+            store.push([job(left, **KINDS[left])])
+
+        settled = [Settled.alike(held["x0"], Done())]
+        answer = store.exchange("w", settled, [ClaimRequest("default", 1), ClaimRequest("paused", 1)], 1)
+
+        assert ids(answer.claims) == (["urgent"] if left == "urgent" else ["x1"])
+        assert (answer.more, answer.next_due) == ((True, None) if left else (False, 60 * SECOND))
+
+    @pytest.mark.parametrize("expires", [0, 60])
+    def test_a_job_in_a_lane_comes_before_those_of_lower_priority(self, store: Store, expires: float) -> None:
+        store.push([job("idle", priority=-5, expires=expires), job("in a lane", lane="x")])
+        assert ids(claim(store)) == ["in a lane", "idle"]
+
+        store.push([job("idle too", priority=-5), job("in another", lane="y"), job("urgent", priority=5, expires=expires)])
+        assert ids(claim(store)) == ["urgent", "in another", "idle too"]
+
+    def test_a_walk_over_lanes_leaves_what_is_due_later_as_it_is(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("x0", lane="x")])
+        held = claim(store)
+        store.push([job("x1", lane="x", delay=60), job("y0", lane="y"), job("y1", lane="y", delay=60)])
+
+        assert ids(claim(store)) == ["y0"]
+        assert states(inspect) == {"running": 2, "scheduled": 2}
+        answer = settle(store, held, Done(), limit=9)
+        assert (answer.claims, answer.more, answer.next_due) == ([], False, 60 * SECOND)
+
+    @pytest.mark.parametrize("first", ["urgent", "due before"])
+    def test_the_next_of_a_lane_comes_with_others_though_none_waited_behind_it(self, store: Store, first: str) -> None:
+        store.push([job("x0", lane="x")])
+        if first == "due before":
+            store.push([job(first)])
+        held = [found for found in claim(store, 1) if found.unit.id == "x0"]
+        store.push([job("x1", lane="x"), *([job(first, priority=5)] if first == "urgent" else [])])
+
+        answer = settle(store, held, Done(), limit=9)
+
+        assert (ids(answer.claims), answer.more) == ([first, "x1"], False)
+
+    def test_the_next_of_a_lane_comes_before_what_is_due_after_it(self, store: Store) -> None:
+        store.push([job("x0", lane="x"), job("x1", lane="x")])
+        held = claim(store)
+        store.push([job("y0", lane="y"), job("plain")])
+
+        answer = settle(store, held, Done(), limit=9)
+
+        assert (ids(answer.claims), answer.more) == (["x1", "y0", "plain"], False)
+
+    def test_lanes_of_several_queues_go_on_each_in_its_own(self, bench: Bench) -> None:
+        store = bench.store
+        store.push([job(f"{queue}{n}", lane="x", queue=queue) for queue in "abc" for n in range(3)])
+        store.push([job("plain", queue="d")])
+        held = claim(store, 9, queues="dabc")
+        assert ids(held) == ["plain", "a0", "b0", "c0"]
+
+        settled = [Settled.alike(found, Done(), 1, 2) for found in reversed(held)]
+        answer = store.exchange("w", settled, [ClaimRequest("a", 9), ClaimRequest("b", 9)], 9)
+
+        assert ids(answer.claims) == ["a1", "b1"]
+        counts = {
+            queue.name: {state: number for state, number in queue.counts.items() if number} for queue in bench.inspect.queues()
+        }
+        assert counts == {
+            "a": {"running": 1, "blocked": 1}, "b": {"running": 1, "blocked": 1}, "c": {"ready": 1, "blocked": 1}, "d": {},
+        }  # fmt: skip
+        assert Counter(run.id for run in bench.inspect.recent(99)) == Counter(["a0", "b0", "c0", "plain"])
+        assert bench.inspect.totals()["processed"] == 4
+        assert ids(claim(store, 9, queues="abcd")) == ["c1"]
+
+    def test_of_lanes_that_go_on_no_more_are_claimed_than_wanted(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(f"{lane}{n}", lane=lane) for n in range(2) for lane in "abc"])
+
+        answer = settle(store, claim(store), Done(), limit=2)
+
+        assert (ids(answer.claims), answer.more) == (["a1", "b1"], True)
+        assert states(inspect) == {"running": 2, "ready": 1}
+
     def test_time_does_not_go_back(self, store: Store, clock: Clock) -> None:
         store.push([job("a", lane="x")])
         clock.advance(-3600)
@@ -588,13 +685,16 @@ class TestLanes:
 
 
 class TestExpiry:
+    @pytest.mark.parametrize("place", range(3))
     def test_a_job_that_is_too_old_to_start_is_cancelled_and_the_walk_goes_on(
-        self, store: Store, inspect: Inspect, clock: Clock
+        self, store: Store, inspect: Inspect, clock: Clock, place: int
     ) -> None:
-        store.push([job("old", expires=5), job("fresh", expires=60), job("plain")])
+        jobs = [job("fresh", expires=60), job("plain")]
+        jobs.insert(place, job("old", expires=5))
+        store.push(jobs)
         clock.advance(5.000001)
 
-        answer = store.exchange("w", [], [ClaimRequest("default", 2)], 2)
+        answer = store.exchange("w", [], [ClaimRequest("default", 3)], 3)
 
         assert (ids(answer.claims), answer.more) == (["fresh", "plain"], False)
         assert (states(inspect), inspect.totals()["cancelled"]) == ({"running": 2}, 1)

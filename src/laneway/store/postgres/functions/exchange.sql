@@ -149,6 +149,7 @@ declare
     v_plain boolean;                     -- no lane is, and no job can expire
     v_chooses boolean;                   -- the next of lanes, and jobs without lanes among them
     v_full boolean;                      -- there may be lanes behind the window
+    v_behind boolean;                    -- the walk did not begin at the front
     v_after bigint[];                    -- where the window begins: due, place, seq
     v_seqs bigint[];                     -- the window: due jobs in lanes, in order
     v_dues bigint[];
@@ -265,6 +266,7 @@ begin
             v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
             v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
             v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
+            v_behind := v_rank = 0 and (v_floor[1] > 0 or v_laned and v_after[1] > 0);
             loop
                 v_number := cardinality(v_chosen);
                 v_chooses := not v_plain and v_number = 0;
@@ -405,9 +407,9 @@ begin
                 end if;
                 if not v_full then
                     -- There are fewer than wanted: once more from the front, unless the walk was there.
-                    if v_rank = 0 and (v_floor[1] > 0 or v_laned and v_after[1] >= 0) then
+                    if v_behind then
                         if p_full or v_claimed = 0 then
-                            v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}';
+                            v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
                             continue;
                         end if;
                         v_cut := true;

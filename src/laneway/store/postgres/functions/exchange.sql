@@ -106,7 +106,8 @@ end $$;
 
 -- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
--- p_full: a walk from there that finds less than it wants begins again at the front. So does one that finds nothing, in any case.
+-- p_full: a walk from there that finds less than it wants begins again at the front; so does one of jobs without lanes that finds nothing.
+-- Where it does not, the answer says that it was cut, and the client looks again.
 -- p_durable: wait for the disk in any case.
 create function $schema.exchange_$version(
     p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from conftest import Bench, Clock
 from laneway.core.buckets import Report
@@ -1983,6 +1984,18 @@ class TestWorkers:
             last = observer.dead([(there, 1)])
         assert last == ["there"]
         assert observer.dead([(there, 2)]) == []
+
+    def test_an_ended_worker_of_a_fleet_is_left_to_its_supervisor_while_that_lives(self) -> None:
+        now = [0.0]
+        observer = liveness.Observer(dead_after=15, clock=lambda: now[0])
+        me = liveness.this_worker(fleet="f")
+        ended = replace(me, id="ended", started=me.started - 1)
+        assert observer.dead([(me, 1), (ended, 1)]) == []  # its supervisor knows why it ended
+        assert observer.dead([(replace(me, fleet="g"), 2), (ended, 1)]) == ["ended"]
+        for beat in range(4):  # the supervisor did not do its part
+            now[0] += 5
+            last = observer.dead([(me, 2 + beat), (ended, 1)])
+        assert last == ["ended"]
 
     def test_an_observer_that_did_not_recover_a_worker_knows_another_beat_by_its_time(self) -> None:
         now = [0.0]

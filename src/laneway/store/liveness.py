@@ -87,12 +87,17 @@ class Observer:
         passed = min(now - self._looked, self.dead_after / 3)
         self._looked = now
         seen, self._seen = self._seen, {}
+        states = [(worker, beat, self._state(worker)) for worker, beat in workers]
+        # Where a worker lives, its supervisor does, who knows why another worker of the fleet has ended.
+        supervised = {worker.fleet for worker, _, state in states if worker.fleet and state and state not in _ENDED}
         dead: list[str] = []
-        for worker, beat in workers:
+        for worker, beat, state in states:
             last, silent = seen.get(worker.id, (beat, -passed))
             silent = silent + passed if beat == last else 0.0
             self._seen[worker.id] = (beat, silent)
-            if self._is_dead(worker, silent > self.dead_after):
+            runs = state is not None and state not in (*_ENDED, *_STOPPED)
+            ended = state in _ENDED and worker.fleet not in supervised
+            if ended or (silent > self.dead_after and not runs):
                 dead.append(worker.id)
         return dead
 
@@ -100,14 +105,12 @@ class Observer:
         """A worker's claims were recovered: if it comes back it is judged anew."""
         self._seen.pop(worker, None)
 
-    def _is_dead(self, worker: WorkerInfo, silent: bool) -> bool:
-        """Judge a worker of this host, boot and pid namespace by its process: a running one lives, whether or not it beats."""
+    def _state(self, worker: WorkerInfo) -> str | None:
+        """Return the state of a process of this host, boot and pid namespace: a running one lives, whether or not it beats."""
         if not worker.boot or worker.boot != self._boot:
-            return silent
+            return None
         started, state = _process(worker.pid)
-        if state in _ENDED or started != worker.started:
-            return True
-        return silent and state in _STOPPED
+        return state if started == worker.started else ""
 
 
 def recover_dead_workers(store: Store, ours: Callable[[str], bool] = lambda _: False) -> None:

@@ -98,9 +98,7 @@ class PostgresPush:
 
     def _statement(self, jobs: Sequence[Job]) -> Statement:
         alike = [jobs.first] if type(jobs) is Alike else jobs
-        ids, bodies = (
-            (jobs.ids, jobs.bodies) if type(jobs) is Alike else zip(*[(job.id, job.body) for job in jobs], strict=True)
-        )
+        ids, bodies = (jobs.ids, jobs.bodies) if type(jobs) is Alike else zip(*[(job.id, job.body) for job in jobs], strict=True)
         values = (
             texts(ids), bytea(bodies), texts([job.queue for job in alike]), texts([job.task for job in alike]),
             texts([job.lane for job in alike]), smallints([-job.priority for job in alike]),

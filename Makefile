@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 # Test files that run at once: more than there are cores, since they wait for most of their time.
-AT_ONCE ?= 6
+AT_ONCE ?= 5
 # Where a shell says that Python is to keep no bytecode, every process that the tests start would compile all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -162,6 +162,7 @@ def test_a_program_moves_task_by_task_and_all_work_is_done_once(scene: Scene) ->
     scene.stop(old)
     scene.until_done("ship", 5 * STEP)
     scene.until_done("charge", 5 * STEP)
+    scene.until_done("email", 5 * STEP)
     until(lambda: scene.number("report", "laneway") >= 2, "two reports")
 
     done = scene.done()

@@ -22,7 +22,7 @@ import redisbench
 from conftest import Clock, often
 from laneway.core.job import Claim, Job
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
-from laneway.errors import UnknownJob
+from laneway.errors import StoreMoved, UnknownJob
 from laneway.store.contract import ClaimRequest
 from laneway.worker import Worker
 
@@ -34,6 +34,7 @@ import redis
 from laneway import App
 from laneway.store.redis import RedisInspect, RedisStore, scripts
 from laneway.store.redis.keys import queue_key
+from laneway.store.transfer import Move, write_move
 
 ERROR = ErrorInfo("e", "m")
 #: What comes between two steps: mostly jobs that have nothing special about them, but perhaps their lane.
@@ -277,6 +278,22 @@ def test_queues_that_have_nothing_are_not_asked_by_who_is_busy(clock: Clock | No
     store.exchange("w", done(answer.claims), wants, 2)
     assert calls_of("evalsha") > 3
     store.close()
+
+
+@pytest.mark.parametrize("closed", ["a", "b"])
+def test_what_is_claimed_beside_a_queue_that_a_copy_has_just_closed_is_not_lost(store: RedisStore, closed: str) -> None:
+    store.push([Job("1", "t", "a", b"[[],{}]"), Job("2", "t", "b", b"[[],{}]")])
+    wants = [ClaimRequest("a", 5), ClaimRequest("b", 5)]
+    store.wire.ask(
+        ("HSET", queue_key(closed, "META"), "moved", write_move(Move("c", "redis://new/0")))
+    )  # and not the other one yet
+
+    claims = store.exchange("w", [], wants, 10).claims
+
+    assert [claim.queue for claim in claims] == ["b" if closed == "a" else "a"]
+    with pytest.raises(StoreMoved):
+        store.exchange("w", [], wants, 10)
+    assert store.exchange("w", [Settled.alike(claim, Done(), 1, 2) for claim in claims], wants, 10).refused == []
 
 
 def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:

@@ -106,6 +106,7 @@ class _ExchangeCall:
     _names: Sequence[str] = ()  # queues that were asked
     _new: Sequence[str] = ()  # queues that were registered meanwhile
     _spent: frozenset[str] = frozenset()  # queues that have no more for this exchange
+    _closed: StoreMoved | None = None  # a copy has closed one of them, and there was nothing to settle
     _refused: Sequence[int] = ()  # by number
 
     def __init__(self, house: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[ClaimRequest], limit: int) -> None:
@@ -249,7 +250,10 @@ class _ExchangeCall:
         self._hear()
         while (self._places > 0 or self._new) and self._send_more():
             self._hear()
-        return self._answer()
+        answer = self._answer()
+        if self._closed is not None and not answer.claims:
+            raise self._closed
+        return answer
 
     def _hear(self) -> None:
         answers = self._asked.hear(patient=True) if self._asked is not None else []
@@ -270,10 +274,14 @@ class _ExchangeCall:
             self._hear_number(number)
 
     def _is_closed(self, queue: str, answer: StoreError) -> bool:
-        """Return whether a copy has closed the store. Outcomes are taken all the same; without any, that is an error."""
-        if not self._ids or not isinstance(answer, StoreMoved):
+        """Return whether a copy has closed a queue. Outcomes are taken all the same; without any, that is an error.
+
+        But the copy may not have come to other queues yet, and then this exchange has claimed there.
+        """
+        if not isinstance(answer, StoreMoved):
             return False
         self._spent |= {queue}
+        self._closed = None if self._ids else answer
         return True
 
     def _hear_number(self, number: int | StoreError) -> None:

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from types import FrameType
@@ -24,7 +25,9 @@ warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads is 
 
 _, ROLE, URL, EVIDENCE, SECONDS, SEED = sys.argv
 END = time.time() + float(SECONDS)
+LEAST = 100  # moves, however slow the machine is
 raging = False  # whoever is interrupted now notices it
+moves = 0
 
 app = App(URL, enqueue_timeout=30)
 evidence = os.open(EVIDENCE, os.O_WRONLY | os.O_APPEND)
@@ -37,6 +40,8 @@ class Interrupt(BaseException):
 
 def tell(what: str, text: object) -> None:
     os.write(evidence, f"{what} {text}\n".encode())
+    if what == "error":
+        faulthandler.dump_traceback()  # what the other threads do just then
 
 
 @app.task
@@ -131,7 +136,7 @@ def storm() -> None:
     END = time.time() + float(SECONDS)
     signal.signal(signal.SIGALRM, strike)
     start_threads()
-    while time.time() < END:
+    while goes_on():
         with contextlib.suppress(Interrupt):  # one more, while the first is told of
             try:
                 raging = True
@@ -151,17 +156,29 @@ def storm() -> None:
 MOVES: list[Callable[[], None]] = [enqueue] * 20 + [look] * 5 + [in_child] * 4 + [hand_on]
 
 
+def goes_on() -> bool:
+    return time.time() < END or moves < LEAST
+
+
 def move() -> None:
+    global moves  # noqa: PLW0603 - a child goes on counting
     try:
-        while time.time() < END:
+        while goes_on():
+            moves += 1
             signal.setitimer(signal.ITIMER_REAL, 10 ** chance.uniform(-5, -2.3))
             chance.choice(MOVES)()
             reap()
     except StoreUnavailable as error:
-        tell("refused" if "forked" in str(error) else "error", error)
-        if "forked" in str(error):  # this process is a child that goes on, and must not
-            tell("ended", os.getpid())
-            os._exit(0)
+        end_if_refused(error)
+        tell("error", error)
+
+
+def end_if_refused(error: BaseException) -> None:
+    """End if this process is a child that goes on, and must not: the handler interrupted what is done before a fork."""
+    if isinstance(error, StoreUnavailable) and "forked" in str(error):
+        tell("refused", error)
+        tell("ended", os.getpid())
+        os._exit(0)
 
 
 def reap() -> None:
@@ -176,5 +193,9 @@ if __name__ == "__main__":
     if ROLE == "work":
         Worker(app, slots=2).run()
     else:
-        storm()
+        try:
+            storm()
+        except BaseException as error:  # noqa: BLE001 - the process that ends here may be nobody's child
+            end_if_refused(error)  # it was forked at the very end
+            tell("error", f"in the main thread: {traceback.format_exc()!r}")
         os._exit(0)

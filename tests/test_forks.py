@@ -9,12 +9,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import weakref
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 import redisbench
-from laneway import App
+from laneway import App, locks
 from workbench import ids_in_store, is_intact
 
 PREAMBLE = """
@@ -166,16 +168,105 @@ def test_a_child_is_refused_while_a_connection_of_the_users_own_lived_over_the_f
     assert in_store(file_url) == ["another-child", "parent", "parent-again"]
 
 
-def test_a_fork_that_python_does_not_hear_of_is_refused_too(tmp_path: Path, file_url: str) -> None:
+def test_such_a_child_does_not_read_either(tmp_path: Path, file_url: str) -> None:
     told = run(tmp_path, file_url, """
+        accept("parent")
+        app.close()
+        own = sqlite3.connect(path)
+        own.execute("select count(*) from sqlite_schema").fetchall()
+        os.wait() if in_child(lambda: tell(str(app.inspect.counts()))) else None
+    """)  # fmt: skip
+
+    assert told[1].startswith("error StoreUnavailable")
+    assert "Close every connection" in told[1]
+
+
+def test_what_such_a_child_reads_while_others_write_is_not_taken_for_damage(tmp_path: Path, file_url: str) -> None:
+    told = run(tmp_path, file_url, """
+        accept("parent")
+        app.close()
+        damage = sqlite3.DatabaseError("database disk image is malformed")
+        damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+        def judge():
+            tell(type(app.store.database.file.translate(damage)).__name__)
+
+        judge()
+        ended_well([in_child(judge)])
+        own = sqlite3.connect(path)
+        own.execute("select count(*) from sqlite_schema").fetchall()
+        ended_well([in_child(judge)])
+    """)  # fmt: skip
+
+    assert told == ["parent", "StoreCorrupt", "StoreCorrupt", "StoreUnavailable"]
+
+
+@pytest.mark.parametrize("cursor", ["lost", "kept"])
+def test_a_cursor_that_keeps_a_closed_connection_open_is_noticed(tmp_path: Path, file_url: str, cursor: str) -> None:
+    """SQLite closes a connection only when its last statement is gone, which may wait for the garbage collector."""
+    told = run(tmp_path, file_url, f"""
+        import gc
+        gc.disable()
+        accept("parent")
+        app.inspect.counts()
+        cursor = app.store.database._reader.execute("select 1 union select 2")
+        next(cursor)
+        if {cursor!r} == "lost":
+            knot = [cursor]
+            knot.append(knot)
+            del knot, cursor
+        for act in (lambda: accept("child"), lambda: tell(str(app.inspect.counts()["ready"]))):
+            child = in_child(act)
+            os.waitpid(child, 0)
+    """)  # fmt: skip
+
+    if cursor == "lost":
+        assert told == ["parent", "child", "2"]
+    else:
+        assert [line.partition(":")[0] for line in told] == ["parent", "error StoreUnavailable", "error StoreUnavailable"]
+
+
+def test_nothing_is_kept_over_a_fork_by_an_exception_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler may be interrupted while it opens a connection."""
+
+    class Connection: ...
+
+    opened: list[weakref.ref[Connection]] = []
+    alive: list[bool] = []
+
+    def open_one() -> None:
+        connection = Connection()
+        opened.append(weakref.ref(connection))
+        try:
+            raise LookupError
+        except LookupError:
+            raise KeyboardInterrupt from None
+
+    def before(_: float, __: FrameType) -> None:
+        if not opened:
+            open_one()
+
+    monkeypatch.setattr(locks, "_hooks", [])
+    locks.around_forks(before, lambda: None, lambda: None)
+    locks.around_forks(lambda *_: alive.append(opened[0]() is not None), lambda: None, lambda: None)
+
+    with pytest.raises(KeyboardInterrupt):
+        locks._before_fork()
+
+    assert alive == [False]
+
+
+@pytest.mark.parametrize("act", ["accept('child')", "app.inspect.counts()"])
+def test_a_fork_that_python_does_not_hear_of_is_refused_too(tmp_path: Path, file_url: str, act: str) -> None:
+    told = run(tmp_path, file_url, f"""
         import ctypes
         accept("parent")
         pid = ctypes.PyDLL(None).fork()
         if pid == 0:
             try:
-                accept("child")
+                {act}
             except BaseException as error:
-                tell(f"error {type(error).__name__}: {error}")
+                tell(f"error {{type(error).__name__}}: {{error}}")
             os._exit(0)
         os.waitpid(pid, 0)
         accept("parent-again")

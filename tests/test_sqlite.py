@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -41,8 +42,9 @@ from laneway.store import liveness
 from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
 from laneway.store.error_history import LONG
 from laneway.store.inspection import Filter
-from laneway.store.sqlite import SQLiteInspect, SQLiteStore, schema
+from laneway.store.sqlite import SQLiteInspect, SQLiteStore, database, schema
 from laneway.store.sqlite.bell import SQLiteBell
+from laneway.store.sqlite.file import DatabaseFile
 from laneway.store.sqlite.lock import FileLock
 from laneway.store.sqlite.statements import SQL
 
@@ -167,7 +169,7 @@ def test_errors_and_notes_that_cannot_be_read_are_no_reason_to_fail(store: SQLit
 
     assert found is not None
     assert found.errors[0].kind == "garbage"
-    assert found.log == ["(what the run told cannot be read)"]
+    assert found.log == ["(the notes of this run cannot be read)"]
     assert SQLiteInspect(store).count(Filter(error="E")) == 0
     claims = store.exchange("w", [], WANT, 10).claims
     assert store.exchange("w", [Settled.alike(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0).refused == []
@@ -740,6 +742,7 @@ def away(path: Path, how: str) -> None:
         shutil.rmtree(path.with_name("jobs.db-sync"))
     if how == "replaced":
         path.with_name("other.db").rename(path)
+    time.sleep(0.005)  # programs look once a millisecond
 
 
 @pytest.mark.parametrize("how", ["deleted", "all deleted", "replaced"])
@@ -811,23 +814,34 @@ def test_a_beat_and_a_look_notice_a_file_that_was_replaced(
 
 @pytest.mark.parametrize("opened_before", [True, False], ids=["opened", "new"])
 @pytest.mark.parametrize("lock", ["immediate", "exclusive"])
-def test_an_enqueue_waits_no_longer_than_it_may_for_a_stranger(path: Path, opened_before: bool, lock: str) -> None:
+def test_an_enqueue_waits_no_longer_than_it_may_for_a_stranger(
+    path: Path, opened_before: bool, lock: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = SQLiteStore(path)
     first.push([job()])
     first.close()
+    slept: list[float] = []
+    connect = DatabaseFile.connect
+
+    def watched(self: DatabaseFile, timeout: float) -> sqlite3.Connection:
+        assert timeout == 0, "SQLite itself would wait as long again in each statement"
+        return connect(self, timeout)
+
+    monkeypatch.setattr(DatabaseFile, "connect", watched)
     store = SQLiteStore(path, enqueue_timeout=0.5)
     if opened_before:
         store.push([job()])
     stranger = sqlite3.connect(path, isolation_level=None)
     stranger.execute(f"begin {lock}")
-
-    began = time.monotonic()
-    with pytest.raises(StoreBusy, match=r"for more than 0\.5 s"):
-        store.push([job()])
-    took = time.monotonic() - began
+    begun = time.monotonic()
+    clock = SimpleNamespace(monotonic=lambda: begun + sum(slept), sleep=slept.append)
+    with monkeypatch.context() as while_it_waits:
+        while_it_waits.setattr(database, "time", clock)
+        with pytest.raises(StoreBusy, match=r"for more than 0\.5 s"):
+            store.push([job()])
 
     stranger.execute("rollback")
-    assert took < 4.5  # five seconds for each statement, before
+    assert sum(slept) == pytest.approx(0.5, abs=0.01)
     assert store.push([job()]) == [None]
     stranger.close()
     store.close()
@@ -979,6 +993,16 @@ def test_a_wait_costs_nothing_and_an_idle_exchange_writes_nothing(store: SQLiteS
 
     assert other.execute("pragma data_version").fetchone() == before
     other.close()
+
+
+def test_stores_that_take_turns_at_a_file_see_what_the_other_has_counted(
+    store: SQLiteStore, opened: Callable[..., SQLiteStore]
+) -> None:
+    other = opened()
+    for one in (store, other, store, other):
+        one.push([job()])
+
+    assert SQLiteInspect(store).counts()["ready"] == 4
 
 
 def test_threads_that_ring_at_once_open_one_socket(tmp_path: Path) -> None:

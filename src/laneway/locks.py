@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -198,8 +199,17 @@ def _insist(calls: Iterable[Callable[[], None]], end: float) -> None:
                 break
             except BaseException as error:  # noqa: BLE001 - raised again when the work is done
                 interrupted = error
+                _clear_frames(error)
     if interrupted is not None:
         raise interrupted
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Let go of what the frames of an error hold: a connection that was being opened would stay open over the fork."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__context__
 
 
 if hasattr(os, "register_at_fork"):

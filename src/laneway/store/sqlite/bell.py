@@ -53,7 +53,7 @@ class SQLiteBell:
         self._opening = FairLock()
         self._attending = FairLock()  # for the thread at the socket; the others wait in line behind it
         self._generation = 0  # the number of rings
-        self._mine = threading.local()  # the rings that each thread has heard of
+        self._mine = threading.local()  # the number of rings that each thread has seen
 
     def listen(self) -> None:
         """Start to listen. Call it before looking for work, so that no ring is missed in between."""
@@ -116,7 +116,7 @@ class SQLiteBell:
             pass  # gone meanwhile, or another user's: its owner looks for changes by itself
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until a ring, a change or the time is over (False). Several threads may wait: each hears of every ring."""
+        """Sleep until a ring, a change or the time is over (False). Several threads may wait: every ring wakes each of them."""
         deadline = time.monotonic() + timeout
         while not self._is_news():
             left = max(deadline - time.monotonic(), 0)
@@ -131,7 +131,7 @@ class SQLiteBell:
         return True
 
     def rang(self) -> bool:
-        """Return, without waiting, whether it rang since this thread last heard of it."""
+        """Return, without waiting, whether it rang since this thread last looked."""
         ear = self._ear
         if ear is not None and self._ring_within(ear, 0):
             self._generation += 1
@@ -152,7 +152,7 @@ class SQLiteBell:
 
     def _attend(self, left: float) -> None:
         """Watch the socket and the file for a while."""
-        if self._has_news():  # the previous thread has heard it
+        if self._has_news():  # the previous thread has seen it
             return
         self._stay_reachable()
         ear = self._ear

@@ -18,6 +18,7 @@ to write if not.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import sqlite3
@@ -28,7 +29,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from laneway import shield
-from laneway.errors import StoreBusy, StoreUnavailable
+from laneway.errors import StoreBusy
 from laneway.locks import FairLock, Waiter, around_forks, this_frame
 from laneway.store.sqlite.books import Books
 from laneway.store.sqlite.file import DatabaseFile, Identity, is_busy
@@ -82,9 +83,9 @@ class SQLiteDatabase:
 
     def enter(self, frame: FrameType, timeout: float | None = None) -> sqlite3.Connection:
         """Take the write lock for a frame and begin. Wait at most `timeout` seconds, by default as long as this store does."""
-        if timeout is None:
-            timeout = self.file.timeout
-        end = time.monotonic() + timeout
+        timeout = self.file.timeout if timeout is None else timeout
+        now = time.monotonic()
+        end = now + timeout
         place = None
         shield.up()
         try:
@@ -96,7 +97,7 @@ class SQLiteDatabase:
             if self._place is not None:
                 self._clean_up()  # after a transaction that was never left
             self._place = place
-            if self._writer_closes or (self._writer is not None and self.file.has_moved(self._writer_file)):
+            if self._writer_closes or (self._writer is not None and self.file.has_moved(self._writer_file, now)):
                 self._close_writer()
             self.file.take_lock(end, timeout, first=self._writer is None)
             return self._begin(end)
@@ -259,22 +260,20 @@ class SQLiteDatabase:
     def __del__(self) -> None:
         # Leaves nothing open; connections that a forked child has inherited are not its own.
         if getattr(self, "_pid", None) == os.getpid():
-            for connection in (self._reader, self._writer):
-                if connection is not None:
-                    connection.close()
+            for connection in filter(None, (self._reader, self._writer)):
+                connection.close()
 
     def before_fork(self, end: float, frame: FrameType) -> None:
-        """Take the locks and close the connections, so that the child inherits nothing. Does not wait for its own thread.
-
-        If a lock is not free in time, the child finds out when it opens the file.
-        """
+        """Take the locks and close the connections, so that the child inherits nothing. Does not wait for its own thread."""
         for lock in (self._readers, self._line):
             if not lock.enter_fork(min(end, time.monotonic() + self.file.timeout), frame):
-                return
+                return  # the child finds out when it opens the file
         if self.path is not None:
             if self._place is not None:
                 self._clean_up()
             self._close_all()
+            if self.file.is_open():  # SQLite keeps a connection open for a cursor that waits for the garbage collector
+                gc.collect()
 
     def after_fork_in_parent(self) -> None:
         """Release the locks."""
@@ -283,21 +282,22 @@ class SQLiteDatabase:
 
     def after_fork(self) -> None:
         """Forget connections and locks of the parent."""
-        self._lost_in_fork = self._lost_in_fork or (self.path is None and self._writer is not None)
-        _inherited.extend(c for c in (self._writer, self._reader) if c is not None)
+        inherited = [connection for connection in (self._writer, self._reader) if connection is not None]
+        self._lost_in_fork = self._lost_in_fork or bool(inherited) or self.file.is_open()
+        _inherited.extend(inherited)
         if self.file.lock is not None:
             self.file.lock.close()
         self._start()
         self.on_fork()
 
-    def _open_writer(self) -> sqlite3.Connection:
+    def _connect(self, timeout: float) -> sqlite3.Connection:
+        """Open a connection, unless this process was forked while one was open."""
         if self._lost_in_fork:
-            raise StoreUnavailable(
-                'the store "sqlite://" lives in the memory of the process that opened it, and this is a forked child: '
-                'use a file, such as "sqlite:///jobs.db"',
-                written=False,
-            )
-        connection = self.file.connect(0.0)
+            raise self.file.forked()
+        return self.file.connect(timeout)
+
+    def _open_writer(self) -> sqlite3.Connection:
+        connection = self._connect(0.0)
         try:
             if self.path is not None:
                 # For a new file: jobs are small, and a commit writes whole pages.
@@ -314,12 +314,14 @@ class SQLiteDatabase:
 
     def _open_reader(self) -> sqlite3.Connection:
         # Reading needs no lock, unless there are no tables yet.
-        connection = self.file.connect(self.file.timeout)
+        connection = self._connect(self.file.timeout)
         try:
             if self._writer is None and not self.is_there(connection):
                 with self.writing:
                     pass
+            connection.execute("pragma schema_version")  # SQLite locks the file
             self._reader_file = self.file.identity()
+            self.file.check_locks(self._reader_file)
         except BaseException:
             connection.close()
             raise

@@ -20,6 +20,10 @@ log = logging.getLogger("laneway.store")
 Identity = tuple[int, int] | None
 
 
+#: How often writers look whether another file has the name of theirs, seconds: it takes as long as a statement.
+LOOK_AGAIN = 0.001
+
+
 class DatabaseFile:
     """A file of SQLite with its lock, or memory if there is no path."""
 
@@ -31,6 +35,7 @@ class DatabaseFile:
         self._name = ":memory:" if path is None else os.fspath(path)
         self._synchronous = synchronous
         self._told_of: Identity = None
+        self._look_at = 0.0
 
     def __str__(self) -> str:
         return "the store in memory" if self.path is None else f"the store {self.path}"
@@ -43,10 +48,7 @@ class DatabaseFile:
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             return self._read_only(error)
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return StoreCorrupt(
-                f"{self} is damaged or no SQLite database ({error}). Nothing was written: restore a backup, "
-                "or move the file away to start with an empty store."
-            )
+            return self._damaged(error)
         if is_busy(error):
             return self.busy(self.timeout if timeout is None else timeout)
         if code == sqlite3.SQLITE_CANTOPEN:
@@ -54,6 +56,14 @@ class DatabaseFile:
                 f"{self} cannot be opened ({error}): its folder must exist, and this user may write there.", written=False
             )
         return StoreUnavailable(f"{self} failed: {error}. Nothing was written.", written=False)
+
+    def _damaged(self, error: sqlite3.Error) -> StoreError:
+        if self._lacks_locks(self.identity()):
+            return self.forked()  # others changed the file while it was read
+        return StoreCorrupt(
+            f"{self} is damaged or no SQLite database ({error}). Nothing was written: restore a backup, "
+            "or move the file away to start with an empty store."
+        )
 
     def _read_only(self, error: Exception) -> StoreReadOnly:
         return StoreReadOnly(
@@ -88,8 +98,12 @@ class DatabaseFile:
         if not locked:
             raise self.busy(timeout)
 
-    def has_moved(self, opened: Identity) -> bool:
-        """Return whether the opened file is no longer the one with its name, and log that once."""
+    def has_moved(self, opened: Identity, now: float | None = None) -> bool:
+        """Return whether the opened file is no longer the one with its name, and log that once. With a time: not each time."""
+        if now is not None:
+            if now < self._look_at:
+                return False
+            self._look_at = now + LOOK_AGAIN
         there = self.identity()
         if there == opened:
             return False
@@ -128,15 +142,35 @@ class DatabaseFile:
 
     def check_locks(self, opened: Identity) -> None:
         """Raise StoreUnavailable if this is a forked process in which SQLite holds no lock on the file."""
+        if self._lacks_locks(opened):
+            raise self.forked()
+
+    def is_open(self) -> bool:
+        """Return whether this process has the file open, as far as the system tells."""
+        opened = self.identity()
+        return opened is not None and bool(_descriptors(opened))
+
+    def _lacks_locks(self, opened: Identity) -> bool:
+        """Return whether this is a forked process that has the file open, and no lock on it."""
         if opened is None or self.lock is None or not was_forked() or not self.lock.shows_locks():
-            return
-        if not any(has_locks(fd) for fd in _descriptors(opened)):
-            raise StoreUnavailable(
-                f"{self} cannot be used in this process, which was forked while a connection to the file was open: SQLite holds "
-                "no lock here, and other programs would damage what is written. Nothing was written. Close every connection to "
-                "this file before the fork (your own ones too; app.close() closes Laneway's), or start the process anew (spawn).",
+            return False
+        found = _descriptors(opened)
+        return bool(found) and not any(map(has_locks, found))
+
+    def forked(self) -> StoreUnavailable:
+        """Return the error for a process that was forked while a connection was open: SQLite believes that it holds locks."""
+        if self.path is None:
+            return StoreUnavailable(
+                'the store "sqlite://" lives in the memory of the process that opened it, and this is a forked child: '
+                'use a file, such as "sqlite:///jobs.db"',
                 written=False,
             )
+        return StoreUnavailable(
+            f"{self} cannot be used in this process, which was forked while a connection to the file was open: SQLite holds "
+            "no lock here, and other programs would damage what is written. Nothing was written. Close every connection to "
+            "this file before the fork (your own ones too; app.close() closes Laneway's), or start the process anew (spawn).",
+            written=False,
+        )
 
 
 def as_text(raw: bytes) -> str:
@@ -152,7 +186,7 @@ def is_busy(error: sqlite3.Error) -> bool:
 def _descriptors(identity: tuple[int, int]) -> list[int]:
     """Return the descriptors that this process has of a file."""
     found: list[int] = []
-    for fd in map(int, os.listdir("/proc/self/fd")):
+    for fd in map(int, os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ()):
         with contextlib.suppress(OSError):
             state = os.fstat(fd)
             if (state.st_dev, state.st_ino) == identity:

@@ -86,15 +86,13 @@ class FileLock:
         return None
 
     def shows_locks(self) -> bool:
-        """Return whether the system lists the locks that a process has on files of this folder. The files must be open."""
-        if fcntl is None or self._turn is None:
+        """Return whether the system lists the locks that a process has on files of this folder."""
+        if fcntl is None:
             return False
         try:
-            fcntl.lockf(self._turn, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            try:
-                return has_locks(self._turn.fileno())
-            finally:
-                fcntl.lockf(self._turn, fcntl.LOCK_UN)
+            with FileIO(self.folder / "turn") as file:
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return has_locks(file.fileno())
         except OSError:
             return False
 

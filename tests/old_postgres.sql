@@ -9,7 +9,7 @@ SET xmloption = content;
 SET client_min_messages = warning;
 SET row_security = off;
 CREATE SCHEMA laneway;
-CREATE TYPE laneway.claimed_v1 AS (
+CREATE TYPE laneway.claimed_v2 AS (
 	part integer,
 	token bigint,
 	id text,
@@ -24,25 +24,19 @@ CREATE TYPE laneway.claimed_v1 AS (
 	lost text,
 	body bytea
 );
-CREATE FUNCTION laneway.begin_exchange_v1(p_worker text, p_queues text[], p_lanes text[]) RETURNS bigint
+CREATE FUNCTION laneway.begin_exchange_v2(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 begin
     if laneway.check_primary() is null then null; end if;
     if pg_advisory_xact_lock_shared(hashtextextended(p_worker, 77)) is null then null; end if;
-    if cardinality(p_lanes) > 0 and laneway.lock_lanes(p_queues, p_lanes) is null then null; end if;
-    return laneway.step_v1();
-end $$;
-CREATE FUNCTION laneway.check_epoch_v1(p_worker text, p_epoch bigint) RETURNS void
-    LANGUAGE plpgsql
-    AS $$
-begin
-    perform 1 from laneway.fence where worker = p_worker and epoch = p_epoch;
-    if not found then
+    if not exists (select 1 from laneway.fence where worker = p_worker and epoch = p_epoch) then
         raise exception 'another epoch' using errcode = 'LW001';
     end if;
+    if cardinality(p_lanes) > 0 and laneway.lock_lanes(p_queues, p_lanes) is null then null; end if;
+    return laneway.step_v2();
 end $$;
-CREATE FUNCTION laneway.check_jobs_v1(p_jobs json) RETURNS void
+CREATE FUNCTION laneway.check_jobs_v2(p_jobs json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $_$
 declare
@@ -94,7 +88,7 @@ begin
         raise exception 'this server is a replica' using errcode = '25006';
     end if;
 end $$;
-CREATE FUNCTION laneway.counts_v1(p_now bigint) RETURNS TABLE(queue text, scheduled bigint, ready bigint, retrying bigint, blocked bigint, running bigint, dead bigint)
+CREATE FUNCTION laneway.counts_v2(p_now bigint) RETURNS TABLE(queue text, scheduled bigint, ready bigint, retrying bigint, blocked bigint, running bigint, dead bigint)
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -165,15 +159,15 @@ declare
     v_prevented text[];          -- of those that do not
 begin
     if json_typeof(v_given) = 'object' and v_given ->> 'version' is not null then
-        if v_given ->> 'version' <> '1' then
-            raise exception 'the functions of Laneway have version 1, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
+        if v_given ->> 'version' <> '2' then
+            raise exception 'the functions of Laneway have version 2, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
         end if;
         v_given := v_given -> 'jobs';
     else
         if json_typeof(v_given) = 'object' then
             v_given := json_build_array(v_given);
         end if;
-        perform laneway.check_jobs_v1(v_given);
+        perform laneway.check_jobs_v2(v_given);
     end if;
     perform pg_current_xact_id();
     perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));
@@ -184,7 +178,7 @@ begin
     if exists (select 1 from laneway.meta where closed) then
         raise exception 'a copy has closed the store' using errcode = 'LW006';
     end if;
-    v_now := laneway.step_v1(true);
+    v_now := laneway.step_v2(true);
     select array_agg(coalesce(r.id, gen_random_uuid()::text)), coalesce(bool_or(r.id !~ '^[0-9a-hjkmnp-tv-z]{20}$'), false),
            array_agg(r.task), array_agg(coalesce(r.queue, 'default')), array_agg(r.lane), array_agg(- coalesce(r.priority, 0)),
            array_agg(case json_typeof(r.run_after) when 'number' then round((r.run_after #>> '{}')::numeric * 1000000)::bigint else 0 end),
@@ -235,12 +229,12 @@ begin
         from (select n from unnest(v_waits) with ordinality u(waits, n) where not waits order by n) d;
     end if;
     if v_ids is not null then
-        select prevented into v_prevented from laneway.push_v1(
+        select prevented into v_prevented from laneway.push_v2(
             v_ids, v_bodies, v_queues, v_tasks, v_lanes, v_ranks, v_delays, v_ats, v_uniques, v_end_keys, v_expires, v_replaces,
             true);
         for i in 1 .. coalesce(cardinality(v_prevented), 0) loop
             while v_prevented[i] = '' loop  -- what prevented it has just left
-                select prevented[1] into v_prevented[i] from laneway.push_v1(
+                select prevented[1] into v_prevented[i] from laneway.push_v2(
                     v_ids[i:i], v_bodies[i:i], v_queues[i:i], v_tasks[i:i], v_lanes[i:i], v_ranks[i:i], v_delays[i:i], v_ats[i:i],
                     v_uniques[i:i], v_end_keys[i:i], v_expires[i:i], v_replaces, true);
             end loop;
@@ -255,7 +249,7 @@ begin
               from unnest(v_all, v_waits) with ordinality a(id, waits, n)) u order by u.n;
     end if;
 end $_$;
-CREATE FUNCTION laneway.enrol_v1(p_worker text, OUT epoch bigint, OUT moved text, OUT started text) RETURNS record
+CREATE FUNCTION laneway.enrol_v2(p_worker text, OUT epoch bigint, OUT moved text, OUT started text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
@@ -267,7 +261,7 @@ begin
     started := pg_postmaster_start_time()::text;
     select m.move into moved from laneway.meta m where m.closed;
 end $$;
-CREATE FUNCTION laneway.enter_queue_v1(p_queue text, p_inside boolean) RETURNS void
+CREATE FUNCTION laneway.enter_queue_v2(p_queue text, p_inside boolean) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -292,7 +286,7 @@ begin
 exception when others then
     return false;
 end $$;
-CREATE FUNCTION laneway.exchange_v1(p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[], p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_alike boolean, p_durable boolean) RETURNS SETOF laneway.claimed_v1
+CREATE FUNCTION laneway.exchange_v2(p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[], p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_durable boolean) RETURNS SETOF laneway.claimed_v2
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -303,114 +297,361 @@ CREATE FUNCTION laneway.exchange_v1(p_worker text, p_epoch bigint, p_tokens bigi
     SET lock_timeout TO '1500ms'
     AS $$
 declare
-    v_now bigint;
-    v_quiet bigint;
-    v_want integer;
-    v_claimed integer := 0;
-    v_more boolean;
-    v_blocks bigint := pg_stat_get_xact_blocks_fetched('laneway.job'::regclass);
-    v_ends boolean;                      -- there is nothing else to do
-    v_inbox boolean;
+    v_now bigint := laneway.begin_exchange_v2(p_worker, p_epoch, p_queues, p_lanes);
+    v_quiet bigint := laneway.quiet_v2(v_now);
+    v_refused bigint[];
+    v_gone bigint[];                     -- tokens of those that left, and their queues
+    v_queues text[];
+    v_done integer := 0;                 -- those that left, all of one queue: these are counted together with what is claimed there
+    v_done_queue text;
+    v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
+    v_next_tids tid[];
+    v_next_states smallint[];
+    v_next_dues bigint[];
+    v_next_places bigint[];
+    v_next_fresh boolean[];              -- they have not expired
+    v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
+    v_next_queues text[];
+    v_claimed integer := 0;              -- in all
+    v_left integer := p_limit;           -- how many may still be claimed
+    v_want integer;                      -- and of this step
+    v_passed integer := 0;               -- parked or expired
+    v_idle_locks integer := 0;           -- of lanes whose next job cannot be claimed
+    v_in_lanes boolean := cardinality(p_lanes) > 0;
+    v_more boolean := false;
     v_next_due bigint;
+    v_inbox boolean;                     -- something is in the inbox
+    v_queue record;                      -- the queue, and what waits in it
+    v_front bigint[];                    -- the first of that: due, place, seq
+    v_rank smallint;
+    v_floor bigint[];
+    v_number integer;
+    v_ended text[] := '{}';              -- queues that were walked to their end
+    v_cut boolean := false;              -- a walk did not begin at the front
+    v_nothing bigint := 0;               -- which walks found nothing
+    v_laned boolean;                     -- lanes are due
+    v_plain boolean;                     -- no lane is, and no job can expire
+    v_chooses boolean;                   -- the next of lanes, and jobs without lanes among them
+    v_full boolean;                      -- there may be lanes behind the window
+    v_behind boolean;                    -- the walk did not begin at the front
+    v_after bigint[];                    -- where the window begins: due, place, seq
+    v_seqs bigint[];                     -- the window: due jobs in lanes, in order
+    v_dues bigint[];
+    v_places bigint[];
+    v_lanes text[];
+    v_met text[];                        -- its lanes
+    v_locked text[] := '{}';             -- and those whose locks we got
+    v_all_queues text[] := p_queues;     -- all lanes that were locked, with their queues
+    v_all_lanes text[] := p_lanes;
+    v_chosen bigint[];                   -- jobs that come next, in order
+    v_tids tid[];
+    v_states smallint[];
+    v_fresh boolean[];                   -- and have not expired
+    v_expired boolean;                   -- some have
+    v_keys bigint[];                     -- their due times, places and sequence numbers
+    v_last integer;                      -- the last that the walk came to
+    v_blocks bigint := pg_stat_get_xact_blocks_fetched('laneway.job'::regclass);
+    v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
 begin
-    v_now := laneway.begin_exchange_v1(p_worker, p_queues, p_lanes);
-    if p_alike then
-        v_want := least(p_most[1], p_limit);
-        if cardinality(p_lanes) > 0 then
-            v_quiet := laneway.quiet_v1(v_now);
-        end if;
-        -- All at once: if nothing but jobs without lanes is due in the first queue, and what comes next in the lanes that are settled
-        -- comes before these. Else this does nothing at all.
-        return query
-        with heads as materialized (
-            select n.tid, n.state, n.due, n.place, n.seq, n.expires is null or n.expires >= v_now as fresh
-            from laneway.job h, lateral laneway.line_head_v1(v_now, h.queue, h.lane, coalesce(h.line_from, 0)) n
-            where cardinality(p_lanes) > 0 and h.state = 4 and h.token = any (p_tokens) and h.worker = p_worker
-        ), gate as materialized (
-            select q.name from laneway.queue q where q.name = p_wants[1] and not q.paused and not q.collects
-            and exists (select 1 from laneway.fence where worker = p_worker and epoch = p_epoch)
-            and not exists (select 1 from laneway.job where state < 3 and lane is null and queue = p_wants[1] and rank < 0)
-            and not exists (select 1 from laneway.job where state < 3 and queue = p_wants[1] and expires is not null)
-            and not exists (
-                select 1 from laneway.job where state < 3 and lane is not null and queue = p_wants[1] and due <= v_now
-                and (due, place, seq) >= (case when p_full then 0 else p_lane_floors[1] end, p_lane_floors[2], p_lane_floors[3]))
-            and (cardinality(p_lanes) = 0 or (select count(*) from heads) <= v_want and not exists (select 1 from laneway.inbox)
-                 and not exists (
-                    select 1 from heads h where not h.fresh or exists (
-                        select 1 from laneway.job p
-                        where p.state < 3 and p.lane is null and p.queue = p_wants[1] and p.rank = 0 and p.due <= v_now
-                        and (p.due, p.place, p.seq) >= (p_floors[1], p_floors[2], p_floors[3])
-                        and (p.due, p.place, p.seq) < (h.due, h.place, h.seq))))
-        ), gone as (
-            delete from laneway.job where state = 4 and token = any (p_tokens) and worker = p_worker and (select true from gate)
-            returning 1
-        ), chosen as materialized (
-            select h.tid, h.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) as token
-            from (select h.tid, h.state from heads h where (select true from gate) order by h.due, h.place, h.seq) h
-            union all
-            select w.tid, w.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) from (
-                select w.ctid as tid, w.state from laneway.job w
-                where (select true from gate) and state < 3 and w.lane is null and w.queue = p_wants[1] and w.rank = 0 and w.due <= v_now
-                and (w.due, w.place, w.seq) >= (p_floors[1], p_floors[2], p_floors[3])
-                order by w.due, w.place, w.seq limit v_want - (select count(*) from heads) for update skip locked
-            ) w
-        ), claimed as (
-            update laneway.job j set state = 4, worker = p_worker, token = c.token,
-    unique_key = case when j.end_key is not null then j.unique_key end, holds = (j.lane is not null)::integer,
-    line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end from chosen c where j.ctid = c.tid returning j.token, j.id, j.task, j.queue, j.lane, j.attempt, j.enqueued, j.due, j.place, j.seq, j.lost, j.body, c.state as before
-        ), counted as (
-            insert into laneway.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
-            select v_now, g.name, c.number - cardinality(p_tokens), - c.ready, - c.scheduled, - c.retrying, - c.blocked,
-                   case when cardinality(p_tokens) > 0 then jsonb_build_object('processed', cardinality(p_tokens)) end,
-                   case when cardinality(p_tokens) > 0 then array_to_string(p_runs, ',') || ',' end, cardinality(p_tokens)
-            from gate g, (
-                select count(*) as number, count(*) filter (where before = 1) as ready, count(*) filter (where before = 0) as scheduled,
-                       count(*) filter (where before = 2) as retrying, count(*) filter (where before = 3) as blocked
-                from claimed
-            ) c where c.number > 0 or cardinality(p_tokens) > 0
+    if cardinality(p_tokens) > 0 then
+        -- The exit: claims that the worker holds end their lives.
+        with gone as (
+            delete from laneway.job where state = 4 and token = any (p_tokens) and worker = p_worker
+            returning token, queue, lane, line_from
         )
-        select 1500, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place, c.seq, c.lost, c.body from claimed c
-        union all
-        select -1, 0, null, '', '', null, 0, 0, null, 0, 0, null, ''::bytea
-        from gate where case when (select count(*) from gone) < cardinality(p_tokens) then laneway.refuse_v1() else true end;
-        get diagnostics v_claimed = row_count;
+        select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
+               array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
+        into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
+        if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
+            v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
+            p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
+            insert into laneway.ledger (at, totals) values (v_now, jsonb_build_object('refused', cardinality(v_refused)));
+        end if;
+        v_done := coalesce(cardinality(v_gone), 0);
+        if v_done > 0 and v_done_queue <> any (v_queues) then
+            -- The records of all runs are in the row of one queue.
+            insert into laneway.ledger (at, queue, running, totals, runs, number)
+            select v_now, q, - count(*), jsonb_build_object('processed', count(*)),
+                   case when q = v_done_queue then array_to_string(p_runs, ',') || ',' end, case when q = v_done_queue then v_done else 0 end
+            from unnest(v_queues) q group by q;
+            v_done := 0;
+        end if;
+        if v_lanes is not null then
+            -- Their lanes go on.
+            select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
+                   array_agg(h.parked), array_agg(h.queue)
+            into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
+            from (
+                select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
+                from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
+                lateral laneway.line_head_v2(v_now, u.queue, u.lane, u.place) h
+                order by h.due, h.place, h.seq
+            ) h;
+        end if;
     end if;
-    if v_claimed > 0 then
-        v_claimed := v_claimed - 1;
-        v_more := v_claimed = v_want and exists (
-            select 1 from laneway.job
-            where state < 3 and lane is null and queue = p_wants[1] and rank = 0 and due <= v_now
-            and (due, place, seq) >= (p_floors[1], p_floors[2], p_floors[3]));
-        if not p_durable and cardinality(p_lanes) = 0 then
-            perform set_config('synchronous_commit', 'off', true);  -- as in step_by_step
+    for i in 1 .. cardinality(p_wants) loop
+        exit when v_left <= 0 or v_passed >= 1000;
+        -- Each part of this looks only at its part of an index: the rest may be full of what is left of claimed jobs.
+        select q.name, q.paused, q.collects,
+               (select min(rank) from laneway.job where state < 3 and lane is null and queue = q.name and rank < 0) as above,
+               exists (select 1 from laneway.job where state < 3 and queue = q.name and expires is not null) as expires,
+               coalesce((
+                   select array[due, place, seq] from laneway.job
+                   where state < 3 and lane is not null and queue = q.name and due <= v_now
+                   and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
+                   order by due, place, seq limit 1
+               ), case when p_full and p_lane_floors[3 * i - 2] > 0 then (
+                   select array[due, place, seq] from laneway.job
+                   where state < 3 and lane is not null and queue = q.name and due <= v_now order by due, place, seq limit 1
+               ) end) as laned,
+               case when v_next is not null then (
+                   select array[due, place, seq] from laneway.job
+                   where state < 3 and lane is null and queue = q.name and rank = 0 and due <= v_now
+                   and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
+                   order by due, place, seq limit 1
+               ) end as plain
+        into v_queue from laneway.queue q where q.name = p_wants[i];
+        continue when not found or v_queue.paused;
+        if v_queue.collects then
+            raise exception '%', v_queue.name using errcode = 'LW005';
         end if;
-        v_ends := v_more and v_claimed = p_limit;
-        if not v_ends and cardinality(p_wants) = 1 and (v_claimed = v_want or p_floors[1] = 0 or v_claimed > 0 and not p_full) then
-            select not exists (select 1 from laneway.job where state < 3 and lane is null and queue = p_wants[1] and rank > 0),
-                   case when v_claimed < p_limit then exists (select 1 from laneway.inbox) end,
-                   (select due from laneway.job
-                    where queue = p_wants[1] and state = any ('{0,2}') and due > v_now order by due limit 1)
-            into v_ends, v_inbox, v_next_due;
+        v_want := least(p_most[i], v_left);
+        v_left := v_left - v_want;
+        -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0.
+        v_rank := coalesce(v_queue.above, 0);
+        v_laned := v_queue.laned is not null;
+        v_chosen := '{}'; v_tids := '{}'; v_states := '{}';
+        if v_next is not null then
+            -- Straight on: if the next of a lane comes before all that waits, it is claimed at once. Else it holds its lane.
+            v_number := 0;
+            if v_rank = 0 and v_next_queues[1] = v_queue.name and v_queue.name = all (v_next_queues) then
+                v_front := least(v_queue.laned, v_queue.plain);
+                while v_number < least(cardinality(v_next), v_want) and v_next_fresh[v_number + 1] and coalesce(
+                    array[v_next_dues[v_number + 1], v_next_places[v_number + 1], v_next[v_number + 1]] <= v_front, true)
+                loop
+                    v_number := v_number + 1;
+                end loop;
+                v_chosen := v_next[1 : v_number];
+                v_tids := v_next_tids[1 : v_number];
+                v_states := v_next_states[1 : v_number];
+                v_more := v_more or coalesce(v_number = v_want and v_front[3] <> all (v_chosen), false);  -- no walk meets the front
+            end if;
+            if cardinality(v_next) > v_number then
+                v_laned := laneway.hold_lanes_v2(
+                    v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :]) or v_laned;
+            end if;
+            v_next := null;
         end if;
-        if v_ends then
-            return next row(
-                -1, 2 + (v_claimed < v_want)::integer, null, '', '', null, v_more::integer, pg_stat_get_xact_blocks_fetched('laneway.job'::regclass) - v_blocks,
-                case when not v_more then v_next_due end, v_now,
-                (not p_full and (p_lane_floors[1] > 0 or v_claimed < v_want and p_floors[1] > 0))::integer,
-                case when v_inbox then 'inbox' end, ''::bytea
-            )::laneway.claimed_v1;
-            return;
+        if not v_laned then
+            v_cut := v_cut or p_lane_floors[3 * i - 2] > 0 and not p_full;
+            v_nothing := v_nothing | (case when i <= 30 then 2::bigint << (2 * i - 2) else 0 end);
         end if;
-        p_tokens := '{}'; p_most[1] := p_most[1] - v_claimed;
-    else
-        if laneway.check_epoch_v1(p_worker, p_epoch) is null then null; end if;
-        v_claimed := 0;
+        while v_want > 0 and v_passed < 1000 loop
+            v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
+            v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
+            v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
+            v_behind := v_rank = 0 and (v_floor[1] > 0 or v_laned and v_after[1] > 0);
+            loop
+                v_number := cardinality(v_chosen);
+                v_chooses := not v_plain and v_number = 0;
+                if v_chooses then
+                    v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false;
+                    if v_laned and v_rank = 0 then
+                        v_number := least(greatest(v_want + 2 * v_passed, 32), 1000 - v_passed);
+                        select coalesce(array_agg(seq), '{}'), array_agg(due), array_agg(place), array_agg(lane)
+                        into v_seqs, v_dues, v_places, v_lanes
+                        from (
+                            select seq, due, place, lane from laneway.job
+                            where state < 3 and lane is not null and queue = v_queue.name and due <= v_now
+                            and (due, place, seq) > (v_after[1], v_after[2], v_after[3])
+                            order by due, place, seq limit v_number
+                        ) w;
+                        v_full := cardinality(v_seqs) = v_number;
+                        -- The server has room for a limited number of locks.
+                        v_met := coalesce(v_lanes, '{}');
+                        if cardinality(v_seqs) > 1 then
+                            v_met := array(select l from unnest(v_lanes) with ordinality u(l, o) group by l order by min(o) limit 65);
+                        end if;
+                        if cardinality(v_met) > 64 then
+                            v_number := array_position(v_lanes, v_met[65]) - 1;
+                            v_seqs := v_seqs[1:v_number]; v_dues := v_dues[1:v_number]; v_places := v_places[1:v_number];
+                            v_lanes := v_lanes[1:v_number]; v_met := v_met[1:64]; v_full := true;
+                        end if;
+                        if cardinality(v_met) > 1 then
+                            v_locked := array(select l from unnest(v_met) l where pg_try_advisory_xact_lock(laneway.lane_key(v_queue.name, l)));
+                        elsif pg_try_advisory_xact_lock(laneway.lane_key(v_queue.name, v_met[1])) then
+                            v_locked := v_met;
+                        end if;
+                        v_more := v_more or cardinality(v_locked) < cardinality(v_met);
+                        v_in_lanes := true;
+                        v_all_lanes := v_all_lanes || v_locked;
+                        v_all_queues := v_all_queues || array_fill(v_queue.name, array[cardinality(v_locked)]);
+                        if v_full then
+                            v_number := cardinality(v_seqs);
+                            v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
+                        end if;
+                    end if;
+                    -- The next of each lane is its holder, or else the first by place. In order with jobs that have no lane.
+                    select coalesce(array_agg(seq), '{}'), array_agg(tid), array_agg(state), array_agg(expires is null or expires >= v_now),
+                           array_agg(array[due, place, seq])
+                    into v_chosen, v_tids, v_states, v_fresh, v_keys
+                    from (
+                        select * from (
+                            select coalesce(h.seq, f.seq) as seq, coalesce(h.tid, f.tid) as tid, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
+                                   coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
+                            from unnest(v_locked) l
+                            left join lateral (
+                                select seq, ctid as tid, state, due, place, expires from laneway.job
+                                where queue = v_queue.name and lane = l and holds = 1 order by place desc, seq desc limit 1
+                            ) h on true
+                            left join lateral laneway.line_head_v2(v_now, v_queue.name, case when h.seq is null then l end, 0) f on true
+                            where h.seq is null and f.seq is not null or h.state < 3 and h.due <= v_now
+                            union all
+                            select * from (
+                                select seq, ctid, state, due, place, expires from laneway.job
+                                where state < 3 and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
+                                and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
+                                and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
+                                order by due, place, seq limit v_want for update skip locked
+                            ) p
+                        ) c order by due, place, seq limit v_want
+                    ) c;
+                    v_number := coalesce(array_position(v_fresh, false) - 1, cardinality(v_chosen));
+                    v_expired := v_number < cardinality(v_chosen);
+                    v_short := cardinality(v_chosen) < v_want and not v_expired;
+                    v_last := v_number + v_expired::integer;
+                end if;
+                if v_plain or v_number > 0 then
+                    -- The claim: of these, and of what a walk finds where no lane is due. Jobs in lanes are kept by the locks of their
+                    -- lanes, the others are locked themselves. A walk from the floor does not meet what is left of jobs that were
+                    -- claimed a moment ago.
+                    return query
+                    with chosen as materialized (
+                        select u.tid, u.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) as token from unnest(v_tids[1 : v_number], v_states[1 : v_number]) u(tid, state)
+                        union all
+                        select w.tid, w.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) from (
+                            select w.ctid as tid, w.state from laneway.job w
+                            where v_plain and state < 3 and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
+                            and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
+                            order by w.due, w.place, w.seq limit v_want - v_number for update skip locked
+                        ) w
+                    ), claimed as (
+                        update laneway.job j
+                        set state = 4, worker = p_worker, token = c.token, holds = (j.lane is not null)::integer,
+                            unique_key = case when j.end_key is not null then j.unique_key end,
+                            line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end
+                        from chosen c where j.ctid = c.tid returning j.*, c.state as before
+                    ), counted as (
+                        insert into laneway.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
+                        select v_now, v_queue.name, count(*) - d.done, - count(*) filter (where before = 1),
+                               - count(*) filter (where before = 0), - count(*) filter (where before = 2),
+                               - count(*) filter (where before = 3), case when d.done > 0 then jsonb_build_object('processed', d.done) end,
+                               case when d.done > 0 then array_to_string(p_runs, ',') || ',' end, d.done
+                        from (select case when v_done_queue = v_queue.name then v_done else 0 end as done) d left join claimed on true
+                        group by d.done having count(claimed.seq) > 0
+                    )
+                    select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
+                           c.seq, c.lost, c.body
+                    from claimed c;
+                    get diagnostics v_number = row_count;
+                    v_claimed := v_claimed + v_number;
+                    if v_number > 0 and v_done_queue = v_queue.name then
+                        v_done := 0;
+                    end if;
+                end if;
+                v_want := v_want - v_number;
+                if not v_chooses then
+                    v_chosen := '{}';
+                    exit when v_want <= 0;
+                    continue when not v_plain;  -- these went straight on
+                    v_full := false;
+                else
+                    v_full := v_full or not v_short;
+                    if v_expired then
+                        v_passed := v_passed
+                            + laneway.expire_v2(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
+                        v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
+                    end if;
+                    if v_seqs is distinct from v_chosen[1 : v_number] then
+                        v_seqs := array(
+                            select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
+                            where l = any (v_locked) and s <> all (v_chosen)
+                            and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
+                        );
+                        if cardinality(v_seqs) > 0 then
+                            v_passed := v_passed + laneway.park_v2(v_now, v_queue.name, v_seqs);
+                        end if;
+                    end if;
+                    v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
+                    if v_idle_locks >= 64 then
+                        v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
+                    end if;
+                    v_chosen := '{}';
+                    exit when v_want <= 0 or v_passed >= 1000;
+                end if;
+                if not v_full then
+                    -- There are fewer than wanted: once more from the front, unless the walk was there.
+                    if v_behind then
+                        if p_full or v_claimed = 0 then
+                            v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
+                            continue;
+                        end if;
+                        v_cut := true;
+                    end if;
+                    v_nothing := v_nothing | (case when v_rank = 0 and i <= 30 then 1::bigint << (2 * i - 2) else 0 end);
+                    exit;
+                end if;
+            end loop;
+            exit when v_want <= 0 or v_passed >= 1000;
+            if v_rank < 0 then
+                select coalesce(min(rank), 0) into v_rank from laneway.job
+                where state < 3 and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
+            else
+                select min(rank) into v_rank from laneway.job
+                where state < 3 and lane is null and queue = v_queue.name and rank > v_rank;
+            end if;
+            if v_rank is null then
+                v_ended := v_ended || v_queue.name::text;
+                exit;
+            end if;
+        end loop;
+        v_left := v_left + greatest(v_want, 0);
+    end loop;
+    if v_next is not null and laneway.hold_lanes_v2(v_now, v_quiet, v_next, v_next_states, v_next_parked) is null then null; end if;
+    if v_done > 0 then
+        insert into laneway.ledger (at, queue, running, totals, runs, number)
+        values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
     end if;
-    return query select * from laneway.step_by_step_v1(
-        v_now, p_worker, p_tokens, p_runs, p_queues, p_lanes, p_wants, p_most, p_limit - v_claimed, p_floors, p_lane_floors, p_full, p_durable,
-        v_claimed);
+    for i in 1 .. cardinality(p_wants) loop
+        exit when v_more;
+        continue when p_wants[i] = any (v_ended) and v_passed < 1000;
+        continue when exists (select 1 from laneway.queue where name = p_wants[i] and paused);
+        v_more := laneway.has_due_v2(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+        if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
+            v_cut := v_cut or not (p_full or v_claimed = 0);
+            v_more := (p_full or v_claimed = 0) and laneway.has_due_v2(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
+        end if;
+    end loop;
+    if not v_more then
+        select min(f.due) into v_next_due
+        from laneway.queue q, lateral (
+            select j.due from laneway.job j
+            where j.queue = q.name and j.state = any ('{0,2}') and j.due > v_now order by j.due limit 1
+        ) f
+        where q.name = any (p_wants) and not q.paused;
+    end if;
+    v_inbox := exists (select 1 from laneway.inbox);
+    if v_inbox and cardinality(v_all_lanes) > 0 and laneway.joins_v2(v_all_queues, v_all_lanes) is null then null; end if;
+    if not p_durable and not v_in_lanes then
+        -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    return next row(
+        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer,
+        pg_stat_get_xact_blocks_fetched('laneway.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea
+    )::laneway.claimed_v2;
 end $$;
-CREATE FUNCTION laneway.expire_v1(p_now bigint, p_seqs bigint[]) RETURNS integer
+CREATE FUNCTION laneway.expire_v2(p_now bigint, p_seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 declare
@@ -442,9 +683,9 @@ begin
             ) f where f.old
         );
         if cardinality(v_next) > 0 then
-            v_number := v_number + laneway.expire_v1(p_now, v_next);
+            v_number := v_number + laneway.expire_v2(p_now, v_next);
         end if;
-        perform laneway.let_out_v1(p_now, v_queues, v_lanes);
+        perform laneway.let_out_v2(p_now, v_queues, v_lanes);
     end if;
     return v_number;
 end $$;
@@ -463,8 +704,8 @@ declare
     v_given json := p_claim::json;
     v_found record;
 begin
-    if v_given ->> 'version' is distinct from '1' then
-        raise exception 'the functions of Laneway have version 1, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
+    if v_given ->> 'version' is distinct from '2' then
+        raise exception 'the functions of Laneway have version 2, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
     end if;
     update laneway.job set finish = convert_to(v_given ->> 'mark', 'UTF8')
     where state = 4 and token = (v_given ->> 'token')::bigint and id = v_given ->> 'id' and mark is null and finish is null;
@@ -478,7 +719,7 @@ begin
     end if;
     raise exception '%', coalesce(v_found.mark, 'taken') using errcode = 'LW002';
 end $$;
-CREATE FUNCTION laneway.fold_v1(p_ten bigint, p_keep bigint) RETURNS boolean
+CREATE FUNCTION laneway.fold_v2(p_ten bigint, p_keep bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -493,6 +734,9 @@ declare
     v_cleared xid8;
 begin
     if not pg_try_advisory_xact_lock(hashtextextended('laneway', 80)) then
+        return false;
+    end if;
+    if not laneway.is_original_v2() then
         return false;
     end if;
     select snap, runs, cleared into v_old, v_runs, v_cleared from laneway.books;  -- the lock is held: this sees the last fold
@@ -533,7 +777,7 @@ begin
     delete from laneway.recent where last > v_runs - p_keep and last <= (select runs - p_keep from laneway.books);
     return true;
 end $$;
-CREATE FUNCTION laneway.has_due_v1(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) RETURNS boolean
+CREATE FUNCTION laneway.has_due_v2(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
@@ -559,7 +803,7 @@ begin
     end loop;
     return false;
 end $$;
-CREATE FUNCTION laneway.hold_lanes_v1(p_now bigint, p_quiet bigint, p_seqs bigint[], p_states smallint[], p_parked boolean[]) RETURNS boolean
+CREATE FUNCTION laneway.hold_lanes_v2(p_now bigint, p_quiet bigint, p_seqs bigint[], p_states smallint[], p_parked boolean[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
@@ -576,7 +820,7 @@ begin
     from held group by queue;
     return true;
 end $$;
-CREATE FUNCTION laneway.hold_v1(p_ids text[]) RETURNS void
+CREATE FUNCTION laneway.hold_v2(p_ids text[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -590,7 +834,14 @@ begin
     from laneway.job where id = any (p_ids) and lane is not null and side is null and score is null;
     perform 1 from (select id from laneway.job where id = any (p_ids) order by id for update) held;
 end $$;
-CREATE FUNCTION laneway.joins_v1(p_queues text[], p_lanes text[]) RETURNS void
+CREATE FUNCTION laneway.is_original_v2() RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    select exists (
+        select 1 from laneway.origin o, laneway.books b
+        where o.xmin = o.xid::xid and o.tableoid = o.relation and pg_snapshot_xmax(b.snap) <= pg_snapshot_xmax(pg_current_snapshot()))
+$$;
+CREATE FUNCTION laneway.joins_v2(p_queues text[], p_lanes text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
@@ -606,21 +857,21 @@ CREATE FUNCTION laneway.lane_key(p_queue text, p_lane text) RETURNS bigint
     AS $$
     select hashtextextended(p_lane, hashtextextended(p_queue, 76))
 $$;
-CREATE FUNCTION laneway.let_out_v1(p_now bigint, p_queues text[], p_lanes text[]) RETURNS void
+CREATE FUNCTION laneway.let_out_v2(p_now bigint, p_queues text[], p_lanes text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
-    v_quiet bigint := laneway.quiet_v1(p_now);
+    v_quiet bigint := laneway.quiet_v2(p_now);
     v_seqs bigint[];
     v_states smallint[];
     v_parked boolean[];
 begin
     select array_agg(h.seq), array_agg(h.state), array_agg(h.parked) into v_seqs, v_states, v_parked
     from (select distinct q as queue, l as lane from unnest(p_queues, p_lanes) u(q, l)) u,
-    lateral laneway.line_head_v1(p_now, u.queue, u.lane, 0) h;
-    if laneway.hold_lanes_v1(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
+    lateral laneway.line_head_v2(p_now, u.queue, u.lane, 0) h;
+    if laneway.hold_lanes_v2(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
 end $$;
-CREATE FUNCTION laneway.line_head_v1(p_now bigint, p_queue text, p_lane text, p_from bigint) RETURNS TABLE(seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid)
+CREATE FUNCTION laneway.line_head_v2(p_now bigint, p_queue text, p_lane text, p_from bigint) RETURNS TABLE(seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid)
     LANGUAGE sql STABLE
     AS $$
     select j.seq, j.state, j.due, j.place, j.expires, j.state = 3 or exists (
@@ -659,7 +910,7 @@ CREATE FUNCTION laneway.now_us() RETURNS bigint
     AS $$
     select (extract(epoch from clock_timestamp()) * 1000000)::bigint
 $$;
-CREATE FUNCTION laneway.open_v1(p_worker text, p_tokens bigint[]) RETURNS SETOF bigint
+CREATE FUNCTION laneway.open_v2(p_worker text, p_tokens bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -677,7 +928,7 @@ begin
         select token from laneway.job where state = 4 and token = any (p_tokens) and worker = p_worker and token <> all (v_free);
     end if;
 end $$;
-CREATE FUNCTION laneway.park_v1(p_now bigint, p_queue text, p_seqs bigint[]) RETURNS integer
+CREATE FUNCTION laneway.park_v2(p_now bigint, p_queue text, p_seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 declare
@@ -702,7 +953,7 @@ begin
     select count(*) into v_number from moved;
     return v_number;
 end $$;
-CREATE FUNCTION laneway.push_lanes_v1(p_seqs bigint[], p_ids text[], p_queues text[], p_tasks text[], p_lanes text[], p_dues bigint[], p_states smallint[], p_now bigint) RETURNS SETOF bigint
+CREATE FUNCTION laneway.push_lanes_v2(p_seqs bigint[], p_ids text[], p_queues text[], p_tasks text[], p_lanes text[], p_dues bigint[], p_states smallint[], p_now bigint) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -731,7 +982,7 @@ begin
         end loop;
     end loop;
 end $$;
-CREATE FUNCTION laneway.push_v1(p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[], p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean, p_inside boolean, OUT prevented text[], OUT rings boolean) RETURNS record
+CREATE FUNCTION laneway.push_v2(p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[], p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean, p_inside boolean, OUT prevented text[], OUT rings boolean) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -757,9 +1008,9 @@ begin
     if exists (select 1 from laneway.meta where closed) then
         raise exception 'a copy has closed the store' using errcode = 'LW006';
     end if;
-    v_now := laneway.step_v1(p_inside);
+    v_now := laneway.step_v2(p_inside);
     if v_number = 1 and not p_replaces then  -- the same as below: a statement for many takes long to start
-        if laneway.enter_queue_v1(p_queues[1], p_inside) is null then null; end if;
+        if laneway.enter_queue_v2(p_queues[1], p_inside) is null then null; end if;
         v_due := greatest(p_ats[1], v_now + p_delays[1]);
         rings := v_due <= v_now;
         insert into laneway.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, unique_key, end_key, expires, body)
@@ -782,7 +1033,7 @@ begin
         end if;
         return;
     end if;
-    perform laneway.enter_queue_v1(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
+    perform laneway.enter_queue_v2(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
     -- Two callers with the same keys meet them in the same order; but of two jobs with one id the first counts.
     v_sorted := not v_alike and (select count(distinct id) = v_number from unnest(p_ids) id);
     with given as materialized (
@@ -828,43 +1079,83 @@ begin
         from unnest(p_ids, p_uniques, v_given) with ordinality u(id, key, seq, at) order by u.at
     );
 end $$;
-CREATE FUNCTION laneway.queue_due_v1(p_now bigint, p_queue text) RETURNS TABLE(more boolean, next_due bigint)
+CREATE FUNCTION laneway.queue_due_v2(p_now bigint, p_queue text) RETURNS TABLE(more boolean, next_due bigint)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 begin
     return query
-    select laneway.has_due_v1(p_now, p_queue, '{0,0,0}', '{0,0,0}'),
+    select laneway.has_due_v2(p_now, p_queue, '{0,0,0}', '{0,0,0}'),
            (select min(due) from laneway.job where queue = p_queue and state = any ('{0,2}') and due > p_now);
 end $$;
-CREATE FUNCTION laneway.quiet_v1(p_now bigint) RETURNS bigint
+CREATE FUNCTION laneway.quiet_v2(p_now bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
     v_quiet bigint := coalesce(pg_sequence_last_value('laneway.quiet'), 0);
 begin
     -- Who pushes holds this lock, and read the clock after it got it. To take and release it tells that nobody does.
-    if p_now > v_quiet + 500000 and pg_try_advisory_lock(hashtextextended('laneway', 83)) then
+    if p_now > v_quiet + 50000 and pg_try_advisory_lock(hashtextextended('laneway', 83)) then
         if pg_advisory_unlock(hashtextextended('laneway', 83)) then null; end if;
         perform setval('laneway.clock', p_now), setval('laneway.quiet', p_now);
         return p_now;
     end if;
     return v_quiet;
 end $$;
-CREATE FUNCTION laneway.reach_v1(p_now bigint, p_seq bigint) RETURNS void
+CREATE FUNCTION laneway.reach_v2(p_now bigint, p_seq bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
     perform setval('laneway.clock', p_now) from laneway.clock where last_value < p_now;
     perform setval('laneway.seq', p_seq) from laneway.seq where last_value < p_seq;
 end $$;
-CREATE FUNCTION laneway.refuse_v1() RETURNS boolean
-    LANGUAGE plpgsql
+CREATE FUNCTION laneway.recount_v2() RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
     AS $$
 begin
-    raise exception 'some claims are lost' using errcode = 'LW009';
+    if laneway.is_original_v2() then
+        return true;
+    end if;
+    if current_setting('transaction_read_only')::boolean or not pg_try_advisory_xact_lock(hashtextextended('laneway', 80)) then
+        return false;
+    end if;
+    if laneway.is_original_v2() then
+        return true;
+    end if;
+    with now as materialized (select pg_current_snapshot() as snap, pg_current_xact_id() as me),
+    gone as (
+        delete from laneway.ledger l returning l.*, l.xmin as written
+    ), kept as (
+        insert into laneway.ledger (at, queue, task, arrived, totals, runs, number)
+        select g.at, g.queue, g.task, g.arrived, g.totals, g.runs, g.number
+        from gone g cross join now cross join laneway.books b left join laneway.origin o on true
+        where not pg_visible_in_snapshot(g.xid, b.snap)
+        or g.xid < pg_snapshot_xmax(now.snap) and age(g.xid::xid) >= age(g.written) and age(g.xid::xid) < age(o.xmin)
+        order by g.at, g.xid
+    ), counts as (
+        insert into laneway.counted as old (queue, scheduled, ready, retrying, blocked, running, dead)
+        select queue, count(*) filter (where state = 0), count(*) filter (where state = 1), count(*) filter (where state = 2),
+               count(*) filter (where state = 3), count(*) filter (where state = 4), count(*) filter (where state = 5)
+        from (select queue, state from laneway.job union all select queue, null from laneway.counted) j group by queue
+        on conflict (queue) do update set scheduled = excluded.scheduled, ready = excluded.ready, retrying = excluded.retrying,
+            blocked = excluded.blocked, running = excluded.running, dead = excluded.dead
+        returning old.queue
+    ), known as (
+        insert into laneway.queue (name) select queue from counts on conflict (name) do nothing
+    )
+    -- This transaction's own rows are not in a snapshot of its own, nor among those in progress: they are to be added up.
+    update laneway.books set cleared = pg_snapshot_xmin(now.snap), snap = format(
+        '%s:%s:%s', pg_snapshot_xmin(now.snap), pg_snapshot_xmax(now.snap), (
+            select string_agg(x::text, ',' order by x)
+            from (select pg_snapshot_xip(now.snap) union select now.me where now.me < pg_snapshot_xmax(now.snap)) open(x)))::pg_snapshot
+    from now;
+    delete from laneway.origin;
+    insert into laneway.origin (xid, relation) values (pg_current_xact_id(), 'laneway.origin'::regclass);
+    return true;
 end $$;
-CREATE FUNCTION laneway.ring_v1() RETURNS void
+CREATE FUNCTION laneway.ring_v2() RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
@@ -872,7 +1163,7 @@ begin
         perform pg_notify('laneway', '');
     end if;
 end $$;
-CREATE FUNCTION laneway.set_move_v1(p_move text, p_closed boolean) RETURNS void
+CREATE FUNCTION laneway.set_move_v2(p_move text, p_closed boolean) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -890,367 +1181,7 @@ begin
         delete from laneway.fence;
     end if;
 end $$;
-CREATE FUNCTION laneway.step_by_step_v1(p_now bigint, p_worker text, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[], p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_durable boolean, p_claimed integer) RETURNS SETOF laneway.claimed_v1
-    LANGUAGE plpgsql
-    AS $$
-declare
-    v_now bigint := p_now;
-    v_quiet bigint := laneway.quiet_v1(p_now);
-    v_refused bigint[];
-    v_gone bigint[];                     -- tokens of those that left, and their queues
-    v_queues text[];
-    v_done integer := 0;                 -- those that left, all of one queue: these are counted together with what is claimed there
-    v_done_queue text;
-    v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
-    v_next_states smallint[];
-    v_next_dues bigint[];
-    v_next_places bigint[];
-    v_next_fresh boolean[];              -- they have not expired
-    v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
-    v_next_queues text[];
-    v_claimed integer := p_claimed;      -- in all
-    v_left integer := p_limit;           -- how many may still be claimed
-    v_want integer;                      -- and of this step
-    v_passed integer := 0;               -- parked or expired
-    v_idle_locks integer := 0;           -- of lanes whose next job cannot be claimed
-    v_in_lanes boolean := cardinality(p_lanes) > 0;
-    v_more boolean := false;
-    v_next_due bigint;
-    v_inbox boolean;                     -- something is in the inbox
-    v_queue record;                      -- the queue, and what waits in it
-    v_front bigint[];                    -- the first of that: due, place, seq
-    v_asked integer := 0;                -- the number of queues that were looked at
-    v_rank smallint;
-    v_floor bigint[];
-    v_number integer;
-    v_ended text[] := '{}';              -- queues that were walked to their end
-    v_cut boolean := false;              -- a walk did not begin at the front
-    v_nothing bigint := 0;               -- which walks found nothing
-    v_laned boolean;                     -- lanes are due
-    v_plain boolean;                     -- no lane is, and no job can expire
-    v_chooses boolean;                   -- the next of lanes, and jobs without lanes among them
-    v_full boolean;                      -- there may be lanes behind the window
-    v_after bigint[];                    -- where the window begins: due, place, seq
-    v_seqs bigint[];                     -- the window: due jobs in lanes, in order
-    v_dues bigint[];
-    v_places bigint[];
-    v_lanes text[];
-    v_met text[];                        -- its lanes
-    v_locked text[] := '{}';             -- and those whose locks we got
-    v_all_queues text[] := p_queues;     -- all lanes that were locked, with their queues
-    v_all_lanes text[] := p_lanes;
-    v_chosen bigint[];                   -- jobs that come next, in order
-    v_states smallint[];
-    v_fresh boolean[];                   -- and have not expired
-    v_expired boolean;                   -- some have
-    v_keys bigint[];                     -- their due times, places and sequence numbers
-    v_last integer;                      -- the last that the walk came to
-    v_blocks bigint := pg_stat_get_xact_blocks_fetched('laneway.job'::regclass);
-    v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
-begin
-    if cardinality(p_tokens) > 0 then
-        -- The exit: claims that the worker holds end their lives.
-        with gone as (
-            delete from laneway.job where state = 4 and token = any (p_tokens) and worker = p_worker
-            returning token, queue, lane, line_from
-        )
-        select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
-               array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
-        into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
-        if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
-            v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
-            p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
-            insert into laneway.ledger (at, totals) values (v_now, jsonb_build_object('refused', cardinality(v_refused)));
-        end if;
-        v_done := coalesce(cardinality(v_gone), 0);
-        if v_done > 0 and v_done_queue <> any (v_queues) then
-            -- The records of all runs are in the row of one queue.
-            insert into laneway.ledger (at, queue, running, totals, runs, number)
-            select v_now, q, - count(*), jsonb_build_object('processed', count(*)),
-                   case when q = v_done_queue then array_to_string(p_runs, ',') || ',' end, case when q = v_done_queue then v_done else 0 end
-            from unnest(v_queues) q group by q;
-            v_done := 0;
-        end if;
-        if v_lanes is not null then
-            -- Their lanes go on.
-            select array_agg(h.seq), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh), array_agg(h.parked),
-                   array_agg(h.queue)
-            into v_next, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
-            from (
-                select h.seq, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
-                from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
-                lateral laneway.line_head_v1(v_now, u.queue, u.lane, u.place) h
-                order by h.due, h.place, h.seq
-            ) h;
-        end if;
-    end if;
-    for i in 1 .. cardinality(p_wants) loop
-        exit when v_left <= 0 or v_passed >= 1000;
-        -- Each part of this looks only at its part of an index: the rest may be full of what is left of claimed jobs.
-        v_asked := i;
-        select q.name, q.paused, q.collects,
-               (select min(rank) from laneway.job where state < 3 and lane is null and queue = q.name and rank < 0) as above,
-               (select min(rank) from laneway.job where state < 3 and lane is null and queue = q.name and rank > 0) as below,
-               exists (select 1 from laneway.job where state < 3 and queue = q.name and expires is not null) as expires,
-               coalesce((
-                   select array[due, place, seq] from laneway.job
-                   where state < 3 and lane is not null and queue = q.name and due <= v_now
-                   and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
-                   order by due, place, seq limit 1
-               ), case when p_full and p_lane_floors[3 * i - 2] > 0 then (
-                   select array[due, place, seq] from laneway.job
-                   where state < 3 and lane is not null and queue = q.name and due <= v_now order by due, place, seq limit 1
-               ) end) as laned,
-               case when v_next is not null then (
-                   select array[due, place, seq] from laneway.job
-                   where state < 3 and lane is null and queue = q.name and rank = 0 and due <= v_now
-                   and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
-                   order by due, place, seq limit 1
-               ) end as plain,
-               (select due from laneway.job
-                where queue = q.name and state = any ('{0,2}') and due > v_now order by due limit 1) as later
-        into v_queue from laneway.queue q where q.name = p_wants[i];
-        continue when not found or v_queue.paused;
-        if v_queue.collects then
-            raise exception '%', v_queue.name using errcode = 'LW005';
-        end if;
-        v_next_due := least(v_next_due, v_queue.later);
-        v_want := least(p_most[i], v_left);
-        v_left := v_left - v_want;
-        -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0.
-        v_rank := coalesce(v_queue.above, 0);
-        v_laned := v_queue.laned is not null;
-        v_chosen := '{}'; v_states := '{}';
-        if v_next is not null then
-            -- Straight on: if the next of a lane comes before all that waits, it is claimed at once. Else it holds its lane.
-            v_number := 0;
-            if v_rank = 0 and v_next_queues[1] = v_queue.name and v_queue.name = all (v_next_queues) then
-                v_front := least(v_queue.laned, v_queue.plain);
-                while v_number < least(cardinality(v_next), v_want) and v_next_fresh[v_number + 1] and coalesce(
-                    array[v_next_dues[v_number + 1], v_next_places[v_number + 1], v_next[v_number + 1]] <= v_front, true)
-                loop
-                    v_number := v_number + 1;
-                end loop;
-                v_chosen := v_next[1 : v_number];
-                v_states := v_next_states[1 : v_number];
-            end if;
-            if cardinality(v_next) > v_number then
-                v_laned := laneway.hold_lanes_v1(
-                    v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :]) or v_laned;
-            end if;
-            v_next := null;
-        end if;
-        if not v_laned then
-            v_cut := v_cut or p_lane_floors[3 * i - 2] > 0 and not p_full;
-            v_nothing := v_nothing | (case when i <= 30 then 2::bigint << (2 * i - 2) else 0 end);
-        end if;
-        while v_want > 0 and v_passed < 1000 loop
-            v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
-            v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
-            v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
-            loop
-                v_number := cardinality(v_chosen);
-                v_chooses := not v_plain and v_number = 0;
-                if v_chooses then
-                    v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false;
-                    if v_laned and v_rank = 0 then
-                        v_number := least(greatest(v_want + 2 * v_passed, 32), 1000 - v_passed);
-                        select coalesce(array_agg(seq), '{}'), array_agg(due), array_agg(place), array_agg(lane)
-                        into v_seqs, v_dues, v_places, v_lanes
-                        from (
-                            select seq, due, place, lane from laneway.job
-                            where state < 3 and lane is not null and queue = v_queue.name and due <= v_now
-                            and (due, place, seq) > (v_after[1], v_after[2], v_after[3])
-                            order by due, place, seq limit v_number
-                        ) w;
-                        v_full := cardinality(v_seqs) = v_number;
-                        -- The server has room for a limited number of locks.
-                        v_met := coalesce(v_lanes, '{}');
-                        if cardinality(v_seqs) > 1 then
-                            v_met := array(select l from unnest(v_lanes) with ordinality u(l, o) group by l order by min(o) limit 65);
-                        end if;
-                        if cardinality(v_met) > 64 then
-                            v_number := array_position(v_lanes, v_met[65]) - 1;
-                            v_seqs := v_seqs[1:v_number]; v_dues := v_dues[1:v_number]; v_places := v_places[1:v_number];
-                            v_lanes := v_lanes[1:v_number]; v_met := v_met[1:64]; v_full := true;
-                        end if;
-                        if cardinality(v_met) > 1 then
-                            v_locked := array(select l from unnest(v_met) l where pg_try_advisory_xact_lock(laneway.lane_key(v_queue.name, l)));
-                        elsif pg_try_advisory_xact_lock(laneway.lane_key(v_queue.name, v_met[1])) then
-                            v_locked := v_met;
-                        end if;
-                        v_more := v_more or cardinality(v_locked) < cardinality(v_met);
-                        v_in_lanes := true;
-                        v_all_lanes := v_all_lanes || v_locked;
-                        v_all_queues := v_all_queues || array_fill(v_queue.name, array[cardinality(v_locked)]);
-                        if v_full then
-                            v_number := cardinality(v_seqs);
-                            v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
-                        end if;
-                    end if;
-                    -- The next of each lane is its holder, or else the first by place. In order with jobs that have no lane.
-                    select coalesce(array_agg(seq), '{}'), array_agg(state), array_agg(expires is null or expires >= v_now),
-                           array_agg(array[due, place, seq])
-                    into v_chosen, v_states, v_fresh, v_keys
-                    from (
-                        select * from (
-                            select coalesce(h.seq, f.seq) as seq, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
-                                   coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
-                            from unnest(v_locked) l
-                            left join lateral (
-                                select seq, state, due, place, expires from laneway.job
-                                where queue = v_queue.name and lane = l and holds = 1 order by place desc, seq desc limit 1
-                            ) h on true
-                            left join lateral laneway.line_head_v1(v_now, v_queue.name, case when h.seq is null then l end, 0) f on true
-                            where h.seq is null and f.seq is not null or h.state < 3 and h.due <= v_now
-                            union all
-                            select * from (
-                                select seq, state, due, place, expires from laneway.job
-                                where state < 3 and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
-                                and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
-                                and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
-                                order by due, place, seq limit v_want for update skip locked
-                            ) p
-                        ) c order by due, place, seq limit v_want
-                    ) c;
-                    v_number := coalesce(array_position(v_fresh, false) - 1, cardinality(v_chosen));
-                    v_expired := v_number < cardinality(v_chosen);
-                    v_short := cardinality(v_chosen) < v_want and not v_expired;
-                    v_last := v_number + v_expired::integer;
-                end if;
-                if v_plain or v_number > 0 then
-                    -- The claim: of these, and of what a walk finds where no lane is due. Jobs in lanes are kept by the locks of their
-                    -- lanes, the others are locked themselves. A walk from the floor does not meet what is left of jobs that were
-                    -- claimed a moment ago.
-                    return query
-                    with chosen as materialized (
-                        select u.seq, u.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) as token from unnest(v_chosen[1 : v_number], v_states[1 : v_number]) u(seq, state)
-                        union all
-                        select w.seq, w.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) from (
-                            select w.seq, w.state from laneway.job w
-                            where v_plain and state < 3 and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
-                            and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
-                            order by w.due, w.place, w.seq limit v_want - v_number for update skip locked
-                        ) w
-                    ), claimed as (
-                        update laneway.job j
-                        set state = 4, worker = p_worker, token = c.token,
-    unique_key = case when j.end_key is not null then j.unique_key end, holds = (j.lane is not null)::integer,
-    line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end
-                        from chosen c where j.seq = c.seq returning j.token, j.id, j.task, j.queue, j.lane, j.attempt, j.enqueued, j.due, j.place, j.seq, j.lost, j.body, c.state as before
-                    ), counted as (
-                        insert into laneway.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
-                        select v_now, v_queue.name, count(*) - d.done, - count(*) filter (where before = 1),
-                               - count(*) filter (where before = 0), - count(*) filter (where before = 2),
-                               - count(*) filter (where before = 3), case when d.done > 0 then jsonb_build_object('processed', d.done) end,
-                               case when d.done > 0 then array_to_string(p_runs, ',') || ',' end, d.done
-                        from (select case when v_done_queue = v_queue.name then v_done else 0 end as done) d left join claimed on true
-                        group by d.done having count(claimed.seq) > 0
-                    )
-                    select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
-                           c.seq, c.lost, c.body
-                    from claimed c;
-                    get diagnostics v_number = row_count;
-                    v_claimed := v_claimed + v_number;
-                    if v_number > 0 and v_done_queue = v_queue.name then
-                        v_done := 0;
-                    end if;
-                end if;
-                v_want := v_want - v_number;
-                if not v_chooses then
-                    v_chosen := '{}';
-                    exit when v_want <= 0;
-                    continue when not v_plain;  -- these went straight on
-                    v_full := false;
-                else
-                    v_full := v_full or not v_short;
-                    if v_expired then
-                        v_passed := v_passed
-                            + laneway.expire_v1(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
-                        v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
-                    end if;
-                    if v_seqs is distinct from v_chosen[1 : v_number] then
-                        v_seqs := array(
-                            select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
-                            where l = any (v_locked) and s <> all (v_chosen)
-                            and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
-                        );
-                        if cardinality(v_seqs) > 0 then
-                            v_passed := v_passed + laneway.park_v1(v_now, v_queue.name, v_seqs);
-                        end if;
-                    end if;
-                    v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
-                    if v_idle_locks >= 64 then
-                        v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
-                    end if;
-                    v_chosen := '{}';
-                    exit when v_want <= 0 or v_passed >= 1000;
-                end if;
-                if not v_full then
-                    -- There are fewer than wanted: once more from the front, unless the walk was there.
-                    if v_rank = 0 and (v_floor[1] > 0 or v_laned and v_after[1] >= 0) then
-                        if p_full or v_claimed = 0 then
-                            v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}';
-                            continue;
-                        end if;
-                        v_cut := true;
-                    end if;
-                    v_nothing := v_nothing | (case when v_rank = 0 and i <= 30 then 1::bigint << (2 * i - 2) else 0 end);
-                    exit;
-                end if;
-            end loop;
-            exit when v_want <= 0 or v_passed >= 1000;
-            if v_rank < 0 then
-                select coalesce(min(rank), 0) into v_rank from laneway.job
-                where state < 3 and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
-            elsif v_rank = 0 then
-                v_rank := v_queue.below;
-            else
-                select min(rank) into v_rank from laneway.job
-                where state < 3 and lane is null and queue = v_queue.name and rank > v_rank;
-            end if;
-            if v_rank is null then
-                v_ended := v_ended || v_queue.name::text;
-                exit;
-            end if;
-        end loop;
-        v_left := v_left + greatest(v_want, 0);
-    end loop;
-    if v_next is not null and laneway.hold_lanes_v1(v_now, v_quiet, v_next, v_next_states, v_next_parked) is null then null; end if;
-    if v_done > 0 then
-        insert into laneway.ledger (at, queue, running, totals, runs, number)
-        values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
-    end if;
-    for i in 1 .. cardinality(p_wants) loop
-        exit when v_more;
-        continue when p_wants[i] = any (v_ended) and v_passed < 1000;
-        continue when exists (select 1 from laneway.queue where name = p_wants[i] and paused);
-        v_more := laneway.has_due_v1(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
-        if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
-            v_cut := v_cut or not (p_full or v_claimed = 0);
-            v_more := (p_full or v_claimed = 0) and laneway.has_due_v1(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
-        end if;
-    end loop;
-    if not v_more and v_asked < cardinality(p_wants) then
-        select least(v_next_due, min(f.due)) into v_next_due
-        from laneway.queue q, lateral (
-            select j.due from laneway.job j
-            where j.queue = q.name and j.state = any ('{0,2}') and j.due > v_now order by j.due limit 1
-        ) f
-        where q.name = any (p_wants[v_asked + 1 :]) and not q.paused;
-    end if;
-    v_inbox := exists (select 1 from laneway.inbox);
-    if v_inbox and cardinality(v_all_lanes) > 0 and laneway.joins_v1(v_all_queues, v_all_lanes) is null then null; end if;
-    if not p_durable and not v_in_lanes then
-        -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
-        perform set_config('synchronous_commit', 'off', true);
-    end if;
-    return next row(
-        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer, pg_stat_get_xact_blocks_fetched('laneway.job'::regclass) - v_blocks, case when not v_more then v_next_due end,
-        v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea
-    )::laneway.claimed_v1;
-end $$;
-CREATE FUNCTION laneway.step_v1(p_inside boolean DEFAULT false) RETURNS bigint
+CREATE FUNCTION laneway.step_v2(p_inside boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1266,7 +1197,7 @@ begin
     end if;
     return greatest(v_now, v_mark);
 end $$;
-CREATE FUNCTION laneway.take_claims_v1(p_worker text, p_keep bigint[]) RETURNS void
+CREATE FUNCTION laneway.take_claims_v2(p_worker text, p_keep bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1288,7 +1219,7 @@ begin
         ) held;
     end if;
 end $$;
-CREATE FUNCTION laneway.totals_v1() RETURNS TABLE(name text, value bigint)
+CREATE FUNCTION laneway.totals_v2() RETURNS TABLE(name text, value bigint)
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1310,7 +1241,7 @@ begin
     from (select totals from new where totals is not null union all select totals from book) a, jsonb_each_text(a.totals) t
     group by t.key;
 end $$;
-CREATE FUNCTION laneway.turn_v1(OUT now bigint, OUT moved text) RETURNS record
+CREATE FUNCTION laneway.turn_v2(OUT now bigint, OUT moved text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
@@ -1319,7 +1250,7 @@ begin
     perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));  -- it may give jobs new places, see line_head
     perform set_config(s, 'off', true)
     from unnest('{enable_seqscan,enable_bitmapscan,enable_hashjoin,enable_mergejoin,jit}'::text[]) s;
-    now := laneway.step_v1();
+    now := laneway.step_v2();
     select m.move into moved from laneway.meta m where m.closed;
 end $$;
 SET default_tablespace = '';
@@ -1342,7 +1273,7 @@ CREATE TABLE laneway.ledger (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 ALTER TABLE ONLY laneway.ledger ALTER COLUMN runs SET STORAGE EXTERNAL;
-CREATE FUNCTION laneway.unfolded_v1() RETURNS SETOF laneway.ledger
+CREATE FUNCTION laneway.unfolded_v2() RETURNS SETOF laneway.ledger
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1358,7 +1289,7 @@ begin
     union all
     select l.* from laneway.books b, pg_snapshot_xip(b.snap) x join laneway.ledger l on l.xid = x;
 end $$;
-CREATE FUNCTION laneway.view_v1() RETURNS bigint
+CREATE FUNCTION laneway.view_v2() RETURNS bigint
     LANGUAGE sql
     AS $$
     select greatest(laneway.now_us(), last_value) from laneway.clock
@@ -1502,6 +1433,12 @@ CREATE TABLE laneway.meta (
     closed boolean DEFAULT false NOT NULL,
     CONSTRAINT meta_only_row_check CHECK (only_row)
 );
+CREATE TABLE laneway.origin (
+    only_row boolean DEFAULT true NOT NULL,
+    xid xid8 NOT NULL,
+    relation oid NOT NULL,
+    CONSTRAINT origin_only_row_check CHECK (only_row)
+);
 CREATE TABLE laneway.payload (
     lane bigint NOT NULL,
     side smallint NOT NULL,
@@ -1602,6 +1539,8 @@ ALTER TABLE ONLY laneway.learned
     ADD CONSTRAINT learned_pkey PRIMARY KEY (task);
 ALTER TABLE ONLY laneway.meta
     ADD CONSTRAINT meta_pkey PRIMARY KEY (only_row);
+ALTER TABLE ONLY laneway.origin
+    ADD CONSTRAINT origin_pkey PRIMARY KEY (only_row);
 ALTER TABLE ONLY laneway.payload
     ADD CONSTRAINT payload_pkey PRIMARY KEY (lane, side, score, arrival);
 ALTER TABLE ONLY laneway.queue

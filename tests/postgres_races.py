@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from laneway.errors import StoreError
+from laneway.errors import StoreError, StoreMoved
+from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest
-from laneway.store.postgres import PostgresInspect
+from laneway.store.postgres import PostgresInspect, PostgresStore
 from laneway.store.postgres.connection import PostgresError, Statement
 from laneway.store.postgres.push import PostgresPush
-from laneway.store.postgres.statements import VERSION
+from laneway.store.postgres.statements import VERSION, statements
+from laneway.store.transfer import Move, write_move
 from postgres_scene import (
     FOLD,
     HOUR,
@@ -48,10 +50,11 @@ def two_claim_one_lane(scene: Scene) -> str:
 
 
 def parked_behind_one_that_leaves(scene: Scene) -> str:
-    """A lane's holder is settled, not committed yet; the next job comes, and a walk meets it."""
+    """Holders of lanes are settled, not committed yet; the next job of one comes, and a walk meets it."""
+    scene.push(job("0", "K"))
     scene.push(job("1"))
     first = scene.store()
-    claims = take(first, "a")
+    claims = take(first, "a", most=2)
     with is_open(first):
         first.exchange("a", done(claims), [], 0)
         scene.push(job("2"))
@@ -322,6 +325,49 @@ def two_kinds_in_a_queue(scene: Scene) -> str:
     return "" if kinds == [(1,)] else "jobs and lanes are in one queue"
 
 
+def two_kinds_in_a_known_queue(scene: Scene) -> str:
+    """So it is if the one who pushes knows the queue, and need not look at it."""
+    late = _knows(scene, "c")
+    with is_open(late):
+        late.push([job(new_id(), None, queue="c")])
+        push = Beside(scene, lambda: scene.push(payload("A", "1"))).start()
+    push.join()
+    kinds = scene.ask("select count(distinct side is null) from laneway.job where queue = 'c'")
+    return "" if kinds == [(1,)] else "jobs and lanes are in one queue"
+
+
+def known_before_it_was_a_collectors(scene: Scene) -> str:
+    """A push waits for the step that makes a queue a collector's; when it goes on it must not trust what its client knew."""
+    late = _knows(scene, "c")
+    with scene.session() as maker:
+        maker.execute("select pg_advisory_xact_lock(hashtextextended('c', hashtextextended('laneway', 78)))")
+        maker.execute(statements("laneway")["queue_collects"].replace(":collects", "true").replace(":name", "'c'").encode())
+        push = Beside(scene, lambda: late.push([job(new_id(), None, queue="c")])).start()
+    push.join()
+    wrong = "select 1 from laneway.queue q join laneway.job j on j.queue = q.name where q.collects and j.side is null"
+    return "a job is in a collector's queue" if scene.ask(wrong) else ""
+
+
+def known_before_it_was_closed(scene: Scene) -> str:
+    """So it is if it waits for a copy that closes the store."""
+    late = _knows(scene, "c")
+    move = write_move(Move("copy", "elsewhere")).decode()
+    with scene.session() as copy:
+        copy.execute(f"select laneway.set_move_v{VERSION}(%s, true)".encode(), (move,))
+        push = Beside(scene, lambda: late.push([job(new_id(), None, queue="c")])).start()
+    push.join()
+    return "" if isinstance(push.error, StoreMoved) else "a store that is closed has taken a job"
+
+
+def _knows(scene: Scene, queue: str) -> PostgresStore:
+    """Return a store that has pushed into a queue, which is empty again."""
+    store = scene.store()
+    for _ in range(2):  # the first one makes the queue
+        store.push([job(new_id(), None, queue=queue)])
+    store.exchange("a", done(take(store, "a", most=2, queue=queue)), [], 0)
+    return store
+
+
 def another_isolation_level(scene: Scene) -> str:
     """A session sees what was there when its transaction began: it would not see what others did while it waited."""
     scene.push(job("0", None))
@@ -342,5 +388,6 @@ RACES: tuple[Callable[[Scene], str], ...] = (
     parked_by_a_later_clock, committed_late, acted_late, a_walk_that_ends_between_two_of_a_lane, lost_and_on_its_way,
     lost_and_late, given_back_beside_a_mark,
     settled_in_two_orders, collected_in_two_orders, collected_while_the_lane_leaves, unique_in_two_orders, claimed_beside_a_claim,
-    claimed_beside_a_claim_among_lanes, pushed_over_a_fold, folded_by_two, two_kinds_in_a_queue, another_isolation_level,
+    claimed_beside_a_claim_among_lanes, pushed_over_a_fold, folded_by_two, two_kinds_in_a_queue, two_kinds_in_a_known_queue,
+    known_before_it_was_a_collectors, known_before_it_was_closed, another_isolation_level,
 )  # fmt: skip

@@ -77,7 +77,7 @@ def test_a_wrong_address_is_told_without_its_password(secret: str) -> None:
 
 
 def test_a_wrong_listening_address_is_told_at_once(server: postgresbench.Server) -> None:
-    with pytest.raises(ConfigError, match="is no PostgreSQL URL"):
+    with pytest.raises(ConfigError, match="is not a PostgreSQL URL"):
         PostgresStore(server.url, listen="sqlite:///x")
 
 

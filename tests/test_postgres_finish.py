@@ -14,7 +14,7 @@ import postgresbench
 from laneway import App, JobContext, Worker, current_job
 from laneway.core.job import Claim
 from laneway.core.outcome import Done, ErrorInfo, Outcome, Retrying, Settled
-from laneway.errors import ClaimLost, StoreBusy, StoreReadOnly, StoreUnavailable
+from laneway.errors import ClaimLost, SchemaError, StoreBusy, StoreReadOnly, StoreUnavailable
 from laneway.testing import wait_until
 
 if postgresbench.why_not() and os.environ.get("CI") != "true":
@@ -68,18 +68,19 @@ def shop() -> Iterator[Shop]:
     made.app.close()
 
 
-def finishing(settled: list[Settled], job: JobContext) -> list[Settled]:
-    """As the worker of a run settles it that has called finish."""
-    return [Settled(one.claim, one.outcomes, one.started, one.finished, one.keep, one.claim is job.claim) for one in settled]
+def finishing(settled: list[Settled], *jobs: JobContext) -> list[Settled]:
+    """As the worker of runs settles them that have called finish."""
+    tokens = [job.token for job in jobs]
+    return [Settled(one.claim, one.outcomes, one.started, one.finished, one.keep, one.claim.token in tokens) for one in settled]
 
 
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize(("outcome", "keep"), [(Done(), 0), (Done(), 60_000_000), (FAILED, 0)], ids=["done", "kept", "failed"])
 def test_settling_beside_an_open_finish_waits_for_that_job_alone(shop: Shop, commits: bool, outcome: Outcome, keep: int) -> None:
-    job, beside = shop.begin(1), shop.begin(2)
+    job, beside, rolled_back = shop.begin(1), shop.begin(2), shop.begin(3)
     with closing(shop.connect()) as connection:
         job.finish(connection)
-        settled = finishing(shop.settled(job, beside, outcome=outcome, keep=keep), job)
+        settled = finishing(shop.settled(job, beside, rolled_back, outcome=outcome, keep=keep), job, rolled_back)
         answer = shop.store.exchange("w", settled, [], 0)
         assert (answer.refused, answer.later) == ([], frozenset({job.token}))
         (connection.commit if commits else connection.rollback)()
@@ -88,7 +89,7 @@ def test_settling_beside_an_open_finish_waits_for_that_job_alone(shop: Shop, com
 
     assert (answer.refused, answer.later) == ([], frozenset())
     retried = outcome is FAILED
-    assert shop.app.inspect.counts()["retrying"] + shop.app.inspect.counts()["ready"] == retried + (retried and not commits)
+    assert shop.app.inspect.counts()["retrying"] + shop.app.inspect.counts()["ready"] == 2 * retried + (retried and not commits)
     assert (job.id in [found.id for found in shop.app.inspect.jobs()]) == (retried and not commits)
 
 
@@ -167,6 +168,16 @@ def test_an_action_beside_a_finish_that_stays_open_says_what_to_do(shop: Shop) -
             shop.app.inspect.cancel(job.id)
         connection.commit()
     assert shop.store.exchange("w", finishing(shop.settled(job, outcome=Done()), job), [], 0).refused == []
+
+
+def test_giving_back_waits_neither_for_what_is_kept_nor_for_others(shop: Shop) -> None:
+    kept, given = shop.begin(1), shop.begin(2)
+    shop.ship.enqueue(3)
+    [theirs] = shop.claim("v")
+    with closing(shop.connect()) as connection:
+        kept.finish(connection)
+        shop.context(theirs).finish(connection)
+        assert shop.store.give_back("w", keep=[kept.token]) == [given.id]
 
 
 def test_a_connection_that_dies_gives_its_job_back(shop: Shop) -> None:
@@ -269,3 +280,10 @@ def test_a_worker_settles_when_the_transaction_has_ended_that_its_run_left_open(
         thread.join()
         connection.close()
     assert shop.app.store_inspect.totals()["processed"] == 2
+
+
+def test_functions_of_another_version_are_refused(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = shop.begin()
+    monkeypatch.setattr("laneway.store.postgres.joining.VERSION", 99)
+    with shop.connect() as connection, pytest.raises(SchemaError, match="this program wants 99"):
+        job.finish(connection)

@@ -95,3 +95,50 @@ def test_what_an_open_transaction_keeps_from_vacuum_is_not_walked_over_again_and
             claims = take(store, claims, 5).claims
             assert [claim.unit.id for claim in claims] == [f"None{4000 + n}"]
         assert entries_read(server, store, "job_due") - before < 30_000
+
+
+def test_jobs_that_left_a_lane_beside_an_open_transaction_are_not_walked_over_again_and_again(
+    server: postgresbench.Server, store: PostgresStore
+) -> None:
+    """A lane that is empty for a moment has no holder that knows where its live jobs begin: the client remembers it."""
+
+    def one_for_each_lane(first: int) -> None:
+        store.push([Job(f"{first + n}", "t", "q", BODY, f"{n}") for n in range(20)])
+        claims = take(store, [], 20).claims
+        assert [claim.unit.id for claim in claims] == [f"{first + n}" for n in range(20)]
+        take(store, claims, 0)
+
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        for turn in range(60):
+            one_for_each_lane(100 * turn)
+        before = [entries_read(server, store, index) for index in ("job_holder", "job_line")]
+        for turn in range(60, 70):
+            one_for_each_lane(100 * turn)
+        after = [entries_read(server, store, index) for index in ("job_holder", "job_line")]
+    assert all(late - early < 10 * 20 * 15 for late, early in zip(after, before, strict=True)), (before, after)
+
+
+@pytest.mark.parametrize(("first", "index"), [("plain", "job_due"), ("lanes", "job_due_lane")])
+def test_jobs_of_the_other_kind_that_left_are_not_walked_over_by_each_exchange(
+    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, first: str, index: str
+) -> None:
+    monkeypatch.setattr(exchange, "FLOOR_HOLDS", 10**9)
+    monkeypatch.setattr(exchange, "FRONT_TAKES", 10**9)
+    monkeypatch.setattr(exchange, "NOTHING_BEFORE", 0)
+    kinds: dict[str, list[str | None]] = {"plain": [None] * 1500, "lanes": [f"{n % 300}" for n in range(1500)]}
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        for kind, lanes in sorted(kinds.items(), key=lambda item: item[0] != first):
+            store.push([Job(f"{kind}{n}", "t", "q", BODY, lane) for n, lane in enumerate(lanes)])
+            if kind == first:
+                claims = take(store, [], 500).claims
+                while claims:
+                    claims = take(store, claims, 500).claims
+        before = entries_read(server, store, index)
+        for _ in range(40):
+            claims = take(store, claims, 10).claims
+            assert len(claims) == 10
+        assert entries_read(server, store, index) - before < 40 * 500

@@ -120,6 +120,9 @@ def test_an_old_snapshot_does_not_enqueue_into_a_store_that_was_closed_since(sho
         connection.rollback()
         with pytest.raises(StoreMoved):
             shop.ship.using(connection=connection).enqueue(2)
+        connection.rollback()
+        with pytest.raises(psycopg.Error, match="a copy has closed the store"):
+            connection.execute("""select laneway.enqueue('{"task": "ship", "unique": "u"}')""")
     other.close()
 
 
@@ -250,6 +253,20 @@ def test_a_job_of_the_inbox_comes_before_those_that_were_enqueued_after_its_comm
     [claim] = claimed(store, "w")
     assert claim.unit.id == first.id
     assert shop.app.inspect.job(second.id) is not None
+
+
+def test_only_what_comes_behind_one_of_the_inbox_in_its_lane_goes_there_too(shop: Shop) -> None:
+    shop.ship.enqueue(0)
+    with shop.connect() as connection, shop.app.transaction(connection):
+        shop.both.enqueue(7, 1)
+        beside = [shop.ship.enqueue(8), shop.ship.using(queue="other").enqueue(7)]
+        assert [shop.ship.enqueue(7, 2).created, *(job.created for job in beside)] == [None, True, True]
+        assert connection.execute("select count(*) from laneway.inbox").fetchall() == [(2,)]
+        many = [("a", "x", None), ("b", "x", "u"), ("c", "x", None), ("d", "y", None), ("d", None, None), ("e", None, "v")]
+        text = json.dumps([{"task": "ship", "id": id_, "lane": lane, "unique": key} for id_, lane, key in many])
+        rows = connection.execute("select id, created from laneway.enqueue(%s)", (text,)).fetchall()
+        assert rows == [("a", True), ("b", None), ("c", None), ("d", True), ("d", False), ("e", None)]
+        assert connection.execute("select count(*) from laneway.inbox").fetchall() == [(5,)]
 
 
 def test_so_it_does_when_the_lane_is_handed_on(shop: Shop) -> None:
@@ -396,6 +413,10 @@ def test_the_fields_by_sql(shop: Shop) -> None:
     later = shop.app.inspect.job(made)
     assert later is not None
     assert later.due_at.isoformat() == "2999-01-31T12:00:00+00:00"
+    [(made, _)] = shop.server.ask("""select * from laneway.enqueue('{"task": "a", "priority": 5}')""")
+    urgent = shop.app.inspect.job(made)
+    assert urgent is not None
+    assert urgent.priority == 5
 
 
 @pytest.mark.parametrize(
@@ -416,6 +437,13 @@ def test_the_fields_by_sql(shop: Shop) -> None:
         ('{"task": "a", "expires": 0}', "expires: use seconds"),
         ('{"task": "a", "unique": "u", "unique_until": "start"}', 'unique_until: use "claim" or "end"'),
         ('{"task": "a", "unique_until": "end"}', "unique_until goes with unique"),
+        ('{"task": "a b"}', "task: name the task"),
+        (f'{{"task": "a", "lane": "{"l" * 501}"}}', "lane: use"),
+        ('{"task": "a", "unique": ""}', "unique: use"),
+        (f'{{"task": "a", "unique": "{"u" * 501}"}}', "unique: use"),
+        ('{"task": "a", "run_after": true}', "run_after: use seconds"),
+        ('{"task": "a", "expires": "1"}', "expires: use seconds"),
+        (f'{{"task": "a", "args": ["{"a" * 1_000_000}"]}}', "larger than 1,000,000 bytes"),
         ('{"version": 99, "jobs": []}', "this program wants 99"),
     ],
 )

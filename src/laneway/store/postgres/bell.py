@@ -2,9 +2,13 @@
 
 One connection listens (LISTEN), and a thread of its own always reads it: a listener that does not read would hold up the
 server's notifications for all. While a thread of this process sleeps, that connection holds the sleepers' lock, together with
-those of other processes. A client that brings work commits, and then looks whether the lock is held: only then it notifies. A
+those of other processes. A client that brings work looks whether the lock is held: only then it notifies, after its commit. A
 worker that is about to sleep takes the lock, and then looks for work once more. So one of the two sees the other, and no
 notification is sent that no worker needs.
+
+A push looks at the lock before it commits, and holds a lock of pushes until it has. Its job may come into sight only after a
+worker that it did not see has looked for the last time. So the listener tries the lock of pushes: once it is free, all pushes
+that did not see the sleeper are over. If that took a moment, the threads look again.
 
 Behind a pooler that lends sessions for one transaction neither works: it is noticed (a test notification does not come), and
 sleepers look by themselves, often at first and then less often. With `listen=` the connection goes past the pooler.
@@ -36,6 +40,8 @@ POLLS = (0.005, 0.05, 0.25)
 TEST_TAKES = 1.0
 #: How long a ring may be on its way, seconds.
 MOMENT = 0.1
+#: How long to wait before the lock of pushes is tried again, seconds; each time twice as long.
+PUSH_TAKES = 0.001
 #: How long to wait before the server is asked for a connection again, seconds.
 TRY_AGAIN = 0.2
 
@@ -157,6 +163,7 @@ class _Listener(threading.Thread):
         # Not closed by the thread, since others may write at that moment; nor at the end of the process, where it still reads.
         weakref.finalize(self, _close, self._read, self._write).atexit = False
         self._holds = False
+        self._doubt = 0.0  # pushes may not have seen us: when to look for them again, seconds; 0: none of them is left
 
     def poke(self) -> None:
         """Let the thread look at what has changed."""
@@ -203,11 +210,13 @@ class _Listener(threading.Thread):
             poll = select.poll()
             poll.register(self._read, select.POLLIN)
             poll.register(line.fileno(), select.POLLIN)
-            found = {fd for fd, _ in poll.poll(30_000)}
+            found = {fd for fd, _ in poll.poll(self._doubt * 1000 or 30_000)}
             if self._read in found:
                 os.read(self._read, 1000)
             if line.fileno() in found and line.notifications():
                 self._wake()
+            if self._doubt and self.sleeps:
+                self._look(line)
 
     def _lock(self, line: PostgresConnection) -> None:
         """Hold the sleepers' lock while a thread sleeps."""
@@ -217,9 +226,26 @@ class _Listener(threading.Thread):
         verb = "pg_advisory_lock_shared" if self.sleeps else "pg_advisory_unlock_shared"
         line.ask(f"select {verb}(hashtextextended($1, 79))", (self._schema,))
         self._holds = not self._holds
+        self._doubt = PUSH_TAKES if self._holds and not self._is_seen_by_all(line) else 0.0
         (self.is_known.set if self._holds else self.is_known.clear)()
         if line.notifications():
             self._wake()
+
+    def _look(self, line: PostgresConnection) -> None:
+        """See whether the pushes are over that did not see us: then what they brought is in sight."""
+        line.until = time.monotonic() + self._wire.timeout
+        if self._is_seen_by_all(line):
+            self._doubt = 0.0
+            self._wake()
+        else:  # what takes longer than that is found by a sleeper that looks by itself
+            self._doubt = self._doubt * 2 if self._doubt < LOOK_EVERY else 0.0
+            if line.notifications():  # they came with the answer
+                self._wake()
+
+    def _is_seen_by_all(self, line: PostgresConnection) -> bool:
+        """Return whether no push is under way. New ones see us, and are not held up by this."""
+        lock = "hashtextextended($1, 85)"
+        return bool(line.ask(f"select pg_try_advisory_lock({lock}) and pg_advisory_unlock({lock})", (self._schema,))[0][0])
 
 
 def is_reached(wire: PostgresWire, line: PostgresConnection, schema: str) -> bool:

@@ -23,11 +23,11 @@ __all__ = [
 
 #: A share of a limit that is near. The server needs a part of its table of locks for itself.
 NEAR, LOCKS_NEAR = 0.9, 0.7
-#: A transaction that is open for longer holds vacuum up noticeably, seconds; where no time is known, so many transactions.
+#: A transaction that is open for longer holds vacuum up noticeably: seconds, or where no time is known, transactions since.
 OPEN_LONG, MANY_TRANSACTIONS = 300.0, 1_000_000
-#: So many dead rows in a table, and more than live ones, are worth knowing; or a warning.
+#: The number of dead rows in a table, if it has fewer live ones, for a note; and for a warning.
 DEAD_ROWS, MANY_DEAD_ROWS = 200_000, 2_000_000
-#: So many rows of the ledger that are not added up: with one worker they are of the last second.
+#: More rows of the ledger than this are not added up in time. With one worker there are those of the last second.
 LEDGER_LONG = 100_000
 
 #: The settings that are examined: as this user gets them in a new session, and not as we have set them.
@@ -196,7 +196,7 @@ def check_locks(locks: int, settings: Mapping[str, str]) -> Finding:
         return Finding("locks", "ok", text)
     return Finding(
         "locks", "warning", f"{text} are in use: then statements fail, and are tried again",
-        "See who has so many in pg_locks; raise its max_locks_per_transaction",
+        "See in pg_locks which session holds them; raise its max_locks_per_transaction",
     )  # fmt: skip
 
 

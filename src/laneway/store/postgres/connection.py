@@ -31,9 +31,13 @@ __all__ = [
     "PostgresConnection",
     "TooLate",
     "Statement",
+    "bigint",
     "bigints",
     "bytea",
+    "encoded",
+    "encoded_name",
     "integers",
+    "smallint",
     "smallints",
     "texts",
 ]
@@ -43,7 +47,9 @@ Statement = tuple[str, Sequence[Any]]
 
 #: After these the server ends the session.
 _FATAL = ("FATAL", "PANIC")
-_OK = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+# Members of an enum are looked up here once: each lookup takes as long as a call.
+_OK, _SYNC = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK), pq.ExecStatus.PIPELINE_SYNC
+_TEXT, _BINARY, _ALIVE, _IDLE = pq.Format.TEXT, pq.Format.BINARY, pq.ConnStatus.OK, pq.TransactionStatus.IDLE
 _WAITS_FOR = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRITING: select.POLLOUT}
 
 
@@ -52,7 +58,7 @@ class Broken(Exception):
 
     def __init__(self, text: str, code: str = "") -> None:
         super().__init__(text)
-        self.code = code  #: the SQLSTATE of the server's last words, if there were any
+        self.code = code  #: the SQLSTATE of the server's last message, if there was one
 
 
 class TooLate(Broken):
@@ -79,6 +85,10 @@ class Binary(bytes):
     """A value in the server's binary format."""
 
 
+#: Return a number in the server's binary format.
+smallint, bigint = struct.Struct(">h").pack, struct.Struct(">q").pack
+
+
 def bigints(values: Sequence[int]) -> Binary:
     """Return an array of numbers."""
     number = len(values)
@@ -99,7 +109,7 @@ def smallints(values: Sequence[int]) -> Binary:
 
 def texts(values: Sequence[str | None]) -> Binary:
     """Return an array of texts."""
-    return _array(25, len(values), _joined([None if value is None else _encoded(value) for value in values]))
+    return _array(25, len(values), _joined([None if value is None else encoded(value) for value in values]))
 
 
 def bytea(values: Sequence[bytes]) -> Binary:
@@ -121,24 +131,28 @@ def _array(kind: int, number: int, elements: bytes) -> Binary:
 _NULL = struct.pack(">i", -1)
 
 
-def _encoded(text: str) -> bytes:
+def encoded(value: str) -> bytes:
     """Return a text as the server reads it: it has no NUL, and libpq would take one for the end."""
-    return text.replace("\0", "\ufffd").encode()
+    return value.replace("\0", "\ufffd").encode()
 
 
-def _value(value: Any) -> bytes | None:
+#: The same for names, which come again and again.
+encoded_name = functools.lru_cache(1000)(encoded)
+
+
+def _value(value: Any) -> bytes:
     """Return a value as the server reads it."""
-    if value is None or isinstance(value, bytes):
-        return value
     if isinstance(value, str):
-        return _encoded(value)
+        return encoded(value)
     if isinstance(value, bool):
         return b"t" if value else b"f"
     return repr(value).encode()  # of a number
 
 
 class PostgresConnection:
-    """One connection. A pool gives it a place first; then it is opened."""
+    """One connection. A pool counts it first; then it is opened."""
+
+    server: pq.abc.PGconn  #: libpq's connection, once it was opened
 
     def __init__(self) -> None:
         self.is_open = False
@@ -146,7 +160,7 @@ class PostgresConnection:
         self.until = 0.0  #: the deadline for answers, by the monotonic clock
         self.thread = threading.get_ident()  #: the thread that last took it from the pool
         self._pid = os.getpid()
-        self._server: pq.abc.PGconn | None = None
+        self._server: pq.abc.PGconn | None = None  # the same, until it is closed
         self._prepared: set[str] = set()  # the statements that the server knows
         self._sent: deque[list[str]] = deque()  # what was sent and not read
         self._loader = Transformer()
@@ -172,7 +186,7 @@ class PostgresConnection:
         self.is_open = True
 
     def _connect(self, address: bytes) -> None:
-        server = self._server = pq.PGconn.connect_start(address)
+        server = self._server = self.server = pq.PGconn.connect_start(address)
         state, waits_for = pq.PollingStatus.WRITING, select.POLLOUT  # before its first step libpq would wait without end
         while server.status != pq.ConnStatus.BAD and state != pq.PollingStatus.FAILED:
             self._wait(server.socket, waits_for)
@@ -181,12 +195,6 @@ class PostgresConnection:
                 return
             waits_for = _WAITS_FOR.get(state, 0)
         raise Broken(server.get_error_message().strip())
-
-    @property
-    def server(self) -> pq.abc.PGconn:
-        """libpq's connection."""
-        assert self._server is not None  # noqa: S101 - it is open
-        return self._server
 
     @property
     def version(self) -> int:
@@ -217,16 +225,16 @@ class PostgresConnection:
         steps: list[str] = []  # what each answer is of: a statement's name that is prepared by it, or nothing
         try:
             for text, values in statements:
-                given = [_value(value) for value in values]
-                formats = [pq.Format.BINARY if isinstance(value, bytes) else pq.Format.TEXT for value in values]
+                given = [value if value is None or isinstance(value, bytes) else _value(value) for value in values]
+                formats = [_BINARY if isinstance(value, bytes) else _TEXT for value in values]
                 if not prepare:
-                    server.send_query_params(text.encode(), given, None, formats, pq.Format.BINARY)
+                    server.send_query_params(text.encode(), given, None, formats, _BINARY)
                 else:
                     name = _name(text)
                     if text not in self._prepared and text not in steps:
                         server.send_prepare(name, text.encode())
                         steps.append(text)
-                    server.send_query_prepared(name, given, formats, pq.Format.BINARY)
+                    server.send_query_prepared(name, given, formats, _BINARY)
                 steps.append("")
             server.pipeline_sync()
             self._flush()
@@ -253,7 +261,7 @@ class PostgresConnection:
                     answers.append(self._answer(result))
             elif trouble is None and result.status != pq.ExecStatus.PIPELINE_ABORTED:
                 trouble = _complaint(result)
-        while (end := self._result()) is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
+        while (end := self._result()) is None or end.status != _SYNC:
             if end is not None and trouble is None:
                 trouble = _complaint(end)  # of the commit: all statements had been answered
         if trouble is not None:
@@ -298,7 +306,7 @@ class PostgresConnection:
 
     def in_transaction(self) -> bool:
         """Return whether a transaction is open, or may be."""
-        return self.server.transaction_status != pq.TransactionStatus.IDLE
+        return self.server.transaction_status != _IDLE
 
     def is_waiting(self) -> bool:
         """Return whether something was sent whose answer was not read."""
@@ -306,7 +314,7 @@ class PostgresConnection:
 
     def is_done(self) -> bool:
         """Return whether everything was answered, and no transaction is open."""
-        return not self._sent and not self.in_transaction()
+        return not self._sent and self.server.transaction_status == _IDLE
 
     # -- at the socket ---------------------------------------------------------------------------------------
 
@@ -327,6 +335,8 @@ class PostgresConnection:
         except psycopg.Error as error:
             self._read_last_words()
             raise Broken(str(error)) from error
+        if server.status == _ALIVE if result is None else result.status in _OK or result.status == _SYNC:
+            return result
         return self._checked(result)
 
     def _read_last_words(self) -> None:
@@ -355,7 +365,7 @@ class PostgresConnection:
 
     def _watch(self) -> None:
         """Wait until something comes."""
-        if not self._poll.poll(0) and not self._poll.poll(max(self.until - time.monotonic(), 0) * 1000):
+        if not self._poll.poll(max(self.until - time.monotonic(), 0) * 1000):
             raise TooLate("timed out")
 
     def _wait(self, socket: int, events: int) -> None:
@@ -367,7 +377,7 @@ class PostgresConnection:
 
 @functools.cache
 def _name(text: str) -> bytes:
-    """Return the name of a prepared statement. A pooler lends sessions to many: one name is one text, whoever prepares it."""
+    """Return the name of a prepared statement. A pooler shares sessions: one name is one text for all clients."""
     return b"laneway_" + hashlib.blake2s(text.encode(), digest_size=12).hexdigest().encode()
 
 

@@ -45,6 +45,12 @@ FRONT_TAKES, EACH_TAKES, FRONT_SHARE, FRONT_LATEST = 300, 100, 20, 10.0
 #: Where nothing was found, walks begin this much before the time of that look, microseconds: transactions may commit late.
 NOTHING_BEFORE = 1_000_000
 
+#: An exchange that met more blocks than this for each claim is helped by what is remembered of lanes, for as long (s): it is met
+#: often enough where a transaction is open somewhere, and else costs more than it saves.
+LINES_TAKE, LINES_HELP = 20, 10.0
+#: How many lanes of a queue are remembered.
+MOST_LINES = 4096
+
 #: Due, place and sequence number of a job: a walk begins there.
 Floor = tuple[int, int, int]
 NO_FLOOR: Floor = (0, 0, 0)
@@ -68,6 +74,8 @@ class PostgresExchanges:
         self._empty: dict[str, Floors] = {}  # by queue: where they may begin too, since they found nothing before
         self._floors_until = 0.0
         self._front_at = 0.0  # when walks may begin at the front again, monotonic
+        self._lines: dict[str, dict[str, int]] = {}  # by queue and lane: all its jobs have this place or a later one
+        self._lines_until = 0.0  # how long they are sent along
         self._loads: dict[str, int] = {}
         self._loads_until = 0.0
         self._sent: WeakValueDictionary[str, Sent] = WeakValueDictionary()  # by worker: its last exchange
@@ -193,6 +201,7 @@ class PostgresExchanges:
         """Return the number that the store expects with exchanges of a worker."""
         if worker not in self._epochs:
             [(epoch, moved, started)] = line.ask(self._sql("enrol"), (worker,))
+            self._lines = {}  # the store may have been filled by a copy, or from a dump
             before, self._started[worker] = self._started.get(worker, started), started
             if before != started:
                 raise StoreUnavailable(
@@ -218,15 +227,16 @@ class PostgresExchanges:
         full = now >= self._front_at
         if full and now > self._floors_until:
             self._floors_until, self.floors = now + FLOOR_HOLDS, {}
-        floors = [self.floors.get(want.queue, NO_FLOORS) for want in wants]
-        if not full:
-            empty = [self._empty.get(want.queue, NO_FLOORS) for want in wants]
-            floors = [(max(one[0], two[0]), max(one[1], two[1])) for one, two in zip(floors, empty, strict=True)]
+            floors = [NO_FLOORS for _ in wants]
+        else:
+            floors = [self._floors_of(want.queue) for want in wants]
+        lines = {want.queue: self._lines.get(want.queue, {}) for want in wants} if now < self._lines_until else {}
         values = (
             worker, epoch, bigints([item.claim.token for item in settled]), texts(runs), texts([queue for queue, _ in held]),
             texts([lane for _, lane in held]), texts([want.queue for want in wants]), integers([want.most for want in wants]),
             limit, bigints([part for floor, _ in floors for part in floor]),
-            bigints([part for _, floor in floors for part in floor]), full, self._durable,
+            bigints([part for _, floor in floors for part in floor]), full,
+            _encode(lines).decode(), self._durable,
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
 
@@ -235,7 +245,9 @@ class PostgresExchanges:
         head = rows.pop()
         rows.sort(key=_token)  # they were claimed in this order
         claims: list[Claim] = []
-        for _, token, id_, task, queue, lane, attempt, enqueued, due, place, _, lost, body in rows:
+        for _, token, id_, task, queue, lane, attempt, enqueued, due, place, _, lost, body, line_from in rows:
+            if lane is not None and line_from is not None:
+                self._remember_line(queue, lane, line_from)
             garbage = ""
             try:
                 open_body(body)
@@ -254,6 +266,11 @@ class PostgresExchanges:
             self._empty[want.queue] = (
                 here if bits & 1 else max(plain, before[0]), here if bits & 2 else max(laned, before[1]),
             )  # fmt: skip
+        if (held := head[13]) is not None:
+            for floors in (self.floors, self._empty):
+                floors.update({queue: (plain, min(laned, (held, 0, 0))) for queue, (plain, laned) in list(floors.items())})
+        if head[7] > LINES_TAKE * (1 + len(claims)):
+            self._lines_until = time.monotonic() + LINES_HELP
         if not cut and head[7] > FRONT_TAKES + EACH_TAKES * len(claims):
             self._front_at = time.monotonic() + min(FRONT_SHARE * head[7] / 1_000_000, FRONT_LATEST)
         elif cut and not more:  # look again as soon as walks may begin at the front
@@ -261,6 +278,19 @@ class PostgresExchanges:
             due_in = again if due_in is None else min(due_in, again)
         refused = [int(token) for token in head[2].split(",")] if head[2] else []
         return claims, refused, more, due_in
+
+    def _floors_of(self, queue: str) -> Floors:
+        """Return where walks begin: where the last one did, or where those of the other kind have found nothing."""
+        plain, laned = self.floors.get(queue, NO_FLOORS)
+        no_plain, no_laned = self._empty.get(queue, NO_FLOORS)
+        return max(plain, no_plain), max(laned, no_laned)
+
+    def _remember_line(self, queue: str, lane: str, line_from: int) -> None:
+        """Remember where the live jobs of a lane begin."""
+        lines = self._lines.setdefault(queue, {})
+        if len(lines) >= MOST_LINES and lane not in lines:
+            lines.clear()
+        lines[lane] = line_from
 
     def _look(self, line: PostgresConnection) -> dict[str, int]:
         """Return the depths of all queues that are not paused."""

@@ -2,8 +2,8 @@
 wait for its commit.
 
 A push there is one statement, `select * from laneway.enqueue(…)`, with one value: see `functions/enqueue.sql`. Jobs with a unique
-key and payloads must look at others: they go to the inbox, and join the jobs after the commit, by whoever looks next: an idle
-worker, or any turn or reading of a store. A claim is finished by one statement too, see `functions/finish.sql`.
+key and payloads must look at others: they go to the inbox, and join the jobs after the commit, by the next client that looks: an
+idle worker, or any turn or reading of a store. A claim is finished by one statement too, see `functions/finish.sql`.
 
 Enters: jobs or a claim, and a user's connection.  Leaves: rows.
 """
@@ -175,7 +175,7 @@ class Inbox:
             return 0 if turn.is_closed else self.join(turn)
 
     def join(self, turn: PostgresTurn) -> int:
-        """Let jobs join in a turn; return how many were in the inbox, at most so many at once."""
+        """Let jobs join in a turn; return how many were in the inbox. One call takes a limited number."""
         rows = turn.rows("inbox_take", most=AT_ONCE)
         jobs = [job for row in rows if (job := _job(*row)) is not None]
         while jobs:

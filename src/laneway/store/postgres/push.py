@@ -1,11 +1,10 @@
-"""Pushing: jobs arrive by one function of the database; sleepers are rung in a transaction after it, in the same round trip.
+"""Pushing: jobs arrive by one function of the database. If it says that a worker sleeps, a transaction after it rings.
 
 Enters: jobs.  Leaves: for each of them None, or the id of the existing job that prevented it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +12,19 @@ from typing import TYPE_CHECKING
 from laneway.core.job import Alike, Job
 from laneway.errors import StoreError
 from laneway.ids import is_made
-from laneway.store.postgres.connection import PostgresConnection, PostgresError, Statement, bigints, bytea, smallints, texts
+from laneway.store.postgres.connection import (
+    PostgresConnection,
+    PostgresError,
+    Statement,
+    bigint,
+    bigints,
+    bytea,
+    encoded,
+    encoded_name,
+    smallint,
+    smallints,
+    texts,
+)
 from laneway.store.postgres.statements import VERSION, call
 from laneway.store.postgres.wire import AGAIN, FORGOTTEN, Sent
 
@@ -26,10 +37,17 @@ Answers = list[str | None]
 #: A queue of them is a collector's, or the store is closed: what is said then needs another look.
 NOT_SO = frozenset(("LW004", "LW006"))
 
+#: In the server's binary format.
+TRUE, FALSE = b"\1", b"\0"
+
 
 def is_simple(jobs: Sequence[Job]) -> bool:
     """Return whether one call can push these: there are some, and none is a payload."""
-    return bool(jobs) and (type(jobs) is Alike or not any(job.gather for job in jobs))
+    if type(jobs) is not Alike:
+        for job in jobs:
+            if job.gather:
+                return False
+    return bool(jobs)
 
 
 class PostgresPush:
@@ -37,11 +55,16 @@ class PostgresPush:
 
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
+        self._push_one = f"select {store.schema}.push_one_v{VERSION}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+        self._known: set[str] = set()  # queues that jobs were pushed into: they are never removed
 
     def push(self, jobs: Sequence[Job], timeout: float) -> Answers:
         """Insert jobs, in order."""
-        until = time.monotonic() + timeout
-        return self._hear(self._send(self._store.wire.sending(timeout), jobs), jobs, until)
+        with self._store.wire.lend(timeout) as line:
+            answers, rings = self.insert(line, jobs)
+        if rings:
+            self._store.ring()
+        return answers
 
     def begin(self, jobs: Sequence[Job], timeout: float) -> Callable[[], Answers | None]:
         """Send jobs; calling the returned function returns the answers, or None: nothing was done.
@@ -59,16 +82,33 @@ class PostgresPush:
     def heard(self, sent: Sent, jobs: Sequence[Job], until: float) -> Answers | None:
         """Return the answers; None: nothing was done, and to try again may help."""
         try:
-            return self._hear(sent, jobs, until)
+            [([answer], _)] = sent.hear(until)
         except StoreError as error:
             if isinstance(error.__cause__, PostgresError) and error.__cause__.code in AGAIN | FORGOTTEN | NOT_SO:
                 return None
             raise
+        prevented, rings = answer if len(answer) == 2 else (None, *answer)
+        if rings is None:
+            return None
+        if len(answer) == 1:
+            self._known.add(jobs[0].queue)
+        if rings:
+            self._store.ring()
+        answers: Answers = [None] * len(jobs) if prevented is None else prevented
+        for n in _gone(answers):
+            [answers[n]] = self.push([jobs[n]], until - time.monotonic())
+        return answers
 
     def insert(self, line: PostgresConnection, jobs: Sequence[Job]) -> tuple[Answers, bool]:
         """Insert jobs in a transaction; return the answers, and whether to ring after it."""
-        [(prevented, rings)] = line.ask(*self._statement(jobs), prepare=self._store.prepare)
-        answers: Answers = [None] * len(jobs) if prevented is None else list(prevented)
+        prepare = self._store.prepare
+        if _is_plain(jobs):
+            [(rings,)] = line.ask(*self._one(jobs[0]), prepare=prepare)
+            if rings is not None:
+                self._known.add(jobs[0].queue)
+                return [None], rings
+        [(prevented, rings)] = line.ask(*self._many(jobs), prepare=prepare)
+        answers: Answers = [None] * len(jobs) if prevented is None else prevented
         for n in _gone(answers):
             [answers[n]], more = self.insert(line, [jobs[n]])
             rings = rings or more
@@ -79,24 +119,18 @@ class PostgresPush:
         return f"select {self._store.schema}.ring_v{VERSION}()", ()
 
     def _send(self, sent: Sent, jobs: Sequence[Job]) -> Sent:
-        ring = [[self.ringing()]] if _is_due(jobs) else []
-        return sent.send([self._statement(jobs)], *ring, prepare=self._store.prepare)
+        return sent.send([self._one(jobs[0]) if _is_plain(jobs) else self._many(jobs)], prepare=self._store.prepare)
 
-    def _hear(self, sent: Sent, jobs: Sequence[Job], until: float) -> Answers:
-        try:
-            [([(prevented, rings)], _)] = sent.hear(until)
-        finally:
-            if _is_due(jobs):
-                with contextlib.suppress(StoreError):  # the jobs are in: sleepers look by themselves, a moment later
-                    sent.hear(until)
-        if rings and not _is_due(jobs):
-            self._store.ring()
-        answers: Answers = [None] * len(jobs) if prevented is None else list(prevented)
-        for n in _gone(answers):
-            [answers[n]] = self.push([jobs[n]], until - time.monotonic())
-        return answers
+    def _one(self, job: Job) -> Statement:
+        values = (
+            encoded(job.id), job.body, encoded_name(job.queue), encoded_name(job.task),
+            None if job.lane is None else encoded(job.lane),
+            smallint(-job.priority), bigint(job.delay), bigint(job.at), bigint(job.expires),
+            TRUE if job.queue in self._known else FALSE,
+        )  # fmt: skip
+        return self._push_one, values
 
-    def _statement(self, jobs: Sequence[Job]) -> Statement:
+    def _many(self, jobs: Sequence[Job]) -> Statement:
         alike = [jobs.first] if type(jobs) is Alike else jobs
         ids, bodies = (jobs.ids, jobs.bodies) if type(jobs) is Alike else zip(*[(job.id, job.body) for job in jobs], strict=True)
         values = (
@@ -127,10 +161,9 @@ class PostgresSentJobs:
         return self._push.heard(self._sent, self._jobs, self._until)
 
 
-def _is_due(jobs: Sequence[Job]) -> bool:
-    """Return whether the first of them may run at once: then sleepers are rung without a second thought."""
-    first = jobs.first if type(jobs) is Alike else jobs[0]
-    return first.delay <= 0 and not first.at
+def _is_plain(jobs: Sequence[Job]) -> bool:
+    """Return whether this is one job that hardly anything can prevent: see `push_one`."""
+    return len(jobs) == 1 and jobs[0].unique is None and is_made(jobs[0].id) is not None
 
 
 def _gone(answers: Answers) -> list[int]:

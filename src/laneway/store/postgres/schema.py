@@ -22,6 +22,7 @@ OLDEST = 130_000
 MIGRATIONS = {
     1: "make the tables and functions",
     2: "replace the functions: they settle and claim in one way; note where the tables were made",
+    3: "replace the functions: a push says whether a worker sleeps",
 }
 
 
@@ -73,7 +74,7 @@ def migrate(line: PostgresConnection, name: str, schema: str) -> None:
     line.ask("begin isolation level read committed")
     try:
         line.ask("select pg_advisory_xact_lock(hashtextextended($1, 81))", (schema,))
-        line.ask("select from pg_catalog.pg_class limit 1")  # the session hears what others made while it waited for the lock
+        line.ask("select from pg_catalog.pg_class limit 1")  # the session sees what others made while it waited for the lock
         found = version(line, schema) or 0
         if found > VERSION:
             raise _newer(found, name)

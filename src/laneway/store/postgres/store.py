@@ -52,7 +52,7 @@ class PostgresStore(SQLStore):
     """Jobs in PostgreSQL."""
 
     capabilities = Capabilities(pipelined=True, one_step=True, transactions="postgresql")
-    lately = 1.0  #: the most age of the depths of queues that a worker with claims is told, seconds
+    lately = 1.0  #: how old the depths of queues may be that a worker with claims gets, seconds
 
     def __init__(
         self, url: str, *, schema: str = "laneway", listen: str | None = None, durable: bool = False, prepare: bool = True,
@@ -80,7 +80,7 @@ class PostgresStore(SQLStore):
         return str(self.wire)
 
     def turn(self, timeout: float | None = None, *, inbox: bool = True) -> PostgresTurn:
-        """Return one atomic step, to be used in a `with`. What it puts back may stand before the place where walks begin."""
+        """Return one atomic step, to be used in a `with`. Rows that it puts back may be before the point where walks begin."""
         put_back = self._exchanges.put_back
         return PostgresTurn(self.wire, self.schema, self.ring, put_back, timeout, self.inbox if inbox else None)
 

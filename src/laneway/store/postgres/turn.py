@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from laneway.core.buckets import Key
+from laneway.errors import StoreReadOnly
 from laneway.store.postgres.connection import PostgresConnection, bigints, smallints, texts
 from laneway.store.postgres.statements import DIALECT, VERSION, call, in_schema, numbered, statements
 from laneway.store.postgres.wire import Lent, PostgresWire
@@ -35,8 +36,8 @@ __all__ = ["PostgresReading", "PostgresTurn"]
 _encode = msgspec.json.Encoder().encode
 #: The counters since the store was created.
 TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
-#: The server ends a statement that waits so long for a lock, even if nobody waits for its answer any more; and a transaction of a
-#: process that was frozen in the middle of it, since its locks hold up others.
+#: Limits that the server enforces, also if the client is gone: how long a statement may wait for a lock, and how long a
+#: transaction may be idle. The transaction of a process that was frozen would block others by its locks.
 LIMITS = "set_config('lock_timeout', '1500ms', true), set_config('idle_in_transaction_session_timeout', '10s', true)"
 #: The states of jobs, as columns of the ledger.
 _STATES = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
@@ -71,7 +72,8 @@ class PostgresReading(Reading):
         if waits and self._inbox is not None and not self._looked:
             self._looked = True
             self._leave(None)
-            self._inbox.empty()
+            with contextlib.suppress(StoreReadOnly):  # a standby: what is in the inbox joins the jobs on the primary
+                self._inbox.empty()
             return self.__enter__()
         return self
 
@@ -300,7 +302,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
     def set_move(self, move: Move | None) -> None:
         """Set the store's part in a copy."""
         if move is not None and move.closed and self._inbox is not None:
-            for number in (82, 83):  # as set_move does: nobody enqueues from now on
+            for number in (82, 83, 85):  # as set_move does: nobody enqueues from now on
                 self.rows("lock", schema=self.schema, number=number)
             while self._inbox.join(self):
                 pass

@@ -107,7 +107,7 @@ class Sent(Lent):
     def hear(self, until: float | None = None) -> list[Rows]:
         """Return the answers of the first transaction that is left."""
         if not self._lines:
-            raise StoreUnavailable(f"{self._wire}: this answer was heard before, or was lost. {MAYBE}")
+            raise StoreUnavailable(f"{self._wire}: this answer was read before, or was lost. {MAYBE}")
         self._until = time.monotonic() + self._wire.timeout if until is None else until
         with self as line:
             return line.read()
@@ -196,7 +196,7 @@ class PostgresWire:
             ours = {"application_name": "laneway", "client_encoding": "UTF8", "keepalives_idle": "30", "keepalives_interval": "5"}
             addresses = [conninfo.make_conninfo("", **{**ours, **given, **host}).encode() for host in _hosts(given)]
         except Exception:  # noqa: BLE001 - its message may have a part of the password in it
-            raise ConfigError(f"{safe_url(url)!r} is no PostgreSQL URL. {IN_PASSWORDS}, % as %25") from None
+            raise ConfigError(f"{safe_url(url)!r} is not a PostgreSQL URL. {IN_PASSWORDS}, % as %25") from None
         if url == self.url:
             self._addresses = addresses
         return addresses

@@ -1,9 +1,9 @@
 -- common.sql: what the other functions share. `if f() is null then null; end if` is `perform f()`, but no statement: it costs a tenth. All functions have the version of the tables in their names: a program of another
 -- version finds none of them, and says so.
 
--- now_us: the server's clock, microseconds.
+-- now_us: the server's clock, microseconds. As a double it is exact until the year 2106, and costs less than a numeric.
 create function $schema.now_us() returns bigint language sql volatile as $$
-    select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+    select (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
 
 -- view: the store's time: the clock's, unless that was set back.
@@ -30,6 +30,11 @@ end $$;
 
 create function $schema.lane_key(p_queue text, p_lane text) returns bigint language sql immutable as $$
     select hashtextextended(p_lane, hashtextextended(p_queue, 76))
+$$;
+
+-- is_free: whether nobody holds a lock of the store. It is one expression: a call that is cancelled does not leave the lock taken.
+create function $schema.is_free_$version(p_number integer) returns boolean language sql volatile as $$
+    select pg_try_advisory_lock(hashtextextended('$schema', p_number)) and pg_advisory_unlock(hashtextextended('$schema', p_number))
 $$;
 
 -- next_token: grows even if the server crashes and its sequence falls back.
@@ -107,17 +112,16 @@ begin
     perform 1 from (select id from $schema.job where id = any (p_ids) order by id for update) held;
 end $$;
 
--- take_claims: lock what a worker holds, and let no exchange of it that is still on its way have an effect. Claims that somebody
--- else has locked are left if p_keep is null. Else all are waited for but those to keep: nobody would ask for the others again.
+-- take_claims: lock the lanes that a worker holds, and let no exchange of it that is still on its way have an effect. Whoever reads its
+-- claims then locks them, and leaves those that somebody else has locked. If p_keep is not null all are waited for here but those to
+-- keep: nobody would ask for the others again.
 create function $schema.take_claims_$version(p_worker text, p_keep bigint[]) returns void language plpgsql volatile $planner as $$
 begin
     perform pg_advisory_xact_lock(hashtextextended(p_worker, 77));
     delete from $schema.fence where worker = p_worker;
     perform $schema.lock_lanes(array_agg(queue), array_agg(lane))
     from $schema.job where state = $running and worker = p_worker and lane is not null and side is null;
-    if p_keep is null then
-        perform 1 from (select id from $schema.job where state = $running and worker = p_worker order by id for update skip locked) held;
-    else
+    if p_keep is not null then
         perform 1 from (
             select id from $schema.job where state = $running and worker = p_worker and token <> all (p_keep) order by id for update
         ) held;
@@ -171,9 +175,8 @@ create function $schema.quiet_$version(p_now bigint) returns bigint language plp
 declare
     v_quiet bigint := coalesce(pg_sequence_last_value('$schema.quiet'), 0);
 begin
-    -- Who pushes holds this lock, and read the clock after it got it. To take and release it tells that nobody does.
-    if p_now > v_quiet + 50000 and pg_try_advisory_lock(hashtextextended('$schema', 83)) then
-        if pg_advisory_unlock(hashtextextended('$schema', 83)) then null; end if;
+    -- Who pushes holds one of these locks, and read the clock after it got it.
+    if p_now > v_quiet + 50000 and $schema.is_free_$version(83) and $schema.is_free_$version(85) then
         perform setval('$schema.clock', p_now), setval('$schema.quiet', p_now);
         return p_now;
     end if;
@@ -214,10 +217,16 @@ begin
     return true;
 end $$;
 
--- ring: wake sleeping workers, if any sleeps: each of them holds this lock together with the others. To be called after a commit.
+-- sleeps: whether a worker sleeps: each of them holds this lock together with the others. To be called after a commit; or by a push that
+-- holds the lock 85 until it commits. Whoever goes to sleep takes the one lock, and then looks once more when no such push is left.
+create function $schema.sleeps_$version() returns boolean language sql volatile as $$
+    select not $schema.is_free_$version(79)
+$$;
+
+-- ring: wake sleeping workers, if any sleeps. To be called after a commit.
 create function $schema.ring_$version() returns void language plpgsql volatile as $$
 begin
-    if not pg_try_advisory_xact_lock(hashtextextended('$schema', 79)) then
+    if $schema.sleeps_$version() then
         perform pg_notify('$schema', '');
     end if;
 end $$;

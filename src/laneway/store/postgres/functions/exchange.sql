@@ -7,11 +7,12 @@
 
 -- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `attempt` whether more is due, in `due` when
 -- the next is due (null: none), in `place` the store's time, in `lost` whether the inbox is to be looked at; in `seq` whether walks
--- were cut short, in `enqueued` how many blocks of the table it met, which tells how much work it was on a busy server too, and in
--- `token` which of them found no more: for the n-th queue, from 0, bit 2 n for jobs without lanes, 2 n + 1 for lanes.
+-- were cut short, in `enqueued` how many blocks of the table it met, which tells how much work it was on a busy server too, in
+-- `line_from` the earliest due time of those that hold their lanes now (null: none), which floors must not pass over, and in
+-- `token` which walks found no more: for the n-th queue, from 0, bit 2 n for jobs without lanes, 2 n + 1 for lanes.
 create type $schema.claimed_$version as (
     part integer, token bigint, id text, task text, queue text, lane text, attempt integer, enqueued bigint, due bigint, place bigint,
-    seq bigint, lost text, body bytea
+    seq bigint, lost text, body bytea, line_from bigint
 );
 
 -- expire: jobs that never started and are too old leave, cancelled. The lanes that they held go on.
@@ -108,10 +109,12 @@ end $$;
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
 -- p_full: a walk from there that finds less than it wants begins again at the front; so does one of jobs without lanes that finds nothing.
 -- Where it does not, the answer says that it was cut, and the client looks again.
+-- p_lines: by queue and lane, what the client remembers of `line_from`: all jobs of the lane have this place or a later one. It stays
+-- true, since places only grow. Where an old snapshot is in use anywhere, the walk would else meet all jobs that left the lane since.
 -- p_durable: wait for the disk in any case.
 create function $schema.exchange_$version(
     p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
-    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_durable boolean
+    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_lines jsonb, p_durable boolean
 ) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
 declare
     v_now bigint := $schema.begin_exchange_$version(p_worker, p_epoch, p_queues, p_lanes);
@@ -129,6 +132,7 @@ declare
     v_next_fresh boolean[];              -- they have not expired
     v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
     v_next_queues text[];
+    v_held bigint;                       -- the earliest due time of those that hold their lanes now
     v_claimed integer := 0;              -- in all
     v_left integer := p_limit;           -- how many may still be claimed
     v_want integer;                      -- and of this step
@@ -212,15 +216,12 @@ begin
         select q.name, q.paused, q.collects,
                (select min(rank) from $schema.job where $waits and lane is null and queue = q.name and rank < 0) as above,
                exists (select 1 from $schema.job where $waits and queue = q.name and expires is not null) as expires,
-               coalesce((
+               (
                    select array[due, place, seq] from $schema.job
                    where $waits and lane is not null and queue = q.name and due <= v_now
                    and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
                    order by due, place, seq limit 1
-               ), case when p_full and p_lane_floors[3 * i - 2] > 0 then (
-                   select array[due, place, seq] from $schema.job
-                   where $waits and lane is not null and queue = q.name and due <= v_now order by due, place, seq limit 1
-               ) end) as laned,
+               ) as laned,
                case when v_next is not null then (
                    select array[due, place, seq] from $schema.job
                    where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
@@ -253,9 +254,14 @@ begin
                 v_states := v_next_states[1 : v_number];
                 v_more := v_more or coalesce(v_number = v_want and v_front[3] <> all (v_chosen), false);  -- no walk meets the front
             end if;
-            if cardinality(v_next) > v_number then
-                v_laned := $schema.hold_lanes_$version(
-                    v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :]) or v_laned;
+            if cardinality(v_next) > v_number and $schema.hold_lanes_$version(
+                v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :])
+            then
+                v_laned := true;
+                v_held := v_next_dues[v_number + 1];
+                if p_lane_floors[3 * i - 2] > v_held then
+                    p_lane_floors[3 * i - 2] := v_held; p_lane_floors[3 * i - 1] := 0; p_lane_floors[3 * i] := 0;
+                end if;
             end if;
             v_next := null;
         end if;
@@ -267,7 +273,7 @@ begin
             v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
             v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
             v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
-            v_behind := v_rank = 0 and (v_floor[1] > 0 or v_laned and v_after[1] > 0);
+            v_behind := v_rank = 0 and (v_floor[1] > 0 or v_after[1] > 0 and (v_laned or p_full));
             loop
                 v_number := cardinality(v_chosen);
                 v_chooses := not v_plain and v_number = 0;
@@ -316,12 +322,16 @@ begin
                         select * from (
                             select coalesce(h.seq, f.seq) as seq, coalesce(h.tid, f.tid) as tid, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
                                    coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
-                            from unnest(v_locked) l
+                            from (
+                                select l.lane, coalesce((p_lines -> v_queue.name ->> l.lane)::bigint, 0) as line_from from unnest(v_locked) l(lane)
+                            ) l
                             left join lateral (
                                 select seq, ctid as tid, state, due, place, expires from $schema.job
-                                where queue = v_queue.name and lane = l and holds = 1 order by place desc, seq desc limit 1
+                                where queue = v_queue.name and lane = l.lane and holds = 1 and place >= l.line_from
+                                order by place desc, seq desc limit 1
                             ) h on true
-                            left join lateral $schema.line_head_$version(v_now, v_queue.name, case when h.seq is null then l end, 0) f on true
+                            left join lateral $schema.line_head_$version(
+                                v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from) f on true
                             where h.seq is null and f.seq is not null or h.state < $blocked and h.due <= v_now
                             union all
                             select * from (
@@ -368,7 +378,7 @@ begin
                         group by d.done having count(claimed.seq) > 0
                     )
                     select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
-                           c.seq, c.lost, c.body
+                           c.seq, c.lost, c.body, c.line_from
                     from claimed c;
                     get diagnostics v_number = row_count;
                     v_claimed := v_claimed + v_number;
@@ -411,6 +421,11 @@ begin
                     if v_behind then
                         if p_full or v_claimed = 0 then
                             v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
+                            if p_full and not v_laned then  -- some may be due before their floor
+                                v_laned := exists (
+                                    select 1 from $schema.job where $waits and lane is not null and queue = v_queue.name and due <= v_now);
+                                v_plain := not v_queue.expires and not v_laned;
+                            end if;
                             continue;
                         end if;
                         v_cut := true;
@@ -434,7 +449,9 @@ begin
         end loop;
         v_left := v_left + greatest(v_want, 0);
     end loop;
-    if v_next is not null and $schema.hold_lanes_$version(v_now, v_quiet, v_next, v_next_states, v_next_parked) is null then null; end if;
+    if v_next is not null and $schema.hold_lanes_$version(v_now, v_quiet, v_next, v_next_states, v_next_parked) then
+        v_held := v_next_dues[1];
+    end if;
     if v_done > 0 then
         insert into $schema.ledger (at, queue, running, totals, runs, number)
         values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
@@ -465,7 +482,8 @@ begin
     end if;
     return next row(
         -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer,
-        pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea
+        pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea,
+        v_held
     )::$schema.claimed_$version;
 end $$;
 

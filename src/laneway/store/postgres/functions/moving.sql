@@ -9,6 +9,10 @@ declare
 begin
     perform pg_advisory_xact_lock(hashtextextended('$schema', 82));
     perform pg_advisory_xact_lock(hashtextextended('$schema', 83));
+    perform pg_advisory_xact_lock(hashtextextended('$schema', 85));
+    if p_closed then
+        perform nextval('$schema.special');
+    end if;
     select closed into v_closed from $schema.meta;
     update $schema.meta set move = p_move, closed = p_closed;
     if v_closed <> p_closed then

@@ -14,8 +14,53 @@ begin
     end if;
 end $$;
 
--- push: insert jobs, in order. Return null, or for each job null or the id of the one that prevented it; and whether sleepers must
--- look: a job is due, or will be before all others of its queue. Arrays with one element are for all jobs. p_replaces: some ids were
+-- is_first: whether a job that waits until p_due is due before all others of its queue.
+create function $schema.is_first_$version(p_queue text, p_due bigint) returns boolean language plpgsql volatile $planner as $$
+begin
+    return not exists (
+        select 1 from $schema.job where queue = p_queue and state = any ('{$scheduled,$retrying}') and due < p_due);
+end $$;
+
+-- push_one: what push does for most jobs: insert one, with an id of Laneway's own. Return whether a worker sleeps that must look; null:
+-- nothing was done, and push knows why. p_known: the caller has pushed into this queue before. It has few statements, calls few
+-- functions and sets little: each costs microseconds.
+create function $schema.push_one_$version(
+    p_id text, p_body bytea, p_queue text, p_task text, p_lane text, p_rank smallint, p_delay bigint, p_at bigint, p_expires bigint,
+    p_known boolean, p_unique text default null, p_end_key text default null, p_inside boolean default false) returns boolean
+language plpgsql volatile $generic $patience as $$
+declare
+    v_now bigint;
+    v_due bigint;
+begin
+    if pg_current_xact_id() is null then null; end if;  -- the locks and the clock are as in push
+    if pg_advisory_xact_lock_shared(hashtextextended('$schema', case when p_inside then 83 else 85 end)) is null then null; end if;
+    if pg_advisory_xact_lock_shared(hashtextextended(p_queue, hashtextextended('$schema', 78))) is null then null; end if;
+    if not p_known or pg_sequence_last_value('$schema.special') is not null then  -- read after the locks: who sets it holds them alone
+        if not exists (select 1 from $schema.queue, $schema.meta where name = p_queue and not collects and not closed) then
+            return null;
+        end if;
+    end if;
+    v_now := $schema.now_us();
+    if coalesce(pg_sequence_last_value('$schema.clock') not between v_now - 1000000 and v_now, true)
+        or current_setting('transaction_isolation') <> 'read committed' then  -- else step has nothing to do
+        v_now := $schema.step_$version(p_inside);
+    end if;
+    v_due := greatest(p_at, v_now + p_delay);
+    insert into $schema.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, unique_key, end_key, expires, body)
+    values (nextval('$schema.seq'), p_id, p_queue, p_task, p_lane, p_rank, v_due, v_due,
+            case when v_due <= v_now then $ready else $scheduled end, v_now, p_unique, p_end_key,
+            case when p_expires > 0 then v_due + p_expires end, p_body)
+    on conflict do nothing;
+    if not found then
+        return null;
+    end if;
+    insert into $schema.ledger (at, queue, task, arrived, ready, scheduled, totals)
+    values (v_now, p_queue, p_task, 1, (v_due <= v_now)::integer, (v_due > v_now)::integer, '{"enqueued": 1}');
+    return not p_inside and $schema.sleeps_$version() and (v_due <= v_now or $schema.is_first_$version(p_queue, v_due));
+end $$;
+
+-- push: insert jobs, in order. Return null, or for each job null or the id of the one that prevented it; and whether a worker sleeps that
+-- must look: a job is due, or will be before all others of its queue. Arrays with one element are for all jobs. p_replaces: some ids were
 -- chosen by the caller, and finished jobs may have them. p_inside: in a transaction of a user's, which may be open for long. There nobody
 -- is woken, and queues are not written: others would wait for it. Workers find a new queue when they have added the ledger up.
 create function $schema.push_$version(
@@ -34,36 +79,21 @@ declare
     v_later text[];
     v_due bigint;
 begin
+    if v_number = 1 and not p_replaces then
+        rings := $schema.push_one_$version(
+            p_ids[1], p_bodies[1], p_queues[1], p_tasks[1], p_lanes[1], p_ranks[1], p_delays[1], p_ats[1], p_expires[1], false,
+            p_uniques[1], p_end_keys[1], p_inside);
+        if rings is not null then
+            return;
+        end if;
+    end if;
     if pg_current_xact_id() is null then null; end if;  -- before the clock is read: who is invisible to a snapshot has a later place than it
-    if pg_advisory_xact_lock_shared(hashtextextended('$schema', 83)) is null then null; end if;
+    -- Until this transaction ends no copy closes the store, and no time is quiet. Sleepers wait for those that hold the lock 85: see sleeps.
+    if pg_advisory_xact_lock_shared(hashtextextended('$schema', case when p_inside then 83 else 85 end)) is null then null; end if;
     if exists (select 1 from $schema.meta where closed) then
         raise exception 'a copy has closed the store' using errcode = 'LW006';
     end if;
     v_now := $schema.step_$version(p_inside);
-    if v_number = 1 and not p_replaces then  -- the same as below: a statement for many takes long to start
-        if $schema.enter_queue_$version(p_queues[1], p_inside) is null then null; end if;
-        v_due := greatest(p_ats[1], v_now + p_delays[1]);
-        rings := v_due <= v_now;
-        insert into $schema.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, unique_key, end_key, expires, body)
-        values (nextval('$schema.seq'), p_ids[1], p_queues[1], p_tasks[1], p_lanes[1], p_ranks[1], v_due, v_due,
-                case when rings then $ready else $scheduled end, v_now, p_uniques[1], p_end_keys[1],
-                case when p_expires[1] > 0 then v_due + p_expires[1] end, p_bodies[1])
-        on conflict do nothing;
-        if found then
-            insert into $schema.ledger (at, queue, task, arrived, ready, scheduled, totals)
-            values (v_now, p_queues[1], p_tasks[1], 1, rings::integer, (not rings)::integer, '{"enqueued": 1}');
-            if not rings and not p_inside then
-                rings := not exists (
-                    select 1 from $schema.job
-                    where queue = p_queues[1] and state = any ('{$scheduled,$retrying}') and due < v_due and id <> p_ids[1]);
-            end if;
-        else
-            rings := false;
-            prevented := array[coalesce(
-                (select id from $schema.job where id = p_ids[1]), (select id from $schema.job where unique_key = p_uniques[1]), '')];
-        end if;
-        return;
-    end if;
     perform $schema.enter_queue_$version(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
     -- Two callers with the same keys meet them in the same order; but of two jobs with one id the first counts.
     v_sorted := not v_alike and (select count(distinct id) = v_number from unnest(p_ids) id);
@@ -91,11 +121,8 @@ begin
     select (select array_agg(seq order by seq) from given), array_agg(seq), array_agg(id) filter (where p_replaces),
            coalesce(bool_or(state = $ready), false), array_agg(queue) filter (where state = $scheduled), min(due)
     into v_given, v_in, v_ids, rings, v_later, v_due from pushed;
-    if not rings and v_later is not null and not p_inside then
-        rings := exists (
-            select 1 from unnest(v_later) q where not exists (
-                select 1 from $schema.job j where j.queue = q and j.state = any ('{$scheduled,$retrying}') and j.due < v_due));
-    end if;
+    rings := not p_inside and $schema.sleeps_$version() and (rings or exists (
+        select 1 from unnest(v_later) q where $schema.is_first_$version(q, v_due)));
     if p_replaces then
         delete from $schema.finished where id = any (v_ids);
     end if;

@@ -17,15 +17,16 @@ from laneway.store.sql.statements import SHARED, InOrder, load
 __all__ = ["DIALECT", "VERSION", "call", "functions", "in_schema", "migration", "numbered", "statements"]
 
 #: The version of the tables and functions.
-VERSION = 2
+VERSION = 3
 
 _HERE = Path(__file__).parent
 _FUNCTIONS = ("common", "push", "enqueue", "finish", "restore", "fold", "exchange", "moving")
 #: Plans must not depend on statistics: the tables are empty at one moment and full at the next.
 _PLANNER = (
-    "set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off "
-    "set plan_cache_mode = force_generic_plan"
+    "set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off"
 )
+#: Nor are they made anew for each call.
+_GENERIC = "set plan_cache_mode = force_generic_plan"
 #: No call waits longer for a lock: its caller may have given up, and others would pile up behind it.
 _PATIENCE = "set lock_timeout = '1500ms'"
 #: The next token. Given in the order of what is chosen, and not in the order in which rows are changed, which is the planner's.
@@ -82,7 +83,8 @@ def _fill(text: str, schema: str) -> str:
         "schema": schema,
         "version": f"v{VERSION}",
         "number": str(VERSION),
-        "planner": _PLANNER,
+        "planner": f"{_PLANNER} {_GENERIC}",
+        "generic": _GENERIC,
         "patience": _PATIENCE,
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))

@@ -9,8 +9,8 @@ select name, paused, paused_by, paused_at, collects from laneway_queue where nam
 -- queue_add: a queue has its first job, or is paused before.
 insert into laneway_queue (name) values (:name) on conflict (name) do nothing
 
--- queue_collects: a queue has lanes of a collector, or jobs.
-update laneway_queue set collects = :collects where name = :name
+-- queue_collects: a queue has lanes of a collector, or jobs. From the first of a collector on, pushes look at their queues: see push_one.
+update laneway_queue set collects = case when :collects then nextval('laneway_special') > 0 else false end where name = :name
 
 -- queue_pause: claims from a queue stop, or go on. A paused queue stays as it is.
 update laneway_queue set paused = :paused, paused_by = :by, paused_at = :at where name = :name and paused is distinct from :now_paused
@@ -52,7 +52,7 @@ select min(due) from laneway_job where queue = :queue and state = any ('{$schedu
 -- lock: one of the store's locks, until the transaction ends; see common.sql.
 select pg_advisory_xact_lock(hashtextextended(:schema, :number))
 
--- lock_queue: wait for all who push into a queue, and let nobody else begin; see push.sql.
+-- lock_queue: wait for all pushes into a queue, and let no other begin; see push.sql.
 select pg_advisory_xact_lock(hashtextextended(:queue, hashtextextended(:schema, 78)))
 
 -- inbox_take: take what came first out of the inbox.

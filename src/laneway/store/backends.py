@@ -93,7 +93,7 @@ class Redis(Backend):
         try:
             _ = parts.port
         except ValueError:
-            raise ConfigError(f"{safe_url(url)!r}: this is no port. {IN_PASSWORDS}") from None
+            raise ConfigError(f"{safe_url(url)!r}: this is not a port. {IN_PASSWORDS}") from None
         if parts.scheme != "unix" and parts.path.strip("/") and not re.fullmatch(r"/\d{1,5}", parts.path):
             raise ConfigError(f"{safe_url(url)!r}: the path is a database's number, as in redis://localhost:6379/0")
         return f"{parts.netloc.rpartition('@')[2]}{parts.path}" or "localhost"
@@ -159,7 +159,7 @@ class Postgres(Backend):
             _ = parts.port
         except ValueError:
             if "," not in parts.netloc:  # several hosts, each with a port
-                raise ConfigError(f"{safe_url(url)!r}: this is no port. {IN_PASSWORDS}") from None
+                raise ConfigError(f"{safe_url(url)!r}: this is not a port. {IN_PASSWORDS}") from None
         return f"{parts.netloc.rpartition('@')[2]}{parts.path}" or "localhost"
 
     def check(self, url: StoreURL) -> None:
@@ -224,7 +224,7 @@ class Postgres(Backend):
     def for_driver(self, url: str) -> str:
         """Return a URL as libpq reads it: without our options."""
         address, _, query = url.partition("?")
-        given = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)  # to libpq a + is no space
+        given = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)  # libpq does not read + as a space
         options = [(name, value) for name, value in given if name not in self.ours]
         return f"{address}?{urlencode(options, quote_via=quote)}" if options else address
 

@@ -91,7 +91,7 @@ class ClaimRequest(Struct, frozen=True):
 class Exchange(Struct, frozen=True):
     """The answer to an exchange."""
 
-    refused: list[str]  #: ids of settled claims that this worker no longer held: nothing was changed for them
+    refused: list[str]  #: ids of settled claims that this worker no longer held, in any order: nothing was changed for them
     claims: list[Claim]  #: what the worker may run now, in order
     more: bool  #: due jobs of the wanted queues were left: ask again as soon as there is room
     next_due: int | None  #: microseconds from now until the next job of the wanted queues is due, if none is left now
@@ -191,7 +191,7 @@ class Store(Protocol):
 
         A queue remembers, in the step that inserts them, the highest number that it has taken of each source. A job whose number
         is not above it is passed over, however long ago the earlier call was, and also if the job has finished since. All
-        else is as in a push. A queue that cannot take its jobs is no error here: the others take theirs.
+        else is as in a push. A queue that cannot take its jobs raises no error: the others take theirs.
         """
         ...
 
@@ -233,7 +233,7 @@ class Store(Protocol):
         """Return the worker's claims to the store, except those with the tokens in `keep`. Returns the jobs' ids.
 
         Place, due time, lane, attempts and the cause of a lost claim stay as they were. Tokens, not ids: a job that was settled
-        as retrying in a lost exchange may have been claimed again in the same one, and the worker has never heard of that
+        as retrying in a lost exchange may have been claimed again in the same one, and the worker does not know of that
         claim.
         """
         ...

@@ -31,7 +31,7 @@ WORKER_LOST = "worker lost"
 
 
 def worker_lost(cause: str) -> ErrorInfo:
-    """Return the error for a lost claim. It is no failure of the job: no attempt counts."""
+    """Return the error for a lost claim. The job has not failed: no attempt counts."""
     return ErrorInfo(kind=WORKER_LOST, message=cause)
 
 

@@ -88,7 +88,7 @@ class Observer:
         self._looked = now
         seen, self._seen = self._seen, {}
         states = [(worker, beat, self._state(worker)) for worker, beat in workers]
-        # Where a worker lives, its supervisor does, who knows why another worker of the fleet has ended.
+        # While a worker of the fleet lives, so does its supervisor, and that knows why another worker has ended.
         supervised = {worker.fleet for worker, _, state in states if worker.fleet and state and state not in _ENDED}
         dead: list[str] = []
         for worker, beat, state in states:
@@ -114,9 +114,9 @@ class Observer:
 
 
 def recover_dead_workers(store: Store, ours: Callable[[str], bool] = lambda _: False) -> None:
-    """Give back the claims of dead workers. Those of our own fleet (`ours`) are its supervisor's business."""
+    """Give back the claims of dead workers. Those of our own fleet (`ours`) are left to its supervisor."""
     for dead in store.dead_workers():
         if not ours(dead):
-            ids = store.recover(dead, "its process ended, or its beat stood still")
+            ids = store.recover(dead, "its process ended, or its heartbeat stopped")
             if ids:
                 log.warning("worker %s is dead: its %d jobs are ready again (%s)", dead, len(ids), some(ids))

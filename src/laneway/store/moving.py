@@ -62,11 +62,11 @@ def side_of(store: Store, url: str) -> Side:
 
 
 def _nobody(word: str, number: int) -> None:
-    """Hear of progress, and tell nobody."""
+    """Ignore the progress."""
 
 
 def copy_store(source: Side, target: Side, *, timeout: float | None = None, tell: Callable[[str, int], None] = _nobody) -> Copied:
-    """Move all that is in the source into the target; see this module. `tell` hears of progress: a word, and a number."""
+    """Move all that is in the source into the target; see this module. `tell` is called with a word and a number."""
     copy = _copy_id(source, target)
     filled = target.transfer.begin(Move(copy, source.address, fills=True), ())
     if filled.copy != copy:

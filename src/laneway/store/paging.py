@@ -29,12 +29,12 @@ def write_place(place: object) -> str:
 
 
 def read_place(after: str, places: msgspec.json.Decoder[Place]) -> Place:
-    """Return the place that a page's `next` stands for."""
+    """Return the position that a page's `next` means."""
     place: Place | None = None
     with contextlib.suppress(ValueError, RecursionError):
         place = places.decode(after)
     if place is None or any(isinstance(part, int) and abs(part) >= 1 << 63 for part in cast("tuple[object, ...]", place)):
-        raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after)
+        raise NotFound(f"after={after!r} is not a place in this list. Go on with after=page.next", after=after)
     return place
 
 

@@ -4,8 +4,8 @@ It has no lock. A signal handler that enqueues would wait for the lock of the ca
 between two lines can leave a lock taken for ever. Each step is one atomic operation of a list, and a line is in exactly one list:
 the pool's or its borrower's. A borrower that fails closes the line that it still has, since answers may still be on their way.
 
-A line has a place from the moment it is made until it is closed, or forgotten: the pool has only weak references, so a call that
-was ended before it could clean up leaves nothing behind.
+A line counts against the limit from the moment it is made until it is closed, or forgotten: the pool has only weak references, so
+a call that was ended before it could clean up leaves nothing behind.
 
 Enters: lines that are given back.  Leaves: lines.
 """
@@ -59,7 +59,7 @@ class Pool(Generic[AnyLine]):
 
     def __len__(self) -> int:
         """The number of connections there are, idle ones included."""
-        return sum(self._has_place(reference) for reference in tuple(self._made))
+        return sum(self._counts(reference) for reference in tuple(self._made))
 
     def lend(self, to: list[AnyLine], until: float) -> AnyLine:
         """Put a line into the borrower's list and return it. It may have to be opened first: see `Line.is_open`."""
@@ -92,7 +92,7 @@ class Pool(Generic[AnyLine]):
             self.tell()
 
     def tell(self) -> None:
-        """Wake a waiting thread, if there is one: a line or a place is free."""
+        """Wake a waiting thread, if there is one: a line is free, or may be made."""
         with contextlib.suppress(IndexError):
             self._waiting.pop(0).release()
 
@@ -109,15 +109,15 @@ class Pool(Generic[AnyLine]):
                 self.idle.pop().close()
 
     def _make(self, to: list[AnyLine], until: float) -> None:
-        """Make a line as soon as there is a place for it, or take one that was given back meanwhile."""
+        """Make a line as soon as the limit allows it, or take one that was given back meanwhile."""
         begun = time.monotonic()
         while True:
-            if len(self) < self.most and self._take_place(to):
+            if len(self) < self.most and self._make_line(to):
                 return
             self._check(begun, until)
             turn = threading.Lock()
             turn.acquire()
-            self._waiting.append(turn)  # before the check: a borrower gives its line back first, then tells
+            self._waiting.append(turn)  # before the check: a borrower returns its line first, then notifies
             try:
                 if not self.idle:
                     turn.acquire(timeout=min(max(until - time.monotonic(), 0), LOOK_EVERY))
@@ -128,8 +128,8 @@ class Pool(Generic[AnyLine]):
                 to.append(self.idle.pop())
                 return
 
-    def _take_place(self, to: list[AnyLine]) -> bool:
-        """Make a line; return False if other threads were first. The lines that were made first have the places."""
+    def _make_line(self, to: list[AnyLine]) -> bool:
+        """Make a line; return False, without it, if as many as the limit were made before it."""
         to.append(self._new())
         mine = weakref.ref(to[0])
         self._made.append(mine)
@@ -137,7 +137,7 @@ class Pool(Generic[AnyLine]):
         for reference in tuple(self._made):
             if reference is mine:
                 break
-            if self._has_place(reference):
+            if self._counts(reference):
                 before += 1
             else:
                 self._forget(reference)
@@ -148,7 +148,7 @@ class Pool(Generic[AnyLine]):
         return False
 
     @staticmethod
-    def _has_place(reference: weakref.ref[AnyLine]) -> bool:
+    def _counts(reference: weakref.ref[AnyLine]) -> bool:
         line = reference()
         return line is not None and not line.is_closed
 

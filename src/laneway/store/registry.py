@@ -131,9 +131,9 @@ def parse_url(url: object) -> StoreURL:
     try:
         parts = urlsplit(url)
     except ValueError:  # its message may have a part of the password in it
-        raise ConfigError(f"{safe_url(url)!r} is no store's URL: {_examples()}. {IN_PASSWORDS}") from None
+        raise ConfigError(f"{safe_url(url)!r} is not a store's URL: {_examples()}. {IN_PASSWORDS}") from None
     if not parts.scheme or "://" not in url:
-        raise ConfigError(f"{safe_url(url)!r} is no store's URL: {_examples()}")
+        raise ConfigError(f"{safe_url(url)!r} is not a store's URL: {_examples()}")
     path = backend_of(parts.scheme).path(url, parts)
     if parts.fragment:
         raise ConfigError(f"{safe_url(url)!r}: write # as %23")

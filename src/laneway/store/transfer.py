@@ -107,8 +107,8 @@ class StoredQueue(Struct, frozen=True, kw_only=True):
     sources: dict[str, int] = {}  #: outbox → its highest number that this queue has taken
 
 
-class StoredJob(Struct, frozen=True, kw_only=True):
-    """A job that does not run; or a collector's lane, or a dead payload, which are jobs of their queue."""
+class _Stored(Struct, frozen=True, kw_only=True):
+    """What a job and the record of a finished one have in common."""
 
     id: str
     task: str
@@ -119,21 +119,26 @@ class StoredJob(Struct, frozen=True, kw_only=True):
     due: int  #: of a dead one: when it died; of a record: when it ended
     enqueued: int
     state: State  #: `ready` (or scheduled, by its due time), `retrying`, `blocked`, `dead`; of a record `done` or `cancelled`
+    attempt: int = 0
+    errors: list[ErrorInfo]
+    notes: bytes = b""
+    body: bytes
+
+
+class StoredJob(_Stored, frozen=True, kw_only=True):
+    """A job that does not run; or a collector's lane, or a dead payload, which are jobs of their queue."""
+
     holds: bool = False  #: it holds its lane; a dead one halts it
     ran: bool = False  #: it has started
-    attempt: int = 0
     unique: str | None = None  #: its unique key, as long as that prevents equal jobs
     end_key: str | None = None  #: the key if it lasts until the job's end; a dead one takes it again when it is replayed
     expires: int | None = None  #: it does not start later, microseconds; None: no limit, or it has started
     lost: str = ""  #: why its last claim was lost
-    errors: list[ErrorInfo]
-    notes: bytes = b""
-    body: bytes
     collects: bool = False  #: it is a collector's lane
     score: float | None = None  #: it is a collector's dead payload
 
 
-class StoredRecord(StoredJob, frozen=True, kw_only=True):
+class StoredRecord(_Stored, frozen=True, kw_only=True):
     """The record of a finished job."""
 
     worker: str

@@ -27,7 +27,7 @@ def read_worker(id_: str, info: bytes | None) -> WorkerInfo:
     """Return a worker's identity. The id under which the entry is stored counts, not the one inside it."""
     try:
         return WorkerInfo(id_) if info is None else msgspec.structs.replace(_info.decode(info), id=id_)
-    except (ValueError, RecursionError):  # a ValueError: malformed, of another shape, or no UTF-8
+    except (ValueError, RecursionError):  # a ValueError: malformed, of another shape, or not UTF-8
         return WorkerInfo(id_, phase="unreadable")
 
 

@@ -3,8 +3,8 @@
 A queue's bell is a list with one entry at most. A script that brings work for a waiting worker puts it there, in the same step.
 A waiting worker is blocked on the bells of its queues (BLPOP) on a connection of its own, and one of them gets the entry. So
 one job wakes one worker and not all. No work is missed: the entry stays until a worker takes it (it expires after ten seconds),
-and an exchange that leaves due work rings again, so that an entry taken by a worker without room is no loss. An entry that is
-lost with a worker that is killed at this very moment is made up for when the others look, every second.
+and an exchange that leaves due work rings again, so that an entry that a worker without room took is not lost work. An entry that
+is lost with a worker that is killed at this very moment is made up for when the others look, every second.
 
 Waiting is done with poll() here: BLPOP's own time-out comes up to 100 ms late. A wait that ends without an entry leaves the line
 (CLIENT UNBLOCK), so that no entry comes to a worker that does not wait.
@@ -101,14 +101,14 @@ class RedisBell:
         self._numbers = itertools.count(1)
         self._generation = 0  # changes with each ring
         self.rung = False  # since the last look
-        self._mine = threading.local()  # the rings that each thread has heard of
+        self._mine = threading.local()  # the number of rings that each thread has seen
 
     def listen(self, queues: Iterable[str]) -> None:
         """Listen for these queues from now on."""
         self._queues = tuple(dict.fromkeys(queues))
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until a ring, a wake or the time is over (False). Several threads may wait: each hears of every ring."""
+        """Sleep until a ring, a wake or the time is over (False). Several threads may wait: every ring wakes each of them."""
         deadline = time.monotonic() + timeout
         look = time.monotonic() + LOOK_EVERY
         if timeout <= 0:
@@ -132,7 +132,7 @@ class RedisBell:
             shield.down()
 
     def rang(self) -> bool:
-        """Return, without waiting, whether it rang since this thread last heard of it."""
+        """Return, without waiting, whether it rang since this thread last looked."""
         if any(answer is not None for answer in self._wire.ask_all([("LPOP", key) for key in self._keys()])):
             self._ring()
         return self._is_news()

@@ -54,7 +54,7 @@ def makes_snapshots(settings: Mapping[str, str]) -> bool | None:
 
 
 def whole(text: str | None) -> int | None:
-    """Return a whole number; None if it is none."""
+    """Return a whole number; None if the text is not one."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 

@@ -5,6 +5,7 @@ Enters: ids, records and payloads, as the script answers.  Leaves: `Claim`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -16,6 +17,9 @@ from laneway.store.redis.record import LOST, read, read_simple, split_headers
 from laneway.store.redis.tokens import tokens_from
 
 __all__ = ["claims_of_jobs", "claims_of_lanes"]
+
+#: A stored payload begins with its arrival and its score, eight bytes each.
+_score = struct.Struct(">d").unpack_from
 
 
 def claims_of_jobs(
@@ -65,19 +69,19 @@ def _of_lanes(queue: str, token: int, word: bytes, rows: list[Any]) -> Claim:
     Without payloads the record is not a lane's.
     """
     if rows[2] is None:
-        return _garbage(queue, rows[0], rows[1], token, "this is no lane's record")
+        return _garbage(queue, rows[0], rows[1], token, "this is not a lane's record")
     records = [read(raw) for raw in rows[1::4]]
     units: list[Unit] = []
-    for id_, record, flat, arrived in zip(rows[::4], records, rows[2::4], rows[3::4], strict=True):
+    for id_, record, given, arrived in zip(rows[::4], records, rows[2::4], rows[3::4], strict=True):
         payloads = [
-            Payload(stored, float(score)) if b"\0" not in stored else _with_headers(stored, score)
-            for stored, score in zip(flat[::2], flat[1::2], strict=True)
+            Payload(body, _score(stored, 8)[0]) if b"\0" not in (body := stored[16:]) else _with_headers(stored)
+            for stored in given
         ]
         name, attempt, times = record.lane or "", record.attempt + 1, (record.enqueued, record.due, record.place)
         units.append(Unit(id_.decode(), name, attempt, *times, payloads=payloads, first=arrived, number=record.seq))
     return Claim(token, queue, records[0].task, tuple(units), word.decode(errors="replace"))
 
 
-def _with_headers(stored: bytes, score: bytes) -> Payload:
-    body, headers = split_headers(stored)
-    return Payload(body, float(score), headers)
+def _with_headers(stored: bytes) -> Payload:
+    body, headers = split_headers(stored[16:])
+    return Payload(body, _score(stored, 8)[0], headers)

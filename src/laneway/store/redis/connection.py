@@ -77,7 +77,7 @@ def hurried(kind: type) -> type:
 
 
 class Connection:
-    """One connection. A pool gives it a place first; then it is opened."""
+    """One connection. A pool counts it first; then it is opened."""
 
     def __init__(self) -> None:
         self.is_open = False
@@ -148,7 +148,7 @@ class Connection:
             now = time.monotonic()
             if now - begun > AT_ONCE:
                 _let_others_run()  # on a machine of few cores the server may be waiting for this one
-        if self._is_quick:  # one late answer is no reason to sleep for the next ones
+        if self._is_quick:  # after one late answer the thread still polls for the next ones
             self._usual += 0.1 * (now - begun - self._usual)
         return bool(here)
 

@@ -2,7 +2,7 @@
 
 One script (`exchange.lua`) settles and claims in a queue, whatever jobs or lanes are there. Each queue that takes part gets one
 call of it, all of them together. A limit over several queues is dealt out in the order of the wants, before the numbers of
-ready jobs are known; there is another round trip only if places are left over and a queue has more.
+ready jobs are known; there is another round trip only if the limit is not used up and a queue has more.
 
 A busy worker need not know the exact depths of the other queues: with many queues, asking each of them every time would be most
 of the work. So their answers are remembered for a moment (`_Memory`). A worker that gets nothing asks them all, because it goes
@@ -102,15 +102,15 @@ class _ExchangeCall:
     _counting = False  # the command also asks how many queues there are
     _remembers = False  # some queues were not asked, because their depths are remembered
     _is_more = False  # some queues that were asked have more
-    _is_cut = False  # the places were dealt out before all wants had their turn
+    _is_cut = False  # the limit was used up before all wants had their turn
     _names: Sequence[str] = ()  # queues that were asked
     _new: Sequence[str] = ()  # queues that were registered meanwhile
     _spent: frozenset[str] = frozenset()  # queues that have no more for this exchange
     _closed: StoreMoved | None = None  # a copy has closed one of them, and there was nothing to settle
     _refused: Sequence[int] = ()  # by number
 
-    def __init__(self, house: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[ClaimRequest], limit: int) -> None:
-        self._house = house
+    def __init__(self, owner: Exchanges, worker: str, outcomes: Grouped, wants: Sequence[ClaimRequest], limit: int) -> None:
+        self._owner = owner
         self._worker = worker
         self._outcomes = outcomes.by_queue  # outcomes still to be settled
         self._ids = outcomes.ids
@@ -123,14 +123,14 @@ class _ExchangeCall:
 
     def send(self) -> None:
         """Send the first round: all outcomes, requests for likely claims, and the question for the depths of other queues."""
-        memory, now = self._house.memory, self._look_at_clock()
+        memory, now = self._owner.memory, self._look_at_clock()
         if self._asked_at < memory.until and (self._outcomes or self._limit):
             self._remembers = True
         else:
             memory.begin(self._asked_at)
         if self._limit:
             self._deal()
-        known = self._house.queues.numbers
+        known = self._owner.queues.numbers
         others: list[str] = []
         if len(memory.stood) < len(known):
             concerned = {*self._shares, *self._outcomes, *memory.stood}
@@ -139,12 +139,12 @@ class _ExchangeCall:
 
     def _look_at_clock(self) -> str:
         """Return the time for scripts, and note it in seconds."""
-        now = self._house.clock()
+        now = self._owner.clock()
         self._asked_at = int(now) / 1_000_000 if now else time.monotonic()
         return now
 
     def _send_more(self) -> bool:
-        """Send another round if that may bring more: places are left, or the depths of some queues are not known."""
+        """Send another round if that may bring more: the limit is not used up, or the depths of some queues are not known."""
         others, self._new, self._shares = self._new, (), {}
         if self._is_more or self._is_cut or others:
             self._deal()
@@ -153,18 +153,18 @@ class _ExchangeCall:
                 return True
         if self._remembers and self._places == self._limit:  # a worker that goes to sleep must know
             self._remembers = False
-            others = [name for name in self._house.queues.numbers if name not in self._names]
+            others = [name for name in self._owner.queues.numbers if name not in self._names]
             self._send(self._look_at_clock(), others, count=True)
             return True
         return False
 
     def _deal(self) -> None:
-        """Deal the remaining places to queues, in the order of the wants: as many as are ready, as far as known.
+        """Divide the rest of the limit among queues, in the order of the wants: as many as are ready, as far as known.
 
         What is left then goes to queues in which something is settled: other jobs may follow. With only one want, both are one.
         """
-        house, wants, places = self._house, self._wants, self._places
-        stood, known, only = house.memory.stood, house.queues.numbers, len(wants) == 1
+        owner, wants, places = self._owner, self._wants, self._places
+        stood, known, only = owner.memory.stood, owner.queues.numbers, len(wants) == 1
         left: dict[str, int] = {}  # for each queue: how many are ready and not dealt
         for number, want in enumerate(wants):
             name = want.queue
@@ -188,7 +188,7 @@ class _ExchangeCall:
             self._deal_to_followers(places)
 
     def _deal_to_followers(self, places: int) -> None:
-        """Deal places to queues with outcomes: the next jobs of their lanes may follow, and a settled job may be ready again."""
+        """Divide the rest of the limit among queues with outcomes: their lanes go on, and a settled job may be ready again."""
         for number, want in enumerate(self._wants):
             name = want.queue
             outcomes = self._outcomes.get(name)
@@ -210,7 +210,7 @@ class _ExchangeCall:
 
     def _send(self, now: str, loading: Sequence[str], *, count: bool) -> None:
         """Send a round: outcomes and shares, the questions for depths of some queues, and for the number of queues."""
-        house = self._house
+        owner = self._owner
         self._names = names = [*self._outcomes]
         for name in self._shares:
             if name not in self._outcomes:
@@ -218,14 +218,14 @@ class _ExchangeCall:
         commands = [self._command(name, now) for name in names]
         if loading:
             names += loading
-            commands += [("EVALSHA", house.load, "1", queue_base(name), now) for name in loading]
+            commands += [("EVALSHA", owner.load, "1", queue_base(name), now) for name in loading]
         if count:
-            commands.append(house.queues.asks)
+            commands.append(owner.queues.asks)
         self._counting = count
-        self._asked = house.wire.send_all(commands) if commands else None
+        self._asked = owner.wire.send_all(commands) if commands else None
 
     def _command(self, queue: str, now: str) -> Command:
-        house, outcomes, most = self._house, self._outcomes.get(queue), 0
+        owner, outcomes, most = self._owner, self._outcomes.get(queue), 0
         steps: list[int] = []
         for number, asked in self._shares.get(queue, ()):
             most += asked
@@ -235,7 +235,7 @@ class _ExchangeCall:
         if steps or (outcomes is not None and (outcomes.others or outcomes.kept)):
             others, kept = ((), ()) if outcomes is None else (outcomes.others, outcomes.kept)
             rare = _to_msgpack((steps, others, kept))
-        head = ("EVALSHA", house.script, "1", queue_base(queue), now, self._worker, str(most), str(house.highest), rare)
+        head = ("EVALSHA", owner.script, "1", queue_base(queue), now, self._worker, str(most), str(owner.highest), rare)
         return head + successes
 
     def _steps(self, queue: str) -> list[int]:
@@ -265,7 +265,7 @@ class _ExchangeCall:
             if isinstance(answer, StoreError):
                 self._meet_trouble(name, answer, needed=name in settled)
                 continue
-            self._house.memory.note(name, answer[0], answer[1], answer[2], self._asked_at)
+            self._owner.memory.note(name, answer[0], answer[1], answer[2], self._asked_at)
             if answer[0]:
                 self._is_more = True
             if len(answer) > 3:
@@ -288,11 +288,11 @@ class _ExchangeCall:
         """Take the number of queues: there may be new ones, or the store was emptied."""
         if isinstance(number, StoreError):
             raise number
-        if number != len(self._house.queues.numbers):
-            before = set(self._house.queues.numbers)
-            names = self._house.queues.read()
+        if number != len(self._owner.queues.numbers):
+            before = set(self._owner.queues.numbers)
+            names = self._owner.queues.read()
             self._new = [name for name in names if name not in before]
-            self._house.memory.forget(before.difference(names))
+            self._owner.memory.forget(before.difference(names))
 
     def _meet_trouble(self, queue: str, error: StoreError, *, needed: bool) -> None:
         """Handle the error of a queue. Garbage in one queue does not keep the others from working.
@@ -302,18 +302,18 @@ class _ExchangeCall:
         if not isinstance(error, StoreCorrupt):
             raise error
         self._spent |= {queue}
-        self._house.memory.forget((queue,))
-        mended = self._house.mend(queue)
+        self._owner.memory.forget((queue,))
+        mended = self._owner.mend(queue)
         if needed:
             raise error
         if mended and queue in self._shares:
             # The script may have written claims before it met the garbage: the worker gives back claims that it has not received.
             raise StoreUnavailable(f"The answer of the queue {queue} got lost over a key that Laneway did not write.") from error
         if mended:
-            self._house.memory.note(queue, 1, 0, -1, self._asked_at)  # it goes on: a worker should look again
-        elif queue not in self._house.complained:
-            self._house.complained.add(queue)
-            log.error('the queue "%s" cannot be worked on, the others go on: %s', queue, error)
+            self._owner.memory.note(queue, 1, 0, -1, self._asked_at)  # it goes on: a worker should look again
+        elif queue not in self._owner.complained:
+            self._owner.complained.add(queue)
+            log.error('queue "%s": its jobs can be neither settled nor claimed; other queues go on: %s', queue, error)
 
     def _take(self, queue: str, outcomes: QueueOutcomes | None, answer: list[Any]) -> None:
         """Take the claims and refusals of a queue."""
@@ -321,10 +321,10 @@ class _ExchangeCall:
             claims = claims_of_jobs(queue, answer[4], answer[5], answer[3])
         else:
             claims = self._take_all(queue, outcomes, *answer[3:])
-        house, at = self._house, 0
+        owner, at = self._owner, 0
         if claims:
             self._places -= len(claims)
-            house.highest = max(house.highest, claims[-1].token)
+            owner.highest = max(owner.highest, claims[-1].token)
         for number, asked in self._shares.get(queue, ()):  # they go to the wants that asked for them
             part = claims[at : at + asked]
             self._claims[number] = self._claims[number] + part if number in self._claims else part
@@ -338,7 +338,7 @@ class _ExchangeCall:
     ) -> list[Claim]:  # fmt: skip
         """Take an answer with more fields than most: see `exchange.lua`."""
         if dead >= 0:
-            self._house.dead[queue] = dead
+            self._owner.dead[queue] = dead
         if outcomes is not None:
             named = [outcomes.done_at[n] for n in refused] + [outcomes.others_at[n] for n in refused_others]
             self._refused = [*self._refused, *named]
@@ -347,11 +347,11 @@ class _ExchangeCall:
         return claims_of_jobs(queue, ids, records, token, dict(zip(words[::2], words[1::2], strict=True)))
 
     def _answer(self) -> Exchange:
-        refused = [self._ids[n] for n in sorted(self._refused)] if self._refused else []
+        refused = [self._ids[n] for n in self._refused]
         claims: list[Claim] = []
         for number in sorted(self._claims):
             claims += self._claims[number]
-        stood = self._house.memory.stood.copy()  # other threads exchange too
+        stood = self._owner.memory.stood.copy()  # other threads exchange too
         loads = {name: ready for name, (ready, paused, _) in stood.items() if not paused}
         waits: list[int] = []
         for want in self._wants:

@@ -63,7 +63,7 @@ class RedisInspect(RedisActions):
 
 
 def store_info(info: dict[str, str]) -> StoreInfo:
-    """Return what the server's INFO tells about it.
+    """Return what the server's INFO says about it.
 
     >>> store_info({"redis_version": "7.2.4", "used_memory": "1024", "maxmemory": "0", "connected_clients": "3"}).memory
     1024

@@ -83,7 +83,8 @@ def list_lanes(
     """
     by = order.removeprefix("-")
     if by not in LANE_ORDERS:
-        raise ConfigError(f'"{order}" is no order for lanes.{did_you_mean(by, LANE_ORDERS)} There are {", ".join(LANE_ORDERS)}')
+        near, known = did_you_mean(by, LANE_ORDERS), ", ".join(LANE_ORDERS)
+        raise ConfigError(f'"{order}" is not an order for lanes.{near} There are {known}')
     place = None if after is None else read_place(after, _lane_places)
     since = now if place is None else place[3]
     value, down = _ORDERS[by]

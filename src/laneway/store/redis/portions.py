@@ -107,7 +107,8 @@ def _job(queue: str, job: StoredJob) -> Iterator[tuple[str | bytes, ...]]:
     body = job.body
     if job.score is not None:
         body = records.write_payload(job.score, lane_id(queue, job.lane or ""), body)
-    stored, id_ = _packed(job, flags, body), job.id.encode(errors="replace")
+    expires = None if job.expires is None else max(job.expires - job.place, 0)
+    stored, id_ = _packed(job, flags, body, expires, job.unique or job.end_key), job.id.encode(errors="replace")
     yield "HSET", QUEUE_KEYS["JOB"], id_, records.write(stored)
     yield from _index(job, stored, id_)
     if job.holds and job.lane is not None and not job.collects:
@@ -134,11 +135,10 @@ def _index(job: StoredJob, stored: Record, id_: bytes) -> Iterator[tuple[str | b
         yield "ZADD", QUEUE_KEYS["RETRY"], str(job.due), id_
 
 
-def _packed(job: StoredJob, flags: int, body: bytes) -> Record:
-    expires = None if job.expires is None else max(job.expires - job.place, 0)
+def _packed(job: StoredJob | StoredRecord, flags: int, body: bytes, expires: int | None = None, key: str | None = None) -> Record:
     return Record(
-        flags, job.priority + 100, job.attempt, job.number, job.enqueued, job.place, job.due, expires, job.lane,
-        job.unique or job.end_key, job.task, body,
+        flags, job.priority + 100, job.attempt, job.number, job.enqueued, job.place, job.due, expires, job.lane, key,
+        job.task, body,
     )  # fmt: skip
 
 

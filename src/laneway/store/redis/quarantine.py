@@ -1,4 +1,4 @@
-"""Mending: keys of a queue that another program wrote are set aside, and their content is rebuilt.
+"""Quarantine: keys of a queue that another program wrote are set aside, and their content is rebuilt.
 
 A key of another type stops every script that meets it, in the middle. So the keys of the queue are scanned (only here, and only
 after an error), those that cannot be Laneway's are renamed, and all that follows from the others is written anew: which workers
@@ -46,9 +46,7 @@ def mend(wire: Wire, queue: str, number: int) -> list[str]:
     _rebuild(wire, queue, number, ours)
     aside = [base + ASIDE + name.decode(errors="replace") for name in wrong]
     if aside:
-        log.error(
-            'queue "%s" had keys that Laneway did not write: they are called %s now, and it goes on', queue, ", ".join(aside)
-        )
+        log.error('queue "%s": keys that another program wrote were renamed to %s; the queue goes on', queue, ", ".join(aside))
     return aside
 
 

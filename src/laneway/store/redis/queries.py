@@ -88,7 +88,7 @@ class RedisQueries:
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
-        """List jobs in the order of the indexes, or the other way round."""
+        """List jobs in the order of the indexes, or in the opposite order."""
         begin = self._place(after, which)
         found: list[tuple[Cursor, JobInfo]] = []
         last: Cursor | None = None
@@ -318,14 +318,14 @@ class RedisQueries:
         return {(queue, row[0]): job_info(queue, row) for queue, answer in zip(by_queue, answers, strict=True) for row in answer}
 
     def _place(self, after: str | None, which: Filter) -> Cursor | None:
-        """Return the place in the list that a job's id or a page's `next` stands for."""
+        """Return the position in the list that a job's id or a page's `next` means."""
         if after is None:
             return None
         if after.startswith("["):
             group, at, queue, entry = read_place(after, _places)
             with contextlib.suppress(ValueError):
                 return Cursor(group, at, queue, bytes.fromhex(entry))
-            raise NotFound(f"after={after!r} is no place in this list. Go on with after=page.next", after=after)
+            raise NotFound(f"after={after!r} is not a place in this list. Go on with after=page.next", after=after)
         found = self._find(after)
         if found is None and (finished := self._finished(after)) is not None:
             return Cursor(ENDED, finished.finished, finished.info.queue, after.encode(errors="replace"))

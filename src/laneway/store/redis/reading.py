@@ -47,7 +47,7 @@ def number(raw: bytes | None) -> int:
 
 
 def instant(raw: bytes | None) -> int:
-    """Return a score as microseconds. One that is no time, such as infinity, is as far away as a store counts."""
+    """Return a score as microseconds. Infinity becomes the latest time that a store knows, NaN becomes 0."""
     try:
         value = float(raw or 0)
     except ValueError:
@@ -115,7 +115,7 @@ def notes_of(notes: bytes) -> Notes:
     try:
         return _notes.decode(notes) if notes else Notes()
     except (ValueError, RecursionError):
-        return Notes(log=["(what the run told cannot be read)"])
+        return Notes(log=["(the notes of this run cannot be read)"])
 
 
 def runs_of(portion: bytes) -> list[Run]:

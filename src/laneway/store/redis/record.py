@@ -141,9 +141,9 @@ def read_simple(raw: bytes) -> tuple[int, str | None, str, bytes] | None:
         end = at + 2 + ((raw[at] << 8) | raw[at + 1])
         task = raw[at + 2 : end].decode(errors="replace")
     except (IndexError, PackedError) as error:
-        raise GarbageError(f"this is no job's record: {error}") from None
+        raise GarbageError(f"this is not a job's record: {error}") from None
     if end > len(raw) or rank > 200:
-        raise GarbageError("this is no job's record: it ends too early")
+        raise GarbageError("this is not a job's record: it ends too early")
     return enqueued, lane, task, raw[end:]
 
 
@@ -168,9 +168,9 @@ def read(raw: bytes) -> Record:
         end = at + 2 + ((raw[at] << 8) | raw[at + 1])
         task = raw[at + 2 : end].decode(errors="replace")
     except (IndexError, PackedError) as error:
-        raise GarbageError(f"this is no job's record: {error}") from None
+        raise GarbageError(f"this is not a job's record: {error}") from None
     if end > len(raw) or rank > 200:
-        raise GarbageError("this is no job's record: it ends too early")
+        raise GarbageError("this is not a job's record: it ends too early")
     return Record(flags, rank, attempt, seq & _SEQ, enqueued, place, due, expires, lane, unique, task, raw[end:])
 
 

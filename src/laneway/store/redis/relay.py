@@ -1,8 +1,8 @@
 """Relaying: jobs of an outbox arrive, each once.
 
 A queue has the highest number that it has taken of each outbox (`SOURCES`). The script that inserts jobs refuses them all if the
-first of their numbers is not above it, and else notes the last one in the same step. Who was refused reads the number, leaves
-out what the queue has, and sends the rest.
+first of their numbers is not above it, and else notes the last one in the same step. A client that was refused reads the number,
+leaves out what the queue has, and sends the rest.
 """
 
 from __future__ import annotations

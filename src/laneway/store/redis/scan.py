@@ -219,7 +219,7 @@ def _beyond(bound: str) -> str:
 
 
 def _bound(bound: str) -> Callable[[int], bool] | None:
-    """Return a function that tells whether a time lies outside of the bound at which a walk ends."""
+    """Return a function that returns whether a time is outside of the bound at which a walk ends."""
     if bound in ("-inf", "+inf"):
         return None
     number = int(bound.lstrip("("))

@@ -1,7 +1,7 @@
 """Tokens: the numbers of claims.
 
 A token is a counter of its queue times `STEP`, plus the queue's number. So two queues never give the same token, and a token
-tells the queue of its claim. A number belongs to one shard of a queue (see `keys`): a queue with several would have as many
+has the number of its queue. A number belongs to one shard of a queue (see `keys`): a queue with several would have as many
 numbers. The scripts count (`_claims.lua`); here tokens are only read.
 """
 

@@ -76,7 +76,7 @@ class Asked:
     def _read(self, until: float | None) -> list[Any]:
         wire = self._wire
         if not self.lines:
-            raise StoreUnavailable(f"{wire}: this answer was heard before, or was lost. {MAYBE}")
+            raise StoreUnavailable(f"{wire}: this answer was read before, or was lost. {MAYBE}")
         shield.up()
         try:
             try:
@@ -204,7 +204,7 @@ class Wire:
         try:
             found = _pools.from_url(self.url, **given)
         except (ValueError, TypeError, exceptions.RedisError) as error:
-            raise ConfigError(f"{safe_url(self.url)!r} is no Redis URL: {error}") from None
+            raise ConfigError(f"{safe_url(self.url)!r} is not a Redis URL: {error}") from None
         options: dict[str, Any] = found.connection_kwargs
         for option in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
             path = options.get(option)

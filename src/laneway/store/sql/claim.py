@@ -13,6 +13,7 @@ Enters: what a worker wants.  Leaves: `Claim`s.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
@@ -168,15 +169,21 @@ class _Walk:
         size = min((most - len(self.claims)) * want.lanes, MOST_LANES - self._lanes)
         rows = self._turn.walk("lane_walk", queue=queue, now=self._turn.now, most=size)
         whole: list[Claimed] = []  # lanes that are claimed with all their payloads, as values of `claim`
+        states: list[int] = []  # of the lanes that are claimed
         for run in _runs(rows, want.lanes)[: most - len(self.claims)]:
             token = self._turn.next_token()
             self._lanes += len(run)
-            units = [unit for row in run if (unit := self._take_lane(queue, row, token, want.payloads, whole)) is not None]
-            if units:
+            taken = [
+                (row[8], unit) for row in run if (unit := self._take_lane(queue, row, token, want.payloads, whole)) is not None
+            ]
+            if taken:
                 (_, _, task, *_, lost, _) = run[0]  # equal in all of them
-                self.claims.append(Claim(token, queue, task, tuple(units), lost or ""))
+                self.claims.append(Claim(token, queue, task, tuple([unit for _, unit in taken]), lost or ""))
+                states += [state for state, _ in taken]
         if whole:
             self._turn.change_many("claim", whole)
+        for state, number in Counter(states).items():
+            self._turn.count(queue, self._turn.counted_due(state), RUNNING, number)
         return len(rows) == size
 
     def _take_lane(self, queue: str, row: LaneRow, token: int, most: int, whole: list[Claimed]) -> Unit | None:
@@ -195,7 +202,6 @@ class _Walk:
             turn.change("lane_claim_some", worker=self._worker, token=token, now=turn.now, id=id_)
         else:
             whole.append((self._worker, token, seq))
-        turn.count(queue, turn.counted_due(state), RUNNING)
         bodies, scores, arrivals, headers = zip(*payloads, strict=True)
         texts = ([text or "" for text in headers],) if any(headers) else ()
         given, first = list(map(Payload, bodies, scores, *texts)), arrivals.index(min(arrivals))

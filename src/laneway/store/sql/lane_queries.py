@@ -52,7 +52,8 @@ def list_lanes(reading: Reading, queue: str | None, order: str, limit: int, afte
     """Return some lanes in an order, from a place on."""
     by = order.removeprefix("-")
     if by not in LANE_ORDERS:
-        raise ConfigError(f'"{order}" is no order for lanes.{did_you_mean(by, LANE_ORDERS)} There are {", ".join(LANE_ORDERS)}')
+        near, known = did_you_mean(by, LANE_ORDERS), ", ".join(LANE_ORDERS)
+        raise ConfigError(f'"{order}" is not an order for lanes.{near} There are {known}')
     column, direction = _ORDERS[by]
     direction = direction if by == order else _OTHER[direction]
     place = None if after is None else read_place(after, _lane_places)

@@ -212,7 +212,7 @@ def _recent(reading: Reading) -> list[Run]:
 
 
 def _position(reading: Reading, after: str | None) -> int:
-    """Return the sequence number that a job's id or a page's `next` stands for."""
+    """Return the sequence number that a job's id or a page's `next` means."""
     if after is None:
         return 0
     if after.startswith("seq:") and (number := read_number(after[4:])) is not None:
@@ -226,7 +226,7 @@ def _read_notes(notes: bytes | None) -> Notes:
     try:
         return _notes.decode(notes) if notes else Notes()
     except (ValueError, RecursionError):
-        return Notes(log=["(what the run told cannot be read)"])
+        return Notes(log=["(the notes of this run cannot be read)"])
 
 
 def _info(columns: tuple[Any, ...], now: int) -> JobInfo:

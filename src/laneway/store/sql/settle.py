@@ -1,7 +1,7 @@
 """Settling: the outcomes of runs are written, unit by unit.
 
 A unit that the worker no longer holds is refused and nothing changes for it. A run that a user's transaction has finished is
-done, whatever its outcome is. The mark of a running unit (cancel, delete, kill) decides if the run itself was no success. Most
+done, whatever its outcome is. The mark of a running unit (cancel, delete, kill) decides if the run itself did not succeed. Most
 units are done and just leave: those go together, without being read.
 
 Enters: `Settled`s.  Leaves: rows, by way of `transitions`.
@@ -49,8 +49,6 @@ def settle(turn: Turn, worker: str, settled: Sequence[Settled]) -> list[str]:
         _keep(turn, worker, kept, DONE)
     if len(leaving) < FEW or not _all_leave(turn, worker, leaving):
         others = [end for end in leaving if not _leaves(turn, worker, end)] + others
-    if not others:
-        return []
     refused = [end[1].id for end in others if not _settle(turn, worker, end)]
     if refused:
         turn.total("refused", len(refused))

@@ -336,7 +336,7 @@ def _take_records(turn: CopyTurn, queue: str, records: Sequence[StoredRecord]) -
     turn.change_many("take_record", rows)
 
 
-def _numbers(turn: CopyTurn, table: str, jobs: Sequence[StoredJob]) -> list[int]:
+def _numbers(turn: CopyTurn, table: str, jobs: Sequence[StoredJob | StoredRecord]) -> list[int]:
     """Return a sequence number for each: its own, or the next one that is free.
 
     A dead payload arrives with its number when it is replayed, and no other payload of its lane may have it: if its own is not
@@ -348,7 +348,7 @@ def _numbers(turn: CopyTurn, table: str, jobs: Sequence[StoredJob]) -> list[int]
     for job in jobs:
         if job.number > last and job.number not in taken:
             last = job.number
-        elif job.score is None:
+        elif isinstance(job, StoredRecord) or job.score is None:
             [(last,)] = turn.select("free_number", {"table": table}, seq=max(job.number, last + 1))
         else:
             given.append(None)

@@ -1,8 +1,8 @@
 -- _collect.lua: an exchange of a collector's queue: its units are lanes, and a claim is a run of several. Stands behind _lanes.lua and
 -- _settle.lua.
 --
--- A claimed run is a list: its word, and four per lane: id, record, payloads (body and headers, score, …; none: the record is
--- not a lane's), which of them arrived first (0: the oldest).
+-- A claimed run is a list: its word, and four per lane: id, record, payloads (as in BODIES; none: the record is not a
+-- lane's), which of them arrived first (0: the oldest).
 
 local MOST_LANES = 1000
 local batches, room = {}, MOST_LANES
@@ -79,7 +79,7 @@ local function take_lane(batch, lane, most)
     end
     local given, first = {}, 1
     for n, payload in ipairs(list) do
-        given[2 * n - 1], given[2 * n] = payload[4], string.format('%.17g', payload[2])
+        given[n] = payload[5]
         first = payload[3] < list[first][3] and n or first
     end
     take_unit(batch, lane.id, record, given, first - 1)

@@ -94,7 +94,7 @@ local function add_payload(index, bodies, digest, score, arrival, body)
     call('HSET', bodies, digest, struct.pack('>I8d', arrival, score) .. body)
 end
 
--- Return the payloads of one side, the oldest first: lists of digest, score, arrival, body with headers.
+-- Return the payloads of one side, the oldest first: lists of digest, score, arrival, body with headers, and these as stored.
 local function payloads(index, bodies, most)
     local list = {}
     local entries = call('ZRANGE', index, 0, most - 1)
@@ -107,7 +107,7 @@ local function payloads(index, bodies, most)
         for n = 1, #digests do
             if found[n] and #found[n] >= 16 then
                 local arrival, score = struct.unpack('>I8d', found[n])
-                list[#list + 1] = {digests[n], score, arrival, found[n]:sub(17)}
+                list[#list + 1] = {digests[n], score, arrival, found[n]:sub(17), found[n]}
             end
         end
     end

@@ -61,7 +61,7 @@ def get_jobs(request: Request) -> App:
 Jobs = Annotated[App, Depends(get_jobs)]
 
 
-# -- how a job stands --------------------------------------------------------------------------------------------
+# -- the status of a job -----------------------------------------------------------------------------------------
 
 
 class JobProgress(BaseModel):
@@ -81,7 +81,7 @@ class JobError(BaseModel):
 
 
 class JobStatus(BaseModel, Generic[R]):
-    """Where a job stands. `JobStatus[Receipt]` says what its task returns."""
+    """The status of a job. `JobStatus[Receipt]` says what its task returns."""
 
     id: str
     task: str
@@ -111,7 +111,7 @@ async def job_status(jobs: App, id: str) -> JobStatus[Any]: ...
 @overload
 async def job_status(jobs: Task[..., Any, R], id: str) -> JobStatus[R]: ...
 async def job_status(jobs: App | Task[..., Any, Any], id: str) -> JobStatus[Any]:  # noqa: A002 - the glossary's word
-    """Return where a job stands: its state, progress, result and errors.
+    """Return the status of a job: its state, progress, result and errors.
 
     With a task in place of the app, only a job of that task is found. One that is not is a 404, a store that is away a 503.
     """
@@ -123,15 +123,15 @@ async def job_status(jobs: App | Task[..., Any, Any], id: str) -> JobStatus[Any]
 
 
 def job_routes(jobs: App | Task[..., Any, Any]) -> APIRouter:
-    """Return a router: `/{id}`, where a job stands, and `/{id}/events`, its events. Give `include_router` your dependencies."""
+    """Return a router: `/{id}`, the status of a job, and `/{id}/events`, its events. Give `include_router` your dependencies."""
     model = _model(jobs)
     router = APIRouter(responses={404: {"model": Trouble, "description": "there is no such job (any more)"}})
 
-    @router.get("/{id}", summary="Where a job stands", response_model=model)
+    @router.get("/{id}", summary="The status of a job", response_model=model)
     async def job_status_by_id(id: str) -> JobStatus[Any]:  # noqa: A002
         return await job_status(jobs, id)
 
-    @router.get("/{id}/events", summary="Where a job stands, with every change", response_class=Response, responses=EVENTS)
+    @router.get("/{id}/events", summary="The status of a job, with every change", response_class=Response, responses=EVENTS)
     async def job_events_by_id(id: str) -> Response:  # noqa: A002
         return await job_events(jobs, id)
 

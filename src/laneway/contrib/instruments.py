@@ -52,7 +52,7 @@ def add_headers(headers: dict[str, str], more: Mapping[str, str]) -> None:
 
 
 def within(seconds: float, work: Callable[[], object]) -> None:
-    """Do some work in a thread, and wait for it at most so long."""
+    """Do some work in a thread, and wait for it for a limited time."""
     thread = threading.Thread(target=work, name="laneway-flush", daemon=True)
     thread.start()
     thread.join(seconds)

@@ -1,4 +1,4 @@
-"""Starlette: the store opens and closes with the web program, and clients see how their jobs stand.
+"""Starlette: the store opens and closes with the web program, and clients see the status of their jobs.
 
 Needs the extra `web`. What FastAPI has beside is in `laneway.contrib.fastapi`. See docs/fastapi.md.
 
@@ -66,7 +66,7 @@ def _open(jobs: App) -> None:
 
 
 async def job_status(jobs: App | Task[..., Any, Any], id: str) -> dict[str, Any]:  # noqa: A002 - the glossary's word
-    """Return where a job stands, as plain values: its state, progress, result and errors.
+    """Return the status of a job, as plain values: its state, progress, result and errors.
 
     With a task in place of the app, only a job of that task is found. One that is not is a 404, a store that is away a 503.
     """
@@ -84,7 +84,7 @@ async def job_events(jobs: App | Task[..., Any, Any], id: str) -> Response:  # n
 
 
 def job_routes(jobs: App | Task[..., Any, Any]) -> list[Route]:
-    """Return routes for a `Mount`: `/{id}`, where a job stands, and `/{id}/events`, its events."""
+    """Return routes for a `Mount`: `/{id}`, the status of a job, and `/{id}/events`, its events."""
 
     async def status(request: Request) -> Response:
         return JSONResponse(await job_status(jobs, request.path_params["id"]), headers={"Cache-Control": "no-store"})

@@ -39,7 +39,7 @@ class Alarm:
             self._bell.send(b".")
 
     def drain(self) -> None:
-        """Reset the alarm after it was heard."""
+        """Reset the alarm: the supervisor is awake."""
         with contextlib.suppress(BlockingIOError):
             while self.ear.recv(1024):
                 pass

@@ -14,7 +14,7 @@ from laneway.fleet.store_thread import StoreThread
 
 __all__ = ["Burst"]
 
-#: So many workers in a row may fail in each position.
+#: The number of workers that may fail one after the other in a position.
 TRIES = 4
 
 

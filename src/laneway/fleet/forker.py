@@ -55,7 +55,7 @@ class Forker:
         self._children: dict[int, _Process] = {}  # by pid
 
     def serve(self) -> None:
-        """Work until the boss closes its socket; then there is nothing left to work for."""
+        """Serve until the process that started the forker closes its socket."""
         while not self._boss.closed:
             poll = select.poll()
             watched = [self._boss.fileno(), *self._workers]
@@ -138,7 +138,7 @@ class Forker:
                 return os.fork()
             except OSError as error:
                 if not told:
-                    log.error("no process for %s: %s. It is tried again until there is room", title, error)
+                    log.error("cannot fork a process for %s: %s. Trying again until it succeeds", title, error)
                 told = True
                 self._reap()
                 time.sleep(AGAIN)

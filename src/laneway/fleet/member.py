@@ -76,7 +76,7 @@ class Member:
         self.id = id_
         self.number = number
         self.since = time.monotonic()
-        self.told = ""  #: `stop` or `drain`: the command it was sent, after which its end is no surprise
+        self.told = ""  #: `stop` or `drain`: the command it was sent, after which its end is expected
         self.kill_at = float("inf")  #: when it is killed if it has not ended by itself, monotonic
         self.killed = False  #: the supervisor has killed it
         self.overdue = Overdue()

@@ -2,7 +2,7 @@
 
 A pair of stream sockets with JSON lines; a message may carry file descriptors. Reading never blocks: it returns what has come,
 and notices when the other end is gone. `send` waits while the other end does not read; the supervisor uses `post`, which does
-not wait: a process that stands still must not keep it from stopping the fleet.
+not wait: a process that is frozen must not keep it from stopping the fleet.
 
 Enters and leaves: the structs below.
 """

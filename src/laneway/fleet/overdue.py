@@ -26,13 +26,13 @@ class Late:
         self.others = others
 
 
-def late(entries: Sequence[Entry], loop_stands: bool, now: int, grace: int) -> Late:
+def late(entries: Sequence[Entry], loop_blocked: bool, now: int, grace: int) -> Late:
     """Judge a board: times in microseconds.
 
-    An isolated run is its worker's business. Where the event loop stands still, no run on it makes progress.
+    Isolated runs are left to their worker. While the event loop is blocked, no run on it makes progress.
     """
-    found = {entry.token for entry in entries if entry.deadline and now > entry.deadline + grace and entry.place != ISOLATED}
-    stuck = {entry.token for entry in entries if entry.place == ASYNC} if loop_stands else set[int]()
+    found = {entry.token for entry in entries if entry.deadline and now > entry.deadline + grace and entry.where != ISOLATED}
+    stuck = {entry.token for entry in entries if entry.where == ASYNC} if loop_blocked else set[int]()
     return Late(frozenset(found), any(entry.token not in found | stuck for entry in entries))
 
 
@@ -43,21 +43,21 @@ class Overdue:
         self.tokens: frozenset[int] = frozenset()  #: runs that do not end
         self.since = 0.0  #: since when, monotonic
         self._others_at = float("-inf")  # when others last ran beside them, monotonic
-        self._loop_stands = 0  # the turn at which the event loop stands still; 0: it turns
+        self._loop_blocked = 0  # the turn in which the event loop is blocked; 0: it is not
         self._loop_told = 0  # the turn for which that was last logged
 
     def look(self, board: Board, grace: int) -> Late:
         """Read a worker's board; a run may take `grace` microseconds to end after its timeout."""
         entries, now, turned = board.entries(), time.monotonic_ns() // 1000, board.loop
-        stands = turned > 0 and now - turned > grace and any(entry.place == ASYNC for entry in entries)
-        self._loop_stands = turned if stands else 0
-        found = late(entries, stands, now, grace)
+        blocked = turned > 0 and now - turned > grace and any(entry.where == ASYNC for entry in entries)
+        self._loop_blocked = turned if blocked else 0
+        found = late(entries, blocked, now, grace)
         if found.others:
             self._others_at = time.monotonic()
         return found
 
     def may_be_ended(self, found: Late) -> bool:
-        """Say whether the worker may be ended: its late runs are told of, and nothing else runs, or has just run.
+        """Return whether the worker may be ended: its late runs are logged, and nothing else runs, or has just run.
 
         The outcome of a run that has just ended may not be in the store yet: it would run again.
         """
@@ -72,7 +72,7 @@ class Overdue:
         self.since = time.monotonic()
         return True
 
-    def loop_stands_anew(self) -> bool:
-        """Return, once, that the event loop stands still."""
-        told, self._loop_told = self._loop_told, self._loop_stands or self._loop_told
-        return self._loop_stands not in (0, told)
+    def loop_is_blocked_anew(self) -> bool:
+        """Return, once, that the event loop is blocked."""
+        told, self._loop_told = self._loop_told, self._loop_blocked or self._loop_told
+        return self._loop_blocked not in (0, told)

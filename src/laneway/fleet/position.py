@@ -19,7 +19,7 @@ def pause(failures: int) -> float:
 
 
 class Position:
-    """A place for a worker in the fleet. When its worker leaves, the next one may take it."""
+    """A position of the fleet, for one worker at a time. When its worker leaves, the next one may take it."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -8,6 +8,7 @@ Enters: HTTP requests.  Leaves: answers of one line.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,8 @@ __all__ = ["Probes"]
 PATIENCE = 5.0
 #: The most connections at a time: others are closed at once.
 CONNECTIONS = 32
+#: How often the server's thread looks whether it is to end, unless it is woken, seconds.
+POLL = 0.5
 
 
 class Probes:
@@ -34,11 +37,13 @@ class Probes:
         except OSError as error:
             raise ConfigError(f"--health-port {port}: {host} cannot be listened on there: {error.strerror or error}") from None
         self.port: int = self._server.server_address[1]  #: the one that was given, or found for 0
-        self._thread = threading.Thread(target=self._server.serve_forever, name="laneway-probes", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=[POLL], name="laneway-probes", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Answer no more."""
+        with contextlib.suppress(OSError):  # wakes the thread on Linux; elsewhere it looks every half second
+            self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(1.0)
@@ -63,7 +68,7 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and make place for another one."""
+        """Answer, then allow another connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -90,7 +95,7 @@ class _Answer(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - as http.server calls it
 
     def version_string(self) -> str:
-        """Do not tell what runs here."""
+        """Return the name of the server, without its software and versions."""
         return "laneway"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is called there

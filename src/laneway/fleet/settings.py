@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["FleetSettings"]
+__all__ = ["AppChoice", "FleetSettings"]
+
+
+class AppChoice(Struct, frozen=True):
+    """Which app a fleet runs, and on which store."""
+
+    name: str | None = None  #: as the command's argument, if given,
+    option: str | None = None  #: and with -A
+    store: str | None = None  #: use this store instead of the app's
 
 
 class FleetSettings(Struct, frozen=True, kw_only=True, tag=True):
     """The settings of a fleet."""
 
-    app: str | None = None  #: the app's name on the command line, if given,
-    app_option: str | None = None  #: and with -A
-    store: str | None = None  #: use this store instead of the app's
+    app: AppChoice = AppChoice()
     queues: tuple[str, ...] = ()  #: all if empty
     weights: dict[str, float] = {}  #: of the queues that have one
     balance: str | None = None  #: how slots are dealt to queues
@@ -27,8 +33,7 @@ class FleetSettings(Struct, frozen=True, kw_only=True, tag=True):
     beat: float = 3.0  #: how often the supervisor beats for its workers, seconds
     timeout_grace: float = 2.0  #: a run that goes on this long after its timeout does not yield: its worker is replaced, seconds
     loop: str = "asyncio"  #: the event loop of async tasks; or uvloop
-    health_port: int | None = None  #: the supervisor answers /livez and /readyz there
-    health_host: str = "127.0.0.1"
+    health: tuple[str, int] | None = None  #: host and port where the supervisor answers /livez and /readyz
     log_level: str | None = None  #: debug, info, warning, error; None: as the app has set up logging, else info
     log_format: str | None = None  #: text or json; None: as the app has set up logging, else text
     fleet: str = ""  #: the fleet's id

@@ -2,7 +2,7 @@
 
 They go into memory that the supervisor shares; it sees that grow, copies it into a temporary file, and logs the file's name.
 
-On SIGTTIN a worker writes while it holds the interpreter lock, so that all other threads stand still. If one call holds the lock
+On SIGTTIN a worker writes while it holds the interpreter lock, so that no other thread runs. If one call holds the lock
 and does not release it, the supervisor sends SIGTTOU: then the signal handler itself writes, whichever thread has the lock. While
 other threads run, that could crash the process; but it is meant for a thread that lets none of them run.
 """

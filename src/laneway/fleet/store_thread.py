@@ -1,7 +1,7 @@
 """Beats and recoveries: the supervisor's calls of the store, in a thread of its own.
 
 A store that is slow or away must not keep the supervisor from ending a run or counting a signal. So all calls of the fleet go
-through here: the beat for all workers, recovery of dead workers' claims, and of those that fleets elsewhere left behind.
+through here: the beat for all workers, recovery of dead workers' claims, and of those of other fleets that are gone.
 
 Enters: members, and ends of workers.  Leaves: `BeatReply`, for the supervisor to pass on.
 """
@@ -57,12 +57,12 @@ def diagnose(member: Member, *, zygote_lost: bool) -> End:
         return End(member.id, "its worker ended", {})
     ended = "an unknown end" if member.code is None else cause_of_death(member.code)
     # An isolated run cannot have crashed the worker.
-    lost = {entry.token: "crash" for entry in running if entry.place != ISOLATED}
+    lost = {entry.token: "crash" for entry in running if entry.where != ISOLATED}
     return End(member.id, f"its worker ended with {ended}", lost, f"{who} ended with {ended}")
 
 
 class StoreThread(Service):
-    """Keeps the fleet's workers known to the store."""
+    """Sends the heartbeats of the fleet's workers, and recovers the claims of those that ended."""
 
     name = "store"
 

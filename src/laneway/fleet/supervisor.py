@@ -66,10 +66,10 @@ class Supervisor:
         self.outcomes: Counter[str] = Counter()  #: of all runs
         self._readiness = Readiness()
         self._probes: Probes | None = None
-        if plan.health_port is not None:
+        if plan.health is not None:
             from laneway.fleet.probes import Probes  # noqa: PLC0415 - most fleets have none
 
-            self._probes = Probes(plan.health_host, plan.health_port, self._readiness)
+            self._probes = Probes(*plan.health, self._readiness)
         self._selector = selectors.DefaultSelector()
         self._zygotes = Zygotes(self.plan, self._selector)
         self._positions = [Position(number) for number in range(1, plan.processes + 1)]
@@ -171,7 +171,7 @@ class Supervisor:
             self._hear_signals()
             time.sleep(0.005)
         if store_thread.busy:
-            log.error("the store did not hear that this fleet ended: what it held is recovered by the next worker that starts")
+            log.error("fleet ended, and could not report that to the store: the next worker that starts recovers its jobs")
         if store_thread.stop(max(left(), 0)):
             self._store.close()  # else it is in use, and closing it would block
 
@@ -343,8 +343,8 @@ class Supervisor:
             self._stacks.ask(member, tell=True)
             member.stop("stop", self.plan.shutdown_timeout)
             self._left(member, surprise=False)
-        elif overdue.loop_stands_anew():
-            log.warning("worker %d: its event loop stands still: an async task blocks it", member.number)
+        elif overdue.loop_is_blocked_anew():
+            log.warning("worker %d: its event loop is blocked by an async task", member.number)
             self._stacks.ask(member, tell=True)
         if overdue.may_be_ended(found) and not member.killed:
             member.kill()

@@ -56,7 +56,7 @@ def main(fd: int) -> None:
     assert isinstance(plan, FleetSettings)  # noqa: S101 - it comes first
     die_with(plan.parent)
     try:
-        app = find_app(plan.app, plan.app_option, plan.store)
+        app = find_app(plan.app.name, plan.app.option, plan.app.store)
         load_tasks(app)
         if plan.connections is not None:
             app.set_connections(plan.connections)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import cast
 
+from laneway.errors import ConfigError
 from laneway.fleet.member import Process
 from laneway.fleet.messages import AppReport, Message, MessageSocket
 from laneway.fleet.settings import FleetSettings
@@ -31,10 +32,13 @@ class ZygoteHandle:
         flags = cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined] # pyright: ignore
         if plan.reload:
             flags.append("-B")  # compiled code is known by a second and a size: it could be that of the version before
-        with theirs:
-            self._popen = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, *flags, "-P", "-c", program], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
-            )
+        command = [sys.executable or "", *flags, "-P", "-c", program]
+        try:
+            with theirs:
+                self._popen = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)  # noqa: S603 - ours
+        except OSError as error:
+            self.wire.close()
+            raise ConfigError(f'the Python that runs here, "{sys.executable}", cannot be started: {error.strerror}') from None
         self.process = Process(self._popen.pid, open_pidfd(self._popen.pid))
         self.code: int | None = None  #: its exit code
         self.failed = False  #: it has reported why it cannot load the app

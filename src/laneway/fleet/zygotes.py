@@ -6,6 +6,7 @@ import contextlib
 import selectors
 import time
 
+from laneway.errors import ConfigError
 from laneway.fleet.position import pause
 from laneway.fleet.settings import FleetSettings
 from laneway.fleet.zygote_handle import ZygoteHandle, reap
@@ -49,8 +50,14 @@ class Zygotes:
         """Start a zygote that takes over when it has loaded the app."""
         if self._next is not None:
             self._end(self._next)
-        self._next = ZygoteHandle(self._plan)
-        self._watch(self._next)
+            self._next = None
+        try:
+            self._next = ZygoteHandle(self._plan)
+        except ConfigError as error:  # as while Python is replaced by another version
+            log.error("the app cannot be loaded any more: %s", error)
+            self._wait()
+        else:
+            self._watch(self._next)
 
     def take_over(self, zygote: ZygoteHandle) -> ZygoteHandle | None:
         """Fork new workers from this zygote, which has loaded the app. Return the one before it, if there is a change."""
@@ -77,18 +84,21 @@ class Zygotes:
         for zygote in self.all():
             if zygote.process.pid in reaped:
                 zygote.ended(reaped[zygote.process.pid])
-        now = time.monotonic()
         if self._next is not None and self._next.wire.closed:
             self._end(self._next)
             if not self._next.failed:
                 cause = cause_of_death(self._next.code or 0)
                 log.error("the app cannot be loaded any more: its process ended with %s", cause)
             self._next = None
-            self._again_at = now + pause(self._failures)
-            self._failures += 1
-        if self.current.wire.closed and self._next is None and not stopping and now >= self._again_at:
-            log.warning("the zygote is lost: another one is started")
+            self._wait()
+        if self.current.wire.closed and self._next is None and not stopping and time.monotonic() >= self._again_at:
+            log.warning("zygote lost; starting another one")
             self.start_next()
+
+    def _wait(self) -> None:
+        """Put off the next try."""
+        self._again_at = time.monotonic() + pause(self._failures)
+        self._failures += 1
 
     def close(self, *, at_once: bool) -> None:
         """End all zygotes."""

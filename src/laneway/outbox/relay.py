@@ -8,10 +8,11 @@ One step is one transaction in the user's database and one call of the store::
     write down: these rows, from this number on; commit
     hand them to the store, with their numbers
 
-So a row gets its number after its commit, and numbers are written down before anything is sent. Who comes after a relay that was
-killed or is frozen finds the batch as it was, and sends it first, with the same numbers. The store takes each number once, in the
-step that inserts the job: whoever comes late, however late, repeats nothing. Numbers are not below the database's clock, nor
-below what the store has taken: also a database that was restored from an older backup gives numbers that are new.
+So a row gets its number after its commit, and numbers are written down before anything is sent. The relay that takes
+over from one that was killed or is frozen finds the batch as it was, and sends it first, with the same numbers. The store takes
+each number once, in the step that inserts the job: a relay that comes late, however late, repeats nothing. Numbers are not below
+the database's clock, nor below what the store has taken: also a database that was restored from an older backup gives numbers
+that are new.
 
 A relay works for as long as its epoch is the current one. For LEASE seconds after its last transaction no other takes over. That
 is for speed alone: a late relay finds another epoch in its next transaction, and the store compares numbers.
@@ -52,7 +53,6 @@ LONGEST = 500
 
 _META = "select source, last, batch, epoch, until, {now} from {schema}laneway_outbox_meta where only_row = 1{lock}"
 _WRITE = "update {schema}laneway_outbox_meta set last = ?, batch = ?, epoch = ?, until = ? where only_row = 1"
-_RELEASE = "update {schema}laneway_outbox_meta set until = 0 where only_row = 1 and epoch = ?"
 _FIRST = (
     "select seq, job, made from ("
     "select seq, job, made, sum({bytes}) over (order by seq) - {bytes} as before "
@@ -163,16 +163,27 @@ class Relay:
                 return Standing(holds=True)
             return self._carry()
         except LanewayError:
+            self._sent = None  # what the database has written of it is not known: it is sent again, with the same numbers
             self.release()
             raise
 
     def release(self) -> None:
-        """Let another relay take over at once, if the database can be reached. What is on its way is sent again."""
-        epoch, self._epoch, self._sent = self._epoch, None, None
+        """Let another relay take over at once, if the database can be reached.
+
+        Rows that the store has taken are deleted first: else they would count as waiting until another relay comes. What is
+        still on its way is sent again.
+        """
+        epoch, sent, self._epoch, self._sent = self._epoch, self._sent, None, None
         if epoch is not None:
             try:
                 with self.database.writing() as ask:
-                    ask(_RELEASE, (epoch,))
+                    source, last, written, current, _, _ = _only(ask(_META), self.database)
+                    if current != epoch or source != self._source:
+                        return  # another relay has taken over: the rows are its own
+                    if sent is not None:
+                        self._clear(ask, sent)
+                        written = ""
+                    ask(_WRITE, (last, written, epoch, 0))
             except StoreError as error:
                 log.debug("the lease of the outbox runs out by itself: %s", error)
 

@@ -1,4 +1,4 @@
-"""How an outbox stands: what waits, since when, and what was set aside.
+"""The state of an outbox: what waits, since when, and what was set aside.
 
 Enters: an outbox.  Leaves: `OutboxStatus`, findings.
 """
@@ -30,7 +30,7 @@ _AGE = (
 _ASIDE = "select seq, job, made, at, reason from {schema}laneway_outbox_aside order by seq desc limit ?"
 _BACK = "insert into {schema}laneway_outbox (job, made) select job, made from {schema}laneway_outbox_aside order by seq"
 _FORGET = "delete from {schema}laneway_outbox_aside"
-#: So many characters of a row that was set aside are shown.
+#: The most characters that are shown of a row that was set aside.
 SHOWN = 200
 
 
@@ -45,7 +45,7 @@ class OutboxRowAside(Plain, frozen=True):
 
 
 class OutboxStatus(Plain, frozen=True):
-    """How an outbox stands."""
+    """The state of an outbox."""
 
     waiting: int  #: committed rows that are not jobs yet
     oldest: float  #: how long the oldest of them has waited, seconds; 0 if none waits
@@ -56,7 +56,7 @@ class OutboxStatus(Plain, frozen=True):
 
 
 def read_status(database: OutboxDatabase, most: int = 20) -> OutboxStatus:
-    """Return how an outbox stands. All rows are counted: with millions of them that takes a moment."""
+    """Return the state of an outbox. All rows are counted: with millions of them that takes a moment."""
     [(waiting, made, aside, now, until, source)] = database.read(_WAITING)
     rows = database.read(_ASIDE, (most,)) if aside else []
     return OutboxStatus(
@@ -91,7 +91,7 @@ def check_outbox(url: OutboxURL) -> Finding:
     except StoreError as error:
         return Finding("outbox", "problem", str(error), "Rows are not relayed while it is so")
     if oldest > LAGS:
-        text = f"a row of {url} has waited {oldest:.0f} s, and is no job yet"
+        text = f"a row of {url} has waited {oldest:.0f} s, and is not a job yet"
         return Finding("outbox", "problem", text, "Start a worker, or laneway outbox relay; see the log of the workers")
     if aside:
         text = f"{aside} rows of {url} cannot become jobs and were set aside"

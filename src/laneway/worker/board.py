@@ -20,7 +20,7 @@ from laneway.store.contract import WorkerInfo
 
 __all__ = ["ASYNC", "IN_THREAD", "ISOLATED", "Board", "Entry", "with_runs"]
 
-#: Where a run takes place: in a thread, on the event loop, or in a process of its own.
+#: Where a run runs: in a thread, on the event loop, or in a process of its own.
 IN_THREAD, ASYNC, ISOLATED = range(3)
 #: The phases of a worker. A starting one has not claimed yet.
 PHASES = ("starting", "working", "quiet", "stopping")
@@ -30,7 +30,7 @@ OUTCOMES = ("done", "retrying", "snoozed", "dead", "cancelled")
 _WORD = 8
 _PHASE, _IDLE, _LOOP, _FIRST_COUNT = range(4)
 _HEADER = _FIRST_COUNT + len(OUTCOMES)
-_TOKEN, _STARTED, _DEADLINE, _PLACE = range(4)
+_TOKEN, _STARTED, _DEADLINE, _WHERE = range(4)
 _ROW = 4
 
 
@@ -40,7 +40,7 @@ class Entry(Struct, frozen=True):
     token: int
     started: int  #: microseconds, by the clock
     deadline: int  #: microseconds, by the monotonic clock that all processes of a host share; 0: none
-    place: int  #: IN_THREAD, ASYNC or ISOLATED
+    where: int  #: IN_THREAD, ASYNC or ISOLATED
 
 
 class Board:
@@ -59,13 +59,13 @@ class Board:
 
     # -- the worker writes -----------------------------------------------------------------------------------
 
-    def enter(self, token: int, started: int, deadline: int = 0, place: int = IN_THREAD) -> int:
+    def enter(self, token: int, started: int, deadline: int = 0, where: int = IN_THREAD) -> int:
         """Write down a run; return its row."""
         row = self._free.pop()
         words = self._words
         words[row + _STARTED] = started
         words[row + _DEADLINE] = deadline
-        words[row + _PLACE] = place
+        words[row + _WHERE] = where
         words[row] = token  # last: a row without a token is empty
         return row
 
@@ -131,7 +131,7 @@ class Board:
         for row in range(_HEADER, _HEADER + self._rows * _ROW, _ROW):
             token = words[row]
             if token:
-                entry = Entry(token, words[row + _STARTED], words[row + _DEADLINE], words[row + _PLACE])
+                entry = Entry(token, words[row + _STARTED], words[row + _DEADLINE], words[row + _WHERE])
                 if words[row] == token:  # else it ended during this read
                     found.append(entry)
         return found

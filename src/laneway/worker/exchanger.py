@@ -150,7 +150,7 @@ class Exchanger:
         time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
 
     def give_back_stuck(self, pace: float) -> None:
-        """Give back claims in hand that did not move for `pace` seconds: another worker may be free."""
+        """Give back prefetched claims if none could start for `pace` seconds: another worker may be free."""
         with self._mutex:
             self._inventory.pace.is_at_least(pace)
             self._give_back()
@@ -164,7 +164,7 @@ class Exchanger:
 
     @property
     def _is_idle(self) -> bool:
-        return self.holds_nothing and not self._inventory.hand and self.phase is Phase.IDLE
+        return self.holds_nothing and not self._inventory.prefetched and self.phase is Phase.IDLE
 
     @property
     def holds_nothing(self) -> bool:
@@ -263,7 +263,7 @@ class Exchanger:
             self._hear()
 
     def _requests(self, settled: list[Settled], limit: int) -> list[ClaimRequest]:
-        """Deal the places of a claim to queues."""
+        """Divide the next claim among the queues: how many jobs of each."""
         queues = self._queues or tuple(self._loads)
         loads = self._loads if self._queues is None else {queue: self._loads.get(queue, 0) for queue in queues}
         before = self._inventory.balance.trouble
@@ -320,10 +320,10 @@ class Exchanger:
         self._outcomes.put_back(settled)
 
     def _hand_over(self) -> bool:
-        return bool(self._inventory.hand and not self._session.stopping and self._inventory.hand_over())
+        return bool(self._inventory.prefetched and not self._session.stopping and self._inventory.hand_over())
 
     def _give_back(self) -> None:
-        """Give back claims in hand, or in line for a slot. They are forgotten first: the answer may get lost."""
+        """Give back claims that are prefetched or queued for a slot. They are forgotten first: the answer may get lost."""
         self._hear()  # or the claims in its answer would go back too
         if not self._inventory.take_back():
             return
@@ -355,7 +355,7 @@ class Exchanger:
     def _make_known(self) -> bool:
         """Register again before claiming: this worker was cut off or frozen, and may have been declared dead.
 
-        Otherwise the supervisor would hear of that moments later, and the runs of newer claims would be told to stop. Returns
+        Otherwise the supervisor's next beat would report it, and that would stop the runs of newer claims. Returns
         whether the store still knew this worker.
         """
         self._freshness.returns()

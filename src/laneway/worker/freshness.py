@@ -39,7 +39,7 @@ class Freshness:
         self._slept = now
 
     def was_frozen(self, now: float) -> bool:
-        """Return whether this process stood still for long since the store's last answer."""
+        """Return whether this process was frozen for long since the store's last answer."""
         return self._frozen or now - self._slept > self.limit
 
     def spoke(self, at: float) -> None:

@@ -1,6 +1,6 @@
 """The inventory: all claims that a worker holds, and where each of them is.
 
-A claim waits in hand, is with a slot, or its outcome is on the way to the store; then it is forgotten. The inventory decides
+A claim is prefetched, is with a slot, or its outcome is on the way to the store; then it is forgotten. The inventory decides
 which claims are handed over, and in which order. It is used only under the exchanger's mutex.
 
 Enters: claims of the store.  Leaves: claims to slots and seats.
@@ -41,7 +41,7 @@ class Inventory:
         pipelined: bool,
     ) -> None:
         self.known: dict[int, Claim] = {}  # all claims, by token
-        self.hand: deque[Claim] = deque()  # not yet handed over
+        self.prefetched: deque[Claim] = deque()  # not yet handed over
         self.in_flight = 0  # handed over, and their outcomes not sent
         self.long_ones = 0  # of these, running for longer than jobs do here, as of the session's last look
         self.pace = Prefetch(size, MOST_BESIDE if pipelined else MOST_WAITING)
@@ -54,7 +54,7 @@ class Inventory:
         self._run_sizes = run_sizes(declared)
         self._seated = {name for name, task in declared.items() if task.is_async and not task.isolate}
         self._on_loop = 0  # of those in flight, on the event loop
-        self._overfull = float("-inf")  # when there were far too many in hand
+        self._overfull = float("-inf")  # when far too many were prefetched
         self._sent: list[Settled] = []  # outcomes on their way
         self._wanted: Sequence[ClaimRequest] = ()  # the claims requested with them,
         self._limit = 0  # and the most of these
@@ -65,14 +65,14 @@ class Inventory:
         return self.pace.short
 
     def is_overfull(self) -> bool:
-        """Return whether far more claims wait in hand than can start soon: they were claimed when jobs were short.
+        """Return whether far more claims are prefetched than can start soon: they were claimed when jobs were short.
 
         True once a second at most: where short and longer jobs take turns, the next moment says the opposite.
         """
-        if not self.hand or self.short:
+        if not self.prefetched or self.short:
             return False
         enough = 2 * (self._size + self.pace.ahead)
-        if len(self.hand) <= enough or len(self.hand) - self._kept() <= enough:
+        if len(self.prefetched) <= enough or len(self.prefetched) - self._kept() <= enough:
             return False
         now = time.monotonic()
         if now - self._overfull < 1.0:
@@ -85,30 +85,30 @@ class Inventory:
     def room(self, settling: int, most: float, loads: Mapping[str, int]) -> int:
         """Return how many claims are wanted, if `settling` are settled in the same exchange; never more than `most` in all."""
         free = self.pace.unsettled - self.in_flight + settling - len(self._sent)
-        ready = len(self.hand) - self._kept()
+        ready = len(self.prefetched) - self._kept()
         missing = free + self.pace.ahead - ready - self._limit
         if missing > 0 and not self.short:
             missing += self.balance.ahead(loads)
         if missing > most - len(self.known):
             missing = int(most) - len(self.known)
-        # A few claims at a time would cost a round trip each: a worker with claims in hand waits until there is something to
-        # settle. And finding many takes little longer than finding a few: a worker with plenty in hand waits until half of them
+        # A few claims at a time would cost a round trip each: a worker with prefetched claims waits until there is something to
+        # settle. And finding many takes little longer than finding a few: a worker with plenty of them waits until half of them
         # are gone.
         left = ready + self._limit - free
         return 0 if (left >= 0 and not settling) or left > self.pace.ahead // 2 else max(missing, 0)
 
     def _kept(self) -> int:
-        """Return how many claims in hand wait for others of their kind to end, since they compute: they need no slot yet."""
-        if not self.hand or self.short or not self.kinds.cpu:
+        """Return how many prefetched claims wait for others of their kind to end, since they compute: they need no slot yet."""
+        if not self.prefetched or self.short or not self.kinds.cpu:
             return 0
-        here = sum([claim.queue in self.kinds.cpu for claim in self.hand])
+        here = sum([claim.queue in self.kinds.cpu for claim in self.prefetched])
         return max(here - max(self.balance.places_to_compute - (self.balance.computers - here), 0), 0)
 
     def wants(
         self, settled: Sequence[Settled], queues: Sequence[str], loads: Mapping[str, int], limit: int, turn: int,
         running: Iterable[str],
     ) -> list[ClaimRequest]:  # fmt: skip
-        """Deal the places of a claim to queues. `running` are the tasks that run now."""
+        """Divide the next claim among the queues: how many jobs of each. `running` are the tasks that run now."""
         now = time.monotonic()
         self.kinds.learn(now, running)
         self.balance.look(loads, now, io=self.kinds.io, cpu=self.kinds.cpu, busy=self.kinds.busy)
@@ -153,55 +153,55 @@ class Inventory:
             del self.known[item.claim.token]
 
     def took(self, claims: Sequence[Claim]) -> None:
-        """Take new claims in hand."""
+        """Take in new claims, as prefetched ones."""
         if not claims:
             return
         for claim in claims:
             self.known[claim.token] = claim
         self.balance.took([(claim.token, claim.queue) for claim in claims], time.monotonic())
-        self.hand.extend(claims)
+        self.prefetched.extend(claims)
         self.pace.has_longest(self.balance.longest)
 
     def take_back(self) -> Collection[Claim]:
-        """Forget claims in hand, or in line for a slot, and return them."""
+        """Forget claims that are prefetched or queued for a slot, and return them."""
         line = self._slots.take_back()
         self.in_flight -= len(line)
-        back = (*self.hand, *line)
+        back = (*self.prefetched, *line)
         for claim in back:
             del self.known[claim.token]
         self.balance.returned([claim.token for claim in back])
         self.pace.has_longest(self.balance.longest)
-        self.hand.clear()
+        self.prefetched.clear()
         return back
 
     # -- to slots and seats ----------------------------------------------------------------------------------
 
     def hand_over(self) -> bool:
-        """Hand claims to slots and seats; return whether there were any, and places for them."""
+        """Hand claims to slots and seats; return whether there were any, and room for them."""
         places = self.pace.unsettled - self.in_flight - len(self._sent)
         if self._pipelined and self.short:
             places = min(places, self.pace.unsettled // 2 - self.in_flight)  # the others run while these are settled
-        before = len(self.hand)
+        before = len(self.prefetched)
         claims = self._choose(max(min(before, places), 0))
         if self._seated and (self._on_loop or any(map(self._is_seated, claims))):
             claims = self._seat(claims)
         self.in_flight += len(claims)
         if claims:
             self._slots.hand(claims, short=self.short, long_ones=self.long_ones)
-        return len(self.hand) < before
+        return len(self.prefetched) < before
 
     def _choose(self, number: int) -> list[Claim]:
         """Take `number` claims, in order; where jobs are long, those that compute let others go first."""
         if not self.kinds.computing or self.short:
-            return [self.hand.popleft() for _ in range(number)]
-        hand = list(self.hand)
-        elsewhere = {claim.token for claim in hand} | {item.claim.token for item in self._sent}
+            return [self.prefetched.popleft() for _ in range(number)]
+        claims = list(self.prefetched)
+        elsewhere = {claim.token for claim in claims} | {item.claim.token for item in self._sent}
         running = Counter([claim.task for claim in self.known.values() if claim.token not in elsewhere])
-        waiting = [(claim.task, claim.queue) for claim in hand]
+        waiting = [(claim.task, claim.queue) for claim in claims]
         chosen = first_to_run(waiting, number, running, self.kinds.computing, self.kinds.cpu, self.balance.computing)
         taken = set(chosen)
-        self.hand = deque([claim for place, claim in enumerate(hand) if place not in taken])
-        return [hand[place] for place in chosen]
+        self.prefetched = deque([claim for number, claim in enumerate(claims) if number not in taken])
+        return [claims[number] for number in chosen]
 
     def _seat(self, claims: list[Claim]) -> list[Claim]:
         """Hand claims of async tasks to the event loop, and return those for threads.
@@ -216,7 +216,7 @@ class Inventory:
             threads = self.in_flight - self._on_loop + len(plain)
             loop = self._on_loop + len(seated)
             if (threads if on_loop else loop) and threads + loop >= self._size:
-                self.hand.extendleft(reversed(claims[number:]))
+                self.prefetched.extendleft(reversed(claims[number:]))
                 break
             (seated if on_loop else plain).append(claim)
         if seated:

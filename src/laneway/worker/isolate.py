@@ -56,7 +56,7 @@ class IsolatedEnd(Struct, frozen=True):
     """How a child ended."""
 
     outcomes: tuple[Outcome, ...] = ()  #: of its claim's units; none if it did not get that far
-    code: int | None = None  #: the exit code, if there were no outcomes; None: the process was never made
+    code: int | None = None  #: the exit code, if the child sent no outcomes; None: the process was never made
     killed: bool = False  #: the worker killed it: on timeout, or when it was cancelled
 
     @property

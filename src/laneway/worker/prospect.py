@@ -52,7 +52,7 @@ class Prospect:
         """Learn from an answer; new queues were not asked for claims."""
         if self._moved and not asked.settled:  # outcomes are taken by a store that was moved, too
             self._moved = False
-            log.warning("the store was reopened: this worker claims again")
+            log.warning("worker claims again: the store was reopened")
         # A ring since the request may be for a job that came after it.
         self.look = answer.more or new_queues or self.rings != asked.rings
         self.due = NEVER if answer.next_due is None else time.monotonic() + answer.next_due / SECOND

@@ -70,7 +70,7 @@ class Execution(msgspec.Struct):
 
     claim: Claim
     started: int  #: microseconds, by this machine's clock
-    place: int = IN_THREAD  #: where it runs: see `board`
+    where: int = IN_THREAD  #: where it runs: see `board`
     job: JobContext = cast("JobContext", None)  #: this and the next two are set when the run begins
     task: TaskBase = cast("TaskBase", None)
     policy: Retry = cast("Retry", None)
@@ -188,10 +188,10 @@ class Runner:
         """Register the start of a run."""
         run.job, run.task, run.policy, job.declared = job, task, policy, task
         claim = job.claim
-        if (task.isolate or claim.lost) and run.place == IN_THREAD and self._is_isolated(run):
-            run.place, job.finishes = ISOLATED, not claim.collects  # what that process calls is not known here
+        if (task.isolate or claim.lost) and run.where == IN_THREAD and self._is_isolated(run):
+            run.where, job.finishes = ISOLATED, not claim.collects  # what that process calls is not known here
         deadline = 0 if task.timeout is None else time.monotonic_ns() // 1000 + micros(task.timeout)
-        job.row = self._board.enter(claim.token, job.started, deadline, run.place)
+        job.row = self._board.enter(claim.token, job.started, deadline, run.where)
         self.running[claim.token] = job
         if RunStarted in self._heard:
             self._events.tell(RunStarted(job))
@@ -223,7 +223,7 @@ class Runner:
                 raise
 
     def _expect(self, run: Execution, verdict: Verdict, failure: BaseException | None = None) -> Verdict:
-        """Show a verdict to the middlewares; it stands if they raise no other error."""
+        """Show a verdict to the middlewares; it counts unless they raise another error."""
         run.failure, run.expected, run.job.outcomes = failure, verdict, verdict.meant
         return verdict
 
@@ -247,7 +247,7 @@ class Runner:
     def _call_specially(self, run: Execution) -> Meant:
         if run.job.claim.lost == "timeout":
             return self._failed(run, JobTimeout(f"{too_long(run.task)}; its worker had to be ended"))
-        if run.place == ISOLATED:
+        if run.where == ISOLATED:
             return self._call_isolated(run)
         return contextvars.Context().run(self._call, run)
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session"]
 
-#: Claims in hand that do not move for this long go back, seconds: another worker may be free.
+#: Prefetched claims go back if none could start for this long, seconds: another worker may be free.
 STUCK = 0.1
 #: A stop without a deadline: ten years.
 FOREVER = float(FAR)
@@ -235,7 +235,7 @@ class Session:
         if self._inventory.balance.held_back:  # tasks that compute: a second later another one may have room
             timeout = min(timeout, 1.0)
             self._exchanger.look_again()
-        stuck = self._inventory.hand or self._threads.waiting
+        stuck = self._inventory.prefetched or self._threads.waiting
         if room and not stuck:
             self._outcomes.sleep(max(timeout, 0), self._exchanger.wait)
         elif stuck:
@@ -313,11 +313,11 @@ class Session:
         if "quiet" in heard.commands and not self.quiet:
             self.quiet = True
             self._board.set_phase("quiet")
-            log.info("told to be quiet: this worker claims nothing more")
+            log.info("worker is quiet by command: it claims nothing more")
         if "stop" in heard.commands:
             self.stop("told to stop")
         if "drain" in heard.commands:
-            self.stop("told to make place", patient=True)
+            self.stop("told to drain", patient=True)
 
     # -- stopping --------------------------------------------------------------------------------------------
 
@@ -352,7 +352,7 @@ class Session:
             if self._exchanger.holds_nothing:
                 self._app.store.recover(self._info.id, "the worker stopped")
         except StoreUnavailable as error:
-            log.warning("the store did not hear that this worker stopped: %s", error)
+            log.warning("worker stopped, and could not report that to the store: %s", error)
         if started:
             self._events.tell(WorkerStopped(self._worker))
         self._lifespans.leave(self._stop.last_words)

@@ -1,6 +1,7 @@
 """Verdicts: the outcomes of runs that were done, failed, or could not begin.
 
-Each unit of a claim has an outcome. Failed runs and deaths are events too: a verdict has them, and they are sent when it stands.
+Each unit of a claim has an outcome. Failed runs and deaths are events too: a verdict has them, and they are sent when it is
+final.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class Verdicts:
         return Verdict(tuple(outcomes), tuple(events))
 
     def _tried_last_only(self, job: JobContext) -> bool:
-        """Return whether the newest payload stood for its whole lane: then all die together, since no older one was tried."""
+        """Return whether the run got only its lane's newest payload: then all die together, since no older one was tried."""
         task = self._tasks.get(job.task)
         return is_collector(task) and task.last_only
 
@@ -185,7 +186,7 @@ class Verdicts:
         """Return the outcome of a job of an unknown task: garbage dies, other jobs may be known elsewhere."""
         if claim.garbage:
             return self.stillborn(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
-        log.warning('no task named "%s" is known here: job %s is put back', claim.task, claim.unit.id)
+        log.warning('job %s: put back: this worker knows no task named "%s"', claim.unit.id, claim.task)
         return self.stillborn(claim, unknown(claim))
 
     def unreadable(self, claim: Claim, error: BaseException) -> Verdict:

@@ -198,7 +198,7 @@ def _failed(info: JobInfo, which: int) -> datetime | None:
 
 
 def _path(kind: str) -> str:
-    """Return where an exception's class can be imported from. What was no exception, such as a lost worker, is a RunError."""
+    """Return where an exception's class can be imported from. Of another error, such as a lost worker, it is RunError."""
     if not kind.replace(".", "").isidentifier():
         return "laneway.errors.RunError"
     return kind if "." in kind else f"builtins.{kind}"

@@ -59,7 +59,7 @@ def _login_url() -> str:
 
 async def _answer(request: HttpRequest, rest: str, user: str) -> HttpResponseBase:
     """Ask the dashboard; return its answer, or its stream."""
-    from laneway.web.exchange import Exchange, http_scope  # noqa: PLC0415 - it needs an extra
+    from laneway.web.exchange import DashboardCall, http_scope  # noqa: PLC0415 - it needs an extra
 
     path, meta, streams = request.path, request.META, isinstance(request, ASGIRequest)
     scope = http_scope(
@@ -67,7 +67,7 @@ async def _answer(request: HttpRequest, rest: str, user: str) -> HttpResponseBas
         path=path, query=meta.get("QUERY_STRING", ""), headers=request.headers.items(), client=meta.get("REMOTE_ADDR") or "",
         user=user, short=not streams,
     )  # fmt: skip
-    exchange = Exchange(_site(), scope, [request.body])
+    exchange = DashboardCall(_site(), scope, [request.body])
     status, pairs = await exchange.begin()
     headers = {name: value for name, value in pairs if name != "content-length"}  # Django says it
     if streams and headers.get("content-type", "").startswith("text/event-stream"):

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-import msgspec
-
+from laneway.core.job import FINISHED
 from laneway.desk.app import App
-from laneway.errors import ConfigError, did_you_mean
+from laneway.errors import ConfigError, UnknownJob, did_you_mean
+from laneway.present.job_status import job_status
 from laneway.settings import PREFIX, Settings
 from laneway.store.contract import Store
 from laneway.store.inspection import Inspect
@@ -156,20 +156,21 @@ class Laneway(App):
     # -- for views -------------------------------------------------------------------------------------------
 
     def status_or_404(self, id: str) -> dict[str, Any]:  # noqa: A002 - the glossary's word
-        """Return how a job stands, for a view to return as JSON: its id, state, progress, result and error.
+        """Return how a job stands, for a view to return as JSON: its id, state, progress, result and last error.
 
         Aborts with 404 if there is no such job: it never was, or has finished and its result is not kept any more.
         """
-        stored = self.store_inspect.result(id)
-        if stored.state == "gone":
-            abort(404, f'no job "{id}" is known: it never was, or has finished and its result is not kept (any more)')
-        found = self.inspect.job(id)
+        try:
+            status = job_status(self, id)
+        except UnknownJob as unknown:
+            abort(404, str(unknown))
+        progress, errors = status["progress"], status["errors"]
         return {
             "id": id,
-            "state": stored.state,
-            "progress": None if found is None else found.progress,
-            "result": None if stored.value is None else msgspec.json.decode(stored.value),
-            "error": None if stored.error is None else stored.error.message,
+            "state": status["state"],
+            "progress": None if progress is None else [progress["done"], progress["total"]],
+            "result": status["result"],
+            "error": errors[-1]["message"] if errors and status["state"] not in FINISHED else None,
         }
 
     def dashboard(self, auth: FlaskAuth | None = None, **options: Any) -> Blueprint:

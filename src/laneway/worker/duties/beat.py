@@ -51,4 +51,4 @@ class Beat(Service):
             self._heard(BeatReply(known=True, marks=heard.marks, commands=heard.commands) if first else heard)
             recover_dead_workers(self._store)
         except StoreUnavailable as error:
-            log.log(logging.DEBUG if self._known else logging.WARNING, "no beat: %s", error)
+            log.log(logging.DEBUG if self._known else logging.WARNING, "heartbeat failed: %s", error)

@@ -72,6 +72,6 @@ class LifespanKeeper(Service):
         if not self._tried.is_set():
             self._lifespans.cancel()
         if not self.stop(within):
-            log.error("lifespan %s did not end within %g s: it is left behind", self._lifespans.at, within)
+            log.error("lifespan %s did not end within %g s; the worker exits without it", self._lifespans.at, within)
             self._lifespans.cancel()
             self.stop(CLEAN_UP)

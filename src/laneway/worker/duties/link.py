@@ -59,7 +59,7 @@ class SupervisorListener(Service):
         try:
             heard = self._store.beat([self._worker])[self._worker.id]
         except StoreUnavailable as error:
-            log.log(logging.DEBUG if self._complained else logging.WARNING, "no beat: %s", error)
+            log.log(logging.DEBUG if self._complained else logging.WARNING, "heartbeat failed: %s", error)
             self._complained = True
             return
         self.known = True

@@ -64,7 +64,7 @@ class RelayDuty(Service):
             self._report(error)
             return 10 * WAITS if isinstance(error, SchemaError) else WAITS
         except Exception:  # noqa: BLE001 - as in every duty: the next turn comes
-            log.exception("the relay of the outbox failed; it goes on")
+            log.exception("outbox relay failed; it is tried again")
             return WAITS
         if self._trouble:
             log.info("%s: the relay goes on", self.relay.database)

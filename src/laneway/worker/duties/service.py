@@ -32,7 +32,7 @@ class Service:
             try:
                 self.tick()
             except Exception:  # noqa: BLE001 - a duty that fails once is done again
-                log.exception("%s failed; it goes on", self.name)
+                log.exception("%s failed; it is tried again", self.name)
 
     def start(self) -> None:
         """Start the thread."""

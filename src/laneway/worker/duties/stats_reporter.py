@@ -156,7 +156,7 @@ class StatsReporter(Service):
             kind = self._kinds[text] = fault_of(error, job, task, queue)
         id_ = kind.id
         if id_ not in self._faults and len(self._faults) >= MOST_KINDS:
-            kind = Fault(OTHERS, OTHERS, "more kinds of failures at once than are told apart", "", 1, kind.error)
+            kind = Fault(OTHERS, OTHERS, "more kinds of failures at once than are counted separately", "", 1, kind.error)
             id_ = OTHERS
         before = self._faults.get(id_)
         count = 1 if before is None else before.count + 1
@@ -176,7 +176,7 @@ class StatsReporter(Service):
         if self._unsure or self._times or self._series or self._faults or self._number:
             self._look()
             if not self._tell():
-                log.warning("the store did not hear the last statistics of this worker: they are lost")
+                log.warning("worker: its last statistics could not be written, and are lost")
 
     def _tell(self) -> bool:
         """Report new counts to the store; return False if that failed: then the report is kept."""
@@ -189,7 +189,7 @@ class StatsReporter(Service):
             return False
         except ValueError:
             self._unsure = None  # a report that cannot be written now cannot be written later
-            log.exception("these statistics cannot be written: they are dropped")
+            log.exception("worker: statistics cannot be written, and are dropped")
         self._told = time.monotonic()
         return True
 

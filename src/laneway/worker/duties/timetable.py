@@ -33,15 +33,15 @@ __all__ = ["Timetable"]
 LOOK_EVERY = 10.0
 #: A gap between two turns above this means that the machine slept: occurrences in it were missed, microseconds.
 SLEPT = 60 * SECOND
-#: So many schedules are fired between two looks at what other workers have fired.
+#: The most schedules that are fired between two looks at what other workers have fired.
 AT_ONCE = 50
 _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS has only the latter, which stops while it sleeps
-#: So many names are listed in a line of the log.
+#: The most names in a line of the log.
 SHOWN = 5
 
 
 class TimetableRow:
-    """A schedule in the timetable, and where it stands."""
+    """A schedule in the timetable, and up to when it has fired."""
 
     def __init__(self, scheduled: Scheduled) -> None:
         self.scheduled = scheduled

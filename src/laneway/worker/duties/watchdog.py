@@ -1,7 +1,7 @@
 """The watchdog: ends runs in threads that exceed their timeout.
 
 It raises an exception in the run's thread, which ends Python code at once and a call into C when it returns. A call that does not
-return is the supervisor's business: see `laneway.fleet.supervisor`. Async runs are ended by their event loop and isolated ones
+return is left to the supervisor: see `laneway.fleet.supervisor`. Async runs are ended by their event loop and isolated ones
 by the worker.
 
 Enters: runs with a timeout.  Leaves: `TimeIsUp` in their threads.
@@ -19,7 +19,7 @@ __all__ = ["Watchdog"]
 
 #: The delay before the next try when a run cannot be ended at this point, seconds.
 AGAIN = 0.002
-#: The delay before looking whether a run that was struck has lost the exception, seconds.
+#: The delay before checking whether a run that was interrupted has lost the exception, seconds.
 LOST = 0.02
 
 
@@ -55,7 +55,7 @@ class Watchdog(Service):
             self._changed.notify()
 
     def run(self) -> None:
-        """Strike each limit whose deadline has passed."""
+        """Interrupt each run whose deadline has passed."""
         with self._changed:
             while not self._stopping.is_set():
                 now = time.monotonic()

@@ -1,7 +1,7 @@
-"""Fair shares: which queues the places of a claim go to. Pure: no store, no clock, no threads.
+"""Fair shares: how many jobs of each queue a worker claims. Pure: no store, no clock, no threads.
 
 A policy (`balance`) returns the slots that each queue is to have: its share. It is called once a second, and at once when a queue
-gets work that had none. In between the places of each claim go to the queue that has used least of its share so far. Use is the
+gets work that had none. In between each claim goes to the queue that has used least of its share until now. Use is the
 time that its runs took, so shares hold whether jobs are long or short, and for fractions of a slot.
 
 * No slot stays empty while work waits: an idle queue lends its share. Runs are never interrupted: a borrowing queue gives way by
@@ -58,16 +58,16 @@ class QueueShare(Struct, gc=False, eq=False):
     spent: float = 0.0  #: the time of its runs, each divided by the share at that time: seconds
     mean: float = WAITING  #: the mean time of a run, seconds
     cap: int | None = None  #: the most runs at a time, if its jobs compute
-    place: int = 0  #: its position among queues without a share
+    position: int = 0  #: its position among queues without a share
     seen: bool = False  #: whether the mean was measured
 
     def rank(self, piece: float, scale: float) -> tuple[int, float, int]:
-        """Return a sort key: the lowest gets the next place."""
+        """Return a sort key: the lowest gets the next job."""
         if not self.share:
-            return (2, self.place, 0)
+            return (2, self.position, 0)
         if self.cap is not None and self.share >= 1 and self.held < self.share + self.waiting:
-            return (-1, 0.0, self.place)  # its one slot is its own: a queue that borrowed it would keep it for a whole run
-        return (int(self.held >= self.own(scale)), self.spent + self.held * piece / self.share, self.place)
+            return (-1, 0.0, self.position)  # its one slot is its own: a queue that borrowed it would keep it for a whole run
+        return (int(self.held >= self.own(scale)), self.spent + self.held * piece / self.share, self.position)
 
     def own(self, scale: float) -> float:
         """Return how many claims it may have before others: its share, claims that wait for it, and some to catch up."""
@@ -92,10 +92,10 @@ NONE = Counter[str]()
 def deal(
     parts: Sequence[QueueShare], slots: int, held: int, capacity: int, *, least: int = 1, piece: float = WAITING
 ) -> dict[str, int]:
-    """Deal the places of a claim: how many jobs of each queue, in order. The dealt places are added to the parts.
+    """Divide a claim among queues: how many jobs of each, in order. These numbers are added to the parts.
 
     `held` are all claims of the worker. `capacity` may be more than the free slots, where a few claims wait inside the
-    worker. Where jobs are short, queues get about `least` places at a time: a few of each of many queues would cost more than
+    worker. Where jobs are short, queues get about `least` jobs at a time: a few of each of many queues would cost more than
     their runs. `piece` is the cost of a claim before it has run, seconds.
     """
     asking = [part for part in parts if part.load > 0 and part.room() > 0]
@@ -126,7 +126,7 @@ def deal(
 
 
 class Balance:
-    """Deals one worker's places, and remembers the use of each queue."""
+    """Divides one worker's claims among queues, and remembers the use of each queue."""
 
     def __init__(self, slots: int, policy: Policy = even) -> None:
         self.trouble: Exception | None = None  #: an error of the policy: slots are dealt evenly instead
@@ -266,21 +266,21 @@ class Balance:
         return shares
 
     def _apply(self, shares: Mapping[str, float], cpu: Collection[str]) -> None:
-        for place, queue in enumerate(shares):
-            self._part(queue).place = place
+        for position, queue in enumerate(shares):
+            self._part(queue).position = position
         for queue, part in self._parts.items():
             part.share = shares.get(queue, 0.0)
             if part.cap is None and queue in cpu:
                 part.spent = min(part.spent, self._floor)  # its use before it was known does not count
             part.cap = self.computing if queue in cpu else None
             if queue not in shares:
-                part.place = len(shares)
+                part.position = len(shares)
         self._capped = {queue for queue in cpu if queue in self._parts}
 
     def _part(self, queue: str) -> QueueShare:
         part = self._parts.get(queue)
         if part is None:
-            part = self._parts[queue] = QueueShare(queue, mean=self._mean, place=len(self._parts))
+            part = self._parts[queue] = QueueShare(queue, mean=self._mean, position=len(self._parts))
         return part
 
     def wants(
@@ -288,7 +288,7 @@ class Balance:
         ending: Iterable[int] = (), asked: Mapping[str, int] = MappingProxyType({}),
         run_sizes: RunSizes = MappingProxyType({}), least: int = 1,
     ) -> list[ClaimRequest]:  # fmt: skip
-        """Return the steps of a claim: first for each queue its places as far as known here, then whatever there is.
+        """Return the steps of a claim: first for each queue its number of jobs as far as known here, then whatever there is.
 
         `ending` are the tokens of runs that are being settled: by the same exchange, or by one whose answer was not read
         yet. The claims `expected` in that answer are `asked`. `turn` rotates the queues of which nothing is known.
@@ -332,7 +332,7 @@ class Balance:
         for queue in queues:
             part = self._part(queue)
             held = part.held - ends.get(queue, 0)
-            parts[queue] = QueueShare(queue, part.share, held, loads[queue], part.spent, part.mean, part.cap, part.place)
+            parts[queue] = QueueShare(queue, part.share, held, loads[queue], part.spent, part.mean, part.cap, part.position)
         if len(parts) > 1:
             surely = now - self._patience
             for part, since in self._claims.values():
@@ -372,7 +372,7 @@ def first_to_run(
     """Choose which of the claims that wait in a worker start; return their numbers. Each is (task, queue), in order.
 
     A task that computes has `computing` runs at a time (`running`: the current number). Further ones let others go first, which
-    take no time on the interpreter. In a queue with only such tasks they wait; in a mixed queue they start where places are
+    take no time on the interpreter. In a queue with only such tasks they wait; in a mixed queue they start where slots are
     left: behind them may be others.
     """
     if not cpu_tasks:

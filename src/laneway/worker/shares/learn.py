@@ -93,8 +93,8 @@ class Learner:
     def second(self, busy: float, running: Iterable[str], speed: float = 1.0, elapsed: float = 1.0) -> None:
         """Weigh the runs since the last call. `busy`: CPU seconds of the process per second; `running`: the tasks that run now.
 
-        Call it once a second (`elapsed`: the real time since the last call). The tasks that run now stand for those that ran
-        meanwhile; but many short runs may just have ended together: the sum of their seconds says how many there were at a
+        Call it once a second (`elapsed`: the real time since the last call). The tasks that run now are taken for those that
+        ran meanwhile; but many short runs may just have ended together: the sum of their seconds says how many there were at a
         time. `speed`: where other processes want the cores too, the part of the time that a thread of this process really ran
         when it was not waiting for anything else.
         """
@@ -111,7 +111,7 @@ class Learner:
             fair, is_calm = self._fair(then, wanted, speed)
             at_leisure = is_calm and (has_time or wanted <= 1 or counts[task] <= 1)
             if not has_time and not now[task] and cpu < ALONE * around:
-                at_leisure = False  # none of them runs now: the tasks that run do not stand for those that ran then
+                at_leisure = False  # none of them runs now: those that run now say nothing about those that ran then
             if (longest > self._leisure) if at_leisure else (not is_taken or wanted <= 1):
                 continue  # some of them began in a crowd; or it is neither the one nor the other
             figures = (runs, seconds * fair, cpu)

@@ -209,7 +209,7 @@ class PoolClosed(EnqueueError, RuntimeError):
 
 
 class QueueFull(EnqueueError):
-    """So many jobs wait in the pool that it takes no more."""
+    """The pool's queue is full: it takes no more jobs (back-pressure)."""
 
     capacity: int
 
@@ -322,7 +322,7 @@ class StoreError(LanewayError):
 
 
 class GarbageError(StoreError, ValueError):
-    """These bytes are no job that Laneway wrote."""
+    """These bytes are not a job that Laneway wrote."""
 
 
 class SchemaError(StoreError):

@@ -90,7 +90,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """A record as one line of text, with what is known of the job behind it as `key=value`; a traceback stands below."""
+    """A record as one line of text, with what is known of the job behind it as `key=value`; a traceback is below it."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")

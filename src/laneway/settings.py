@@ -229,12 +229,12 @@ SETTINGS = {
         Setting("slots", _whole(1), 25, "N", "Jobs at a time, in each process."),
         Setting("processes", _whole(1, 1000), 1, "N", "Processes."),
         Setting("shutdown_timeout", _seconds(0), 25.0, "SECONDS", "How long running jobs may take to end after a stop."),
-        Setting("beat", _seconds(0.05), 3.0, "SECONDS", "How often the store hears that the processes live."),
+        Setting("beat", _seconds(0.05), 3.0, "SECONDS", "The time between two heartbeats of its processes."),
         Setting(
             "timeout_grace", _seconds(0.1), 2.0, "SECONDS",
             "How long a run may go on after its timeout before its process is replaced.",
         ),
-        Setting("max_jobs", _whole(1), None, "N", "Replace a process after so many jobs.", "never"),
+        Setting("max_jobs", _whole(1), None, "N", "Replace a process after this many jobs.", "never"),
         Setting("max_memory", read_size, None, "SIZE", "Replace a process that has more memory, such as 400M.", "never"),
         Setting("loop", _one_of(LOOPS), "asyncio", "NAME", "The event loop of async tasks: asyncio or uvloop.", "asyncio"),
         Setting("health_port", _whole(1, 65_535), None, "PORT", "Answer /livez and /readyz on this port.", "none"),
@@ -249,7 +249,7 @@ SETTINGS = {
         Setting("dead_days", _more_than_nothing, 30.0, "DAYS", "How long dead jobs are kept."),
         Setting("dead_max", _whole(1), 10_000, "N", "How many dead jobs are kept.", "10000"),
         Setting(
-            "dead_after", _seconds(0.001), 15.0, "SECONDS", "A worker on another host whose beat stands still so long is dead."
+            "dead_after", _seconds(0.001), 15.0, "SECONDS", "A worker on another host is dead without a heartbeat for this long."
         ),
         Setting("dashboard_user", _words("ada"), None, "NAME", "Who may use the dashboard, with dashboard_password.", "nobody"),
         Setting("dashboard_password", _secret, None, "TEXT", "The password of dashboard_user.", "none: this machine alone"),
@@ -259,7 +259,7 @@ SETTINGS = {
             "password, token, secret and the like",
         ),
         Setting("health_lag", _seconds(0.001), 300.0, "SECONDS", "A due job that waits longer makes /healthz fail."),
-        Setting("health_stall", _seconds(0.001), 60.0, "SECONDS", "Work is due, and so long nobody claims: /healthz fails."),
+        Setting("health_stall", _seconds(0.001), 60.0, "SECONDS", "/healthz fails if due work is not claimed for this long."),
     )
 }  # fmt: skip
 
@@ -310,7 +310,7 @@ class Settings:
             if key not in SETTINGS:
                 near = did_you_mean(key, SETTINGS)
                 raise ConfigError(
-                    f'[tool.laneway] in {self._file}: there is no setting "{key}".{near} There are {", ".join(SETTINGS)}'
+                    f'[tool.laneway] in {self._file}: there is not a setting "{key}".{near} There are {", ".join(SETTINGS)}'
                 )
         return named
 
@@ -318,7 +318,7 @@ class Settings:
         """Return the environment variables that look like a setting and are none, each with a suggestion."""
         known = [setting.environment for setting in SETTINGS.values()]
         strange = [name for name in sorted(self._environ) if name.startswith(PREFIX) and name not in known]
-        return [f"{name} is no setting.{near}" for name in strange if (near := did_you_mean(name, known))]
+        return [f"{name} is not a setting.{near}" for name in strange if (near := did_you_mean(name, known))]
 
 
 @functools.lru_cache(maxsize=4)  # a program may make many apps
@@ -329,7 +329,7 @@ def _parse(text: str) -> Mapping[str, object]:
     for key in ("tool", "laneway"):
         table = cast("dict[str, object]", table).get(key, {})
         if not isinstance(table, dict):
-            raise ValueError("[tool.laneway] is no table")
+            raise ValueError("[tool.laneway] is not a table")
     return cast("dict[str, object]", table)
 
 
@@ -347,7 +347,7 @@ def _shown(setting: Setting, text: str) -> str:
 
 
 def check_numbers(said: Mapping[str, object]) -> None:
-    """Raise ConfigError for settings in the code that are no numbers greater than 0."""
+    """Raise ConfigError for settings in the code that are not numbers greater than 0."""
     for name, value in said.items():
         if value is not UNSET and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
             raise ConfigError(f"{name}={value!r}: use a number greater than 0")

@@ -76,7 +76,7 @@ class Group(Command, click.Group):
         return list(self.commands)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Show the help if no command is named; that is no mistake."""
+        """Show the help if no command is named, with exit code 0."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()

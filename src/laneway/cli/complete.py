@@ -77,7 +77,7 @@ def _kept_schedules(app: App) -> list[str]:
 
 queues = _names(lambda app, _: queue_names(app))
 queue_list = _names(lambda app, _: queue_names(app), listed=True)
-#: The app's own tasks, or, if it has none, those that the store has heard of.
+#: The app's own tasks, or, if it has none, those that the store knows.
 tasks = _names(lambda app, _: sorted(app.declared) or task_names(app), store=False)
 ids = _names(lambda app, _: job_ids(app))
 lanes = _names(_lanes)

@@ -37,7 +37,7 @@ LOOPBACK = "127.0.0.1"
 @click.option("--host", metavar="HOST", default=LOOPBACK, show_default=True, help="Where to listen.")
 @click.option("--port", metavar="N", type=click.IntRange(0, 65_535), default=8080, show_default=True, help="0 takes a free one.")
 @click.option("--read-only", is_flag=True, help="Nobody may act.")
-@click.option("--open-health", is_flag=True, help="Everybody may ask /healthz, and hears no reasons.")
+@click.option("--open-health", is_flag=True, help="Everybody may ask /healthz; its answer then has no reasons.")
 @app_options
 @json_option
 def dashboard(
@@ -71,7 +71,7 @@ def dashboard(
 def beside(app: App) -> Generator[str]:
     """Serve an app's dashboard to this machine while something else goes on; gives its address, on a port that was free.
 
-    The server's thread hears no signals. It has ended when this has, unless a second Ctrl-C wants it all to end at once.
+    The server's thread gets no signals. It has ended when this has, unless a second Ctrl-C wants it all to end at once.
     """
     from laneway.web import dashboard as make  # noqa: PLC0415 - it needs an extra
     from laneway.web.server import GRACE, Server  # noqa: PLC0415

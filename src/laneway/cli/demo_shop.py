@@ -93,7 +93,7 @@ async def fetch_rate(currency: str) -> None:
 
 @app.task(name="sales_report")
 def sales_report(month: str) -> None:
-    """Takes a while, and tells how far it is."""
+    """Takes a while, and reports its progress."""
     job = current_job()
     for step in range(30):
         job.progress(step, 30)

@@ -59,7 +59,7 @@ class CallCommand(Command):
 @click.argument("task", metavar="TASK", shell_complete=complete.tasks)
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, shell_complete=complete.collected)
 @click.option("--kwarg", "kwargs", metavar="NAME=VALUE", multiple=True, help="An argument by name; may be repeated.")
-@click.option("--in", "within", metavar="DURATION", type=DURATION, help="Run it so long from now: 30s, 5m, 2h, 1d.")
+@click.option("--in", "within", metavar="DURATION", type=DURATION, help="Run it after this time: 30s, 5m, 2h, 1d.")
 @click.option("--at", metavar="TIME", type=MOMENT, help="Run it at this time: 2026-12-24T18:00+01:00.")
 @click.option("--queue", metavar="QUEUE", help="Another queue than the task's.", shell_complete=complete.queues)
 @click.option("--lane", metavar="LANE", help="Its lane.", shell_complete=complete.lanes)

@@ -63,7 +63,7 @@ def _lines(rows: TextIO) -> Iterator[str]:
     try:
         yield from rows
     except UnicodeDecodeError as error:
-        raise ValueError(f"the file is no text in UTF-8 from there on ({error.reason})") from None
+        raise ValueError(f"the file is not UTF-8 text from there on ({error.reason})") from None
 
 
 def _call(bind: Callable[[object], Bound], line: str) -> Bound:
@@ -71,7 +71,7 @@ def _call(bind: Callable[[object], Bound], line: str) -> Bound:
     try:
         row: object = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadArguments(f"it is no JSON ({error})") from None
+        raise BadArguments(f"it is not JSON ({error})") from None
     call = bind(row)
     call.draft().seal()
     return call

@@ -40,7 +40,7 @@ COLLECTED = [
     {"task": column._replace(spare=1), "attempt": column._replace(spare=2), "payload": Column("payload")}.get(column.name, column)
     for column in COLUMNS
 ]
-#: A list shows so much of a payload, which may be large, even where nothing else is cut.
+#: The most characters of a payload in a list, even where nothing else is cut: it may be large.
 MOST = 200
 
 

@@ -43,7 +43,9 @@ def jobs() -> None:
     ),
 )
 @filter_options
-@click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many at most.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The most that are shown."
+)
 @click.option("--newest", is_flag=True, help="The newest first.")
 @click.option("--after", metavar="ID", help="Go on after this job, or where the page before ended.", shell_complete=complete.ids)
 @app_options

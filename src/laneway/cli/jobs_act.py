@@ -140,7 +140,7 @@ def _command(action: Action, meaning: str, *shown: str) -> click.Command:
         "laneway jobs reschedule --queue mail --at 2026-12-24T18:00+01:00",
     ),
 )  # fmt: skip
-@click.option("--in", "within", metavar="DURATION", type=DURATION, help="So long from now: 30s, 5m, 2h, 1d.")
+@click.option("--in", "within", metavar="DURATION", type=DURATION, help="After this time: 30s, 5m, 2h, 1d.")
 @click.option("--at", metavar="TIME", type=MOMENT, help="At this time: 2026-12-24T18:00+01:00.")
 @_options
 def reschedule(ids: tuple[str, ...], within: float | None, at: datetime | None, **options: Any) -> None:

@@ -1,4 +1,5 @@
-"""Jobs and lanes by the names that a command was given: whole, or the end of an id. A wrong one is told what it may have meant.
+"""Jobs and lanes by the names that a command was given: whole, or the end of an id. For a wrong name the error suggests the
+nearest one.
 
 Enters: an app and a name.  Leaves: the thing, or NotFound with the nearest name.
 """

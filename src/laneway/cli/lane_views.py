@@ -28,7 +28,7 @@ PAYLOAD_COLUMNS = [Column("state", whole=True), Column("score", whole=True), Col
 
 
 def columns(lanes: Sequence[LaneInfo], *, terminal: bool) -> list[Column]:
-    """Return the columns of a list; people are told what is counted, where it is the same for all."""
+    """Return the columns of a list; tables for people name what is counted, where it is the same for all."""
     counted = {"payloads" if lane.collects else "jobs" for lane in lanes}
     name = counted.pop() if terminal and len(counted) == 1 else "size"
     return [column._replace(name=name) if column.name == "size" else column for column in COLUMNS]
@@ -46,7 +46,7 @@ def label(lane: LaneInfo) -> str:
 
 def row(lane: LaneInfo, queues: int) -> list[str | Cell]:
     """Return a lane as a row; where all are of one queue a terminal need not show it."""
-    own = lane.task == lane.queue  # a collector's name: it need not stand there twice
+    own = lane.task == lane.queue  # a collector's name: it need not be shown twice
     return [
         lane.lane,
         lane.queue if queues > 1 else Cell(lane.queue, "", " "),
@@ -63,7 +63,7 @@ def row(lane: LaneInfo, queues: int) -> list[str | Cell]:
 
 
 def opening(lane: LaneInfo, reasons: Sequence[str], job: JobInfo | None) -> list[str]:
-    """Return the first lines of a lane's page: how it stands, and why; `job` is the lane itself, or the job at its head."""
+    """Return the first lines of a lane's page: its state, and why; `job` is the lane itself, or the job at its head."""
     known = [
         ("queue", lane.queue),
         ("task", lane.task if lane.task != lane.queue else ""),

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["lanes"]
 
 ORDERS = ("lag", "size", "attempts", "due", "name")
-#: So many jobs of a lane are put in order, in each state.
+#: The most jobs of a lane that are sorted, in each state.
 REACH = 10_000
-#: Among so many lanes that fail the halted ones are found, which have not failed most often.
+#: The number of failing lanes that are searched for halted ones, which need not be those that failed most often.
 MANY = 1000
 
 
@@ -54,9 +54,11 @@ def lanes() -> None:
 @click.option("--queue", metavar="QUEUE", help="Only of this queue.", shell_complete=complete.queues)
 @click.option(
     "--order", metavar="ORDER", type=OneOf([*ORDERS, *(f"-{order}" for order in ORDERS)]),
-    help=f"By {', '.join(ORDERS)}; with - before it the other way round.",
+    help=f"By {', '.join(ORDERS)}; with - before it in the opposite order.",
 )  # fmt: skip
-@click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many at most.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The most that are shown."
+)
 @click.option("--after", metavar="TOKEN", help="Go on where the page before ended, in the same order.")
 @app_options
 @json_option
@@ -103,14 +105,16 @@ def _trouble(app: App, queue: str | None, limit: int) -> LanePage:
     epilog=examples("laneway lanes show order-7", "laneway lanes show order-7 --queue shop.sync_orders --json"),
 )
 @lane_argument
-@click.option("--limit", metavar="N", type=click.IntRange(1, REACH), default=100, show_default=True, help="So many at most.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(1, REACH), default=100, show_default=True, help="The most that are shown."
+)
 @click.option("--after", metavar="TOKEN", help="Go on where the payloads of the page before ended.")
 @app_options
 @json_option
 def show(
     name: str, queue: str | None, limit: int, after: str | None, app_option: str | None, store: str | None, as_json: bool
 ) -> None:
-    """Show a lane: how it stands, why, and what is in it.
+    """Show a lane: its state, why, and what is in it.
 
     Of a collector's lane the payloads with their scores, what runs first; of another one its jobs, in the order they run.
     """

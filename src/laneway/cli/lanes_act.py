@@ -53,7 +53,9 @@ def _check_collector(app: App, queue: str, instead: str) -> None:
     """Refuse a queue whose lanes are made of jobs."""
     check_queue(app, queue)
     if any(found.name == queue and not found.collects for found in app.inspect.queues()):
-        raise click.UsageError(f"queue {queue} is no collector's: act on its jobs with laneway jobs {instead} --queue {queue}")
+        raise click.UsageError(
+            f"queue {queue} does not belong to a collector: act on its jobs with laneway jobs {instead} --queue {queue}"
+        )
 
 
 def _parts(counted: Mapping[str, int]) -> str:

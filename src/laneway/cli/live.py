@@ -42,13 +42,13 @@ HEAD = "bold"
 DIM = "bright_black"
 LANE_LINES = 4
 LEAST_RUNS = 3
-#: So many runs are remembered, so that none is counted twice.
+#: The number of runs that are remembered, so that none is counted twice.
 COUNTED = 3000
 #: Queues are the last to become fewer.
 LEAST = {"queues": 5, "tasks": 3, "workers": 2, "lanes": 2}
-#: So much of a queue's name is shown before it is told that it counts lanes.
+#: The least characters of a queue's name; then there is room for the note that it counts lanes.
 LEAST_NAME = 8
-#: A view with blank lines between its parts needs so many rows.
+#: The least rows for a view with blank lines between its parts.
 ROOMY = 30
 
 
@@ -102,7 +102,7 @@ class View:
         self._ticks.append((time.monotonic(), seen.totals["processed"] + seen.totals["failed"]))
 
     def picture(self, shown: Shown, width: int, height: int) -> RenderableType:
-        """Paint everything in so many columns and rows."""
+        """Paint everything in this many columns and rows."""
         wishes = {
             "queues": min(len(self._seen.queues), 8),
             "tasks": min(len(self._outcomes), 6),
@@ -249,7 +249,7 @@ def divide(wishes: Mapping[str, int], room: int, gap: int) -> tuple[dict[str, in
 
 
 def _shown(lines: int, number: int) -> int:
-    """How many of so many things are shown: one line less if not all have a place."""
+    """Return how many things are shown in the given lines: one less if not all fit, for the line that says so."""
     return number if number <= lines else lines - 1
 
 

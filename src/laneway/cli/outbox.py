@@ -120,7 +120,7 @@ def retry(app_name: str | None, app_option: str | None, store: str | None, as_js
 def relay(app_name: str | None, app_option: str | None, store: str | None, **given: Any) -> None:
     """Carry rows over until stopped, in the foreground: for programs without workers near their database.
 
-    Every worker of an app with an outbox does it too. One at a time works, whoever that is.
+    Every worker of an app with an outbox does it too. One of them works at a time.
     """
     from laneway.worker.duties.relay import RelayDuty  # noqa: PLC0415 - the help needs none of it
 

@@ -26,10 +26,10 @@ NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 
 
 def _read_rate(value: object) -> float:
-    """Read so many a second: 1000, or 50/m, 20/h, 5/d."""
+    """Read a rate as jobs per second: 1000, or 50/m, 20/h, 5/d."""
     found = re.fullmatch(rf"{NUMBER}\s*(?:/\s*([smhd]))?", str(value).replace(",", ""))
     if not found:
-        raise ValueError("use so many a second, a minute, an hour or a day: 1000, 50/m, 20/h, 5/d")
+        raise ValueError("use a number of jobs per second, minute, hour or day: 1000, 50/m, 20/h, 5/d")
     return float(found[1]) / PER[found[2] or ""]
 
 
@@ -74,7 +74,7 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
     """Say whether workers keep up, and what it would take.
 
     With --rate and --seconds it is arithmetic alone. What is not given is taken from the store: how many jobs came, how long they
-    ran, what waits, and who works.
+    ran, what waits, and which workers run.
     """
     from laneway.cli.plan_views import lines  # noqa: PLC0415 - the help needs none of it
     from laneway.present.plan import plan_document, plan_from  # noqa: PLC0415

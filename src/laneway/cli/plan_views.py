@@ -198,7 +198,7 @@ def _need(answers: Plan) -> list[str]:
         return ["  Nothing to keep up with: no job comes." + " What it takes for the backlog is below." * bool(load.backlog)]
     each = "one on each core: they compute" if load.kind == "cpu" else f"of {plural(machine.slots, 'slot')} each"
     told = [
-        f"  {'slots':14}{count(need.slots)}: so many jobs run at a time",
+        f"  {'slots':14}{count(need.slots)}: this many jobs run at a time",
         f"  {'processes':14}{count(need.processes)}, {each}",
         f"  {'machines':14}{count(need.machines)} of {_machines(load.kind, machine, need)}",
         f"  {'RAM':14}{_ram(need, machine)}",

@@ -130,7 +130,7 @@ def _reason(job: JobContext, outcome: Outcome) -> list[str]:
 
 
 def _frames(text: str) -> list[str]:
-    """Return a traceback's lines without ours at its top, its underlines, and the error that is told already."""
+    """Return a traceback's lines without ours at its top, its underlines, and the error that is shown already."""
     lines: list[str] = []
     ours = False
     for line in text.splitlines():

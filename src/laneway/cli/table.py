@@ -1,6 +1,6 @@
 """Tables: painted on a terminal, plain elsewhere.
 
-On a terminal a table fits the window: a column in which nothing stands is left out, and long cells are cut, names in the middle
+On a terminal a table fits the window: an empty column is left out, and long cells are cut, names in the middle
 and texts at the end. Elsewhere every column is there and nothing is cut: programs read it.
 
 Enters: columns and rows.  Leaves: lines on stdout.
@@ -22,7 +22,7 @@ from laneway.present.words import ago, clip, clip_name
 
 __all__ = ["PHASE_COLOURS", "STATE_COLOURS", "Cell", "Column", "aligned", "moment", "print_table"]
 
-#: A cell that is cut still shows so much.
+#: The least characters of a cell that is cut.
 NARROW = 10
 
 STATE_COLOURS = {
@@ -43,7 +43,7 @@ class Column(NamedTuple):
     """A column."""
 
     name: str
-    right: bool = False  #: numbers stand to the right
+    right: bool = False  #: numbers are aligned to the right
     whole: bool = False  #: its cells are never cut: they are copied, or short
     spare: int = 0  #: where a window is too narrow, columns are left out: 1 first
     wish: int = 0  #: rather than to be narrower than this, it wants others to be left out

@@ -32,7 +32,9 @@ RUNS = 200
     epilog=examples("laneway top", "laneway top shop.jobs:app", "laneway top --store sqlite:///jobs.db --every 5"),
 )
 @app_argument
-@click.option("--every", metavar="DURATION", type=DURATION, default=1.0, show_default=True, help="Look so often.")
+@click.option(
+    "--every", metavar="DURATION", type=DURATION, default=1.0, show_default=True, help="The time between two looks at the store."
+)
 @app_options
 @json_option
 def top(app_name: str | None, every: float, app_option: str | None, store: str | None, as_json: bool) -> None:
@@ -74,7 +76,7 @@ class Top:
 
     @property
     def phase(self) -> str:
-        """The time of day; or that it stands still, since the store is away."""
+        """The time of day; or that nothing is updated, since the store is away."""
         return time.strftime("%H:%M:%S") + (", the store is away: this is how it was" if self._away else "")
 
     def look(self) -> tuple[Snapshot, Details]:

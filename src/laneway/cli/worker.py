@@ -55,7 +55,7 @@ def worker(
     may end. A second one ends it at once; nothing is lost.
     """
     from laneway.fleet.reload import check_reload  # noqa: PLC0415 - the help needs none of it
-    from laneway.fleet.settings import FleetSettings  # noqa: PLC0415
+    from laneway.fleet.settings import AppChoice, FleetSettings  # noqa: PLC0415
     from laneway.fleet.supervisor import Stopped, Supervisor  # noqa: PLC0415
     from laneway.worker.balance import choose, name_of, read_weights  # noqa: PLC0415
 
@@ -63,12 +63,14 @@ def worker(
         check_reload()
     chosen = chosen_settings(given)
     names, weights = read_weights(chosen.pop("queues"))
+    host, port = chosen.pop("health_host"), chosen.pop("health_port")
     since = time.monotonic()
     fleet = Supervisor(
         FleetSettings(
-            app=app_name, app_option=app_option, store=store, burst=burst, reload=reload, queues=names, weights=weights, **chosen
+            app=AppChoice(app_name, app_option, store), burst=burst, reload=reload, queues=names, weights=weights,
+            health=None if port is None else (host, port), **chosen,
         )
-    )
+    )  # fmt: skip
     level, form = chosen["log_level"], chosen["log_format"]
     on_terminal = sys.stderr.isatty() and form != "json"
     if not on_terminal:

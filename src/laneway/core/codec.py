@@ -43,7 +43,7 @@ def open_body(body: bytes) -> Envelope:
             body.decode()  # the inside of strings is only read with the arguments
         return _envelope.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
-        raise GarbageError(f"this body is no job's: {error}") from None
+        raise GarbageError(f"this body is not a job's: {error}") from None
 
 
 class Codec:

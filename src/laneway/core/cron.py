@@ -92,10 +92,10 @@ def read_schedule(value: object, timezone: object = None) -> Schedule:
     if isinstance(value, timedelta):
         return _interval(value, timezone)
     if not isinstance(value, str):
-        raise ValueError(f"schedule={value!r} is no schedule: {_EXAMPLE}")
+        raise ValueError(f"schedule={value!r} is not a schedule: {_EXAMPLE}")
     name = "UTC" if timezone is None else timezone
     if not isinstance(name, str):
-        raise ValueError(f"timezone={name!r} is no time zone. Use a name such as Europe/Paris")
+        raise ValueError(f"timezone={name!r} is not a time zone. Use a name such as Europe/Paris")
     try:
         zone = _zone(name)
     except (ValueError, OSError, ZoneInfoNotFoundError):
@@ -134,4 +134,4 @@ def _no_zone(name: str) -> str:
             f"timezone={name!r}: Python finds no time zone data here. Install it: pip install tzdata, "
             "or the system's package (apt-get install tzdata). UTC needs none"
         )
-    return f"timezone={name!r} is no time zone.{did_you_mean(name, known)} Use a name such as Europe/Paris"
+    return f"timezone={name!r} is not a time zone.{did_you_mean(name, known)} Use a name such as Europe/Paris"

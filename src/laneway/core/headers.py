@@ -26,7 +26,7 @@ _decoder = msgspec.json.Decoder(dict[str, str])
 def check_headers(headers: object) -> dict[str, str]:
     """Return headers, or raise ValueError that says what headers look like."""
     if not isinstance(headers, dict):
-        raise ValueError(f"{headers!r} are no headers: use a dict of strings")
+        raise ValueError(f"{headers!r} are not headers: use a dict of strings")
     for name, value in cast("dict[object, object]", headers).items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ValueError(f"header {name!r}: {value!r}: use strings for names and values")
@@ -57,7 +57,7 @@ def join_headers(earlier: str, later: str) -> str:
 
 
 def read_headers(texts: Iterable[str]) -> tuple[dict[str, str], ...]:
-    """Return the headers of some payloads in order, equal ones once. Lines that are no headers are left out."""
+    """Return the headers of some payloads in order, equal ones once. Lines that are not headers are left out."""
     found: list[dict[str, str]] = []
     for line in dict.fromkeys(line for text in texts if text for line in text.split("\n")):
         try:

@@ -50,9 +50,9 @@ def parse_when(when: object, now: int) -> tuple[int, int]:
     if isinstance(when, timedelta):
         when = when.total_seconds()
     if isinstance(when, bool) or not isinstance(when, int | float):
-        raise ValueError(f"{when!r} is no time: use seconds, a timedelta or an aware datetime")
+        raise ValueError(f"{when!r} is not a time: use seconds, a timedelta or an aware datetime")
     if isinstance(when, float) and not math.isfinite(when) and when != math.inf:
-        raise ValueError(f"{when!r} is no time: use seconds, a timedelta or an aware datetime")
+        raise ValueError(f"{when!r} is not a time: use seconds, a timedelta or an aware datetime")
     if when > FAR:
         raise ValueError(f"{when!r} is more than ten years of waiting: {_what_was_meant(when, now / SECOND)}")
     return max(micros(when), 0), 0

@@ -138,7 +138,7 @@ class Claim(Struct, frozen=True, gc=False):
     #: why the previous claim was lost, if the worker must know: `crash` (it had started when its worker's process crashed: a
     #: suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
     lost: str = ""
-    garbage: str = ""  #: why it cannot be run: the stored bytes are no job. It is to be settled as dead
+    garbage: str = ""  #: why it cannot be run: the stored bytes are not a job. It is to be settled as dead
 
     @property
     def unit(self) -> Unit:
@@ -180,14 +180,14 @@ def check_id(value: object) -> str:
     """Return a job's id, or raise ValueError that says what ids look like."""
     if isinstance(value, str) and _ID.fullmatch(value):
         return value
-    raise ValueError(f"{value!r} is no id: use 1 to 100 letters, digits, - and _")
+    raise ValueError(f"{value!r} is not an id: use 1 to 100 letters, digits, - and _")
 
 
 def check_queue(value: object) -> str:
     """Return a queue's name, or raise ValueError that says what names look like."""
     if isinstance(value, str) and _QUEUE.fullmatch(value):
         return value
-    raise ValueError(f"{value!r} is no name for a queue: use 1 to 100 letters, digits and - _ . :")
+    raise ValueError(f"{value!r} is not a name for a queue: use 1 to 100 letters, digits and - _ . :")
 
 
 def check_lane(value: object) -> str:
@@ -195,16 +195,16 @@ def check_lane(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(int(value)) if abs(value) < _501_DIGITS else ""
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no key for a lane: use a string or an integer, such as f'order-{{order.id}}'")
+        raise ValueError(f"{value!r} is not a key for a lane: use a string or an integer, such as f'order-{{order.id}}'")
     if not 0 < len(value) <= 500 or "\0" in value or not value.isprintable():
-        raise ValueError(f"{value[:60]!r} is no key for a lane: use 1 to 500 printable characters")
+        raise ValueError(f"{value[:60]!r} is not a key for a lane: use 1 to 500 printable characters")
     return str.__str__(value)  # a member of a (str, Enum) is its value, not its name
 
 
 def check_score(value: object, now: float) -> float:
     """Return a payload's score: a number. A score that is a time is in seconds, as `now` and the store's own scores."""
     if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(f"{value!r} is no score: use a number, such as a version, or a time in seconds")
+        raise ValueError(f"{value!r} is not a score: use a number, such as a version, or a time in seconds")
     if abs(value) > 1e300:
         raise ValueError("a score of more than 300 digits: use a smaller number, such as a version, or a time in seconds")
     score = float(value)
@@ -215,7 +215,7 @@ def check_score(value: object, now: float) -> float:
                 f"(now) does: divide it by {factor:,.0f}"
             )
     if score != value:
-        raise ValueError(f"{value!r} is no score: it has more digits than a number with a point can hold")
+        raise ValueError(f"{value!r} is not a score: it has more digits than a number with a point can hold")
     return score
 
 
@@ -223,4 +223,4 @@ def check_priority(value: object) -> int:
     """Return a priority, or raise ValueError."""
     if isinstance(value, int) and not isinstance(value, bool) and -100 <= value <= 100:
         return int(value)
-    raise ValueError(f"{value!r} is no priority: use a whole number from -100 (last) to 100 (first)")
+    raise ValueError(f"{value!r} is not a priority: use a whole number from -100 (last) to 100 (first)")

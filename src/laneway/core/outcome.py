@@ -89,7 +89,7 @@ class Snoozed(Struct, frozen=True, tag="snoozed"):
 
 
 class Dead(Struct, frozen=True, tag="dead"):
-    """The run failed and is not retried. The job stays in the store for replay.
+    """The run failed and is not retried. The job stays in the store for replay (a dead letter).
 
     Of a collector's lane one payload dies, the one of the run that arrived first unless others are named; the rest goes on.
     """

@@ -34,14 +34,14 @@ class Plain(Struct, frozen=True):
 
 @functools.cache
 def serializer_of(kind: Any) -> Any:
-    """Return what pydantic asks a value for whose type it was not told."""
+    """Return the serializer that pydantic asks a value for, if it does not know its type."""
     from pydantic_core import SchemaSerializer  # noqa: PLC0415 - no dependency of ours: it is there if pydantic calls this
 
     return SchemaSerializer(kind.__get_pydantic_core_schema__())
 
 
 def schema_of(kind: type, as_dict: Callable[[Any], dict[str, Any]], **fields: Any) -> Any:
-    """Return what tells pydantic, and so FastAPI, that a value is shown as a dict, of these fields if they are named."""
+    """Return the schema by which pydantic, and so FastAPI, shows a value as a dict, of these fields if they are named."""
     from pydantic_core import core_schema  # noqa: PLC0415 - the same
 
     named = {name: core_schema.typed_dict_field(field) for name, field in fields.items()}

@@ -207,7 +207,7 @@ class App:
         self, call: Bound | Task[..., Any, Any], when: When, *, name: str | None = None, timezone: str | None = None,
         catch_up: str = "one",
     ) -> None:  # fmt: skip
-        """Let a call run by itself, any number of schedules for a task. A schedule without a name has its task's.
+        """Enqueue a call by a schedule; a task may have any number of schedules. A schedule without a name has its task's.
 
         >>> app = App("sqlite://")
         >>> @app.task
@@ -375,7 +375,7 @@ class App:
         """
         if not isinstance(id, str):
             raise BadOption(f"app.job({id!r}): use the id of a job, a string")
-        return JobHandle(self, id.encode(errors="replace").decode(), "", False, None)  # what is no text is no id of a job
+        return JobHandle(self, id.encode(errors="replace").decode(), "", False, None)  # no id has what cannot be encoded
 
     def enqueue_many(self, calls: Iterable[Bound], *, chunk: int = 1000) -> int:
         """Enqueue bound calls of any tasks; return how many were accepted. Only a chunk or two are in memory at a time."""

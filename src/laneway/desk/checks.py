@@ -151,5 +151,5 @@ def _clock(work: Work) -> Finding:
     return Finding(
         "clock", "warning" if abs(seconds) > FAR_APART else "note",
         f"the store's clock is {span(abs(seconds))} {way} this machine's: moments that are given as a datetime are off by that",
-        "Set both by NTP. The time of a file stands still until the machine's clock has reached it",
+        "Set both by NTP. The time of a file does not advance until the machine's clock has reached it",
     )  # fmt: skip

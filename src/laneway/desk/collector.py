@@ -121,8 +121,8 @@ class AnyCollector(TaskBase, Generic[T, C]):
 
     def read(self, unit: Unit) -> list[T]:
         """Return a lane's payloads as the function gets them, or raise BadArguments if one cannot be read."""
-        bodies, unpack = [payload.body for payload in unit.payloads if payload.body], self.payload.unpack
-        return [unpack(body) for body in (bodies[-1:] if self.last_only else bodies)]
+        bodies = [payload.body for payload in unit.payloads if payload.body]
+        return self.payload.unpack_all(bodies[-1:] if self.last_only else bodies)
 
     def spoilt(self, unit: Unit) -> tuple[bytes, ...]:
         """Return those of a lane's payloads that cannot be read."""
@@ -214,7 +214,7 @@ class Gathering(_Sending[T]):
         parts: tuple[Any, ...] = tuple(cast("Sequence[Any]", item)) if isinstance(item, tuple | list) else ()
         if not 1 <= len(parts) <= 4:
             raise BadArguments(
-                f"{self._collector.name}.enqueue_many: {item!r} is no item: use (lane, payload), (lane, payload, score) or "
+                f"{self._collector.name}.enqueue_many: {item!r} is not an item: use (lane, payload), (lane, payload, score) or "
                 "(lane, payload, score, run_after)"
             )
         lane, payload, score, run_after = parts + (None, LEFT_OUT, None, None)[len(parts) :]
@@ -375,6 +375,13 @@ class _PayloadType:
             raise PayloadTooLarge from None
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             raise BadArguments(str(error)) from None
+
+    def unpack_all(self, bodies: Sequence[bytes]) -> list[Any]:
+        """Return typed payloads, or raise BadArguments with the reason."""
+        try:
+            return list(map(self._decoder.decode, bodies))
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+            return [self.unpack(body) for body in bodies]  # which raises what is meant
 
     def can_read(self, body: bytes) -> bool:
         """Say whether a payload can be read."""

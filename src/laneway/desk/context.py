@@ -220,7 +220,7 @@ class JobContext(Struct, eq=False):
     def once(self, connection: Any, name: str = "") -> Once:
         """Write a receipt in your transaction: `with current_job().once(connection) as first:`, or `async with`.
 
-        `first` is False if a run of this job has committed one before. `name` tells several of one job apart.
+        `first` is False if a run of this job has committed one before. `name` distinguishes several receipts of one job.
         """
         from laneway.transactions.receipts import Once  # noqa: PLC0415 - most jobs need none
 

@@ -58,7 +58,7 @@ class DeclareKeyed:
 
 
 def check_function(where: str, function: object) -> None:
-    """Refuse what is no function."""
+    """Refuse what is not a function."""
     if not inspect.isroutine(function):
         raise DeclarationError(f"{where} is for functions, not {function!r}; a name goes in name=")
 

@@ -10,6 +10,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from laneway.core.instant import as_datetime
+from laneway.store.error_history import WORKER_LOST
 from laneway.store.inspection import JobInfo, QueueInfo, WorkerStatus
 from laneway.store.workers import serving_of
 
@@ -27,7 +29,11 @@ class Around(Struct, frozen=True, kw_only=True):
 
 
 def explain(job: JobInfo, around: Around) -> list[str]:
-    """Say why a job is where it is."""
+    """Say why a job is where it is; and, if a claim was lost with its worker, that it may have run before."""
+    return [*_state(job, around), *_lost(job, around)]
+
+
+def _state(job: JobInfo, around: Around) -> list[str]:
     match job.state:
         case "running":
             return _running(job, around)
@@ -54,11 +60,11 @@ def _running(job: JobInfo, around: Around) -> list[str]:
     run = next((run for run in worker.jobs if run.id == job.id), None)
     where = f"worker {worker.id} (pid {worker.pid} on {worker.host})"
     if run is None or run.started_at is None:
-        said = [f"it is held by {where}, which has not told yet since when it runs"]
+        said = [f"it is held by {where}, which has not reported yet since when it runs"]
     else:
         said = [f"it has run on {where} for {ago(around.now, run.started_at)}"]
     if worker.beat_age is not None and worker.beat_age > 10:
-        said.append(f"that worker was last heard of {span(worker.beat_age)} ago")
+        said.append(f"the last heartbeat of that worker came {span(worker.beat_age)} ago")
     if job.mark:
         said.append(f"it is to be {_MARKS.get(job.mark, job.mark)} when its run has ended")
     return said
@@ -77,6 +83,15 @@ def _dead(job: JobInfo, around: Around) -> list[str]:
     why = f": {job.errors[-1].kind}: {job.errors[-1].message}" if job.errors else ""
     said = [f"it gave up {ago(around.now, job.due_at)} ago, after attempt {job.attempt}{why}", "replay it with: retry"]
     return [*said, f"lane {job.lane} is halted until then, or until it is deleted"] if job.holds else said
+
+
+def _lost(job: JobInfo, around: Around) -> list[str]:
+    lost = [error for error in job.errors if error.kind == WORKER_LOST]
+    if not lost:
+        return []
+    times = f"{len(lost)} times, last " if len(lost) > 1 else ""
+    when = f" {times}{ago(around.now, as_datetime(lost[-1].at))} ago" if lost[-1].at else ""
+    return [f"a claim of it was lost{when} ({lost[-1].message}), so it may have run before; no attempt counts for that"]
 
 
 def _later(job: JobInfo, around: Around) -> str:

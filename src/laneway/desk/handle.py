@@ -51,11 +51,11 @@ class JobHandle(Generic[R]):
         self.created = created
 
     def state(self) -> State:
-        """Return where the job stands now; `gone` once it has finished and its result is not kept any more."""
+        """Return the job's state now; `gone` once it has finished and its result is not kept any more."""
         return self._app.store_inspect.result(self.id).state
 
     def info(self) -> JobInfo:
-        """Return the job as it stands in the store, or its record while that is kept. Raises UnknownJob if there is neither."""
+        """Return the job as it is in the store, or its record while that is kept. Raises UnknownJob if there is neither."""
         found = self._app.inspect.job(self.id)
         if found is None:
             raise UnknownJob(f"no {self} is in the store: it has finished, or never was", id=self.id)
@@ -108,11 +108,11 @@ class JobHandle(Generic[R]):
     # -- from an event loop ----------------------------------------------------------------------------------
 
     async def astate(self) -> State:
-        """Return where the job stands now, from an event loop."""
+        """Return the job's state now, from an event loop."""
         return await offload(self.state)
 
     async def ainfo(self) -> JobInfo:
-        """Return the job as it stands in the store, from an event loop."""
+        """Return the job as it is in the store, from an event loop."""
         return await offload(self.info)
 
     async def aresult(self, timeout: float | None = None) -> R:
@@ -157,7 +157,7 @@ class JobHandle(Generic[R]):
         return read(found.value)  # type: ignore[no-any-return, arg-type]
 
     def _look(self) -> StoredResult | None:
-        """Return what is stored; None: the job has not finished. Raise why there will be no result."""
+        """Return what is stored; None: the job has not finished. Raise the error that says why no result will come."""
         found = self._app.store_inspect.result(self.id)
         match found.state:
             case "done" if found.value is not None:

@@ -44,7 +44,7 @@ def check_lifespan(function: Lifespan | AsyncLifespan) -> None:
         bare = inspect.unwrap(function) if callable(function) else function
         wrapped = bare is not function and (inspect.isgeneratorfunction(bare) or inspect.isasyncgenfunction(bare))
         hint = "; leave out what wraps it, such as @contextmanager" if wrapped else ""
-        raise DeclarationError(f"{name} is no lifespan: it must be a function that yields once, where the worker works{hint}")
+        raise DeclarationError(f"{name} is not a lifespan: it must be a function that yields once, where the worker works{hint}")
     try:
         inspect.signature(function).bind(*[None][: takes(function)])
     except TypeError:
@@ -227,7 +227,7 @@ class _AsyncLife:
             raise _yielded_twice()
 
     async def _end_early(self, cancelled: BaseException) -> None:
-        """Let the generator hear that its task is cancelled. It ends, and nobody waits for it now: so the log has why."""
+        """Raise in the generator that its task is cancelled. It ends, and no caller waits for it now: so the error is logged."""
         why: BaseException | None = None
         try:
             await self._generator.athrow(cancelled)

@@ -2,8 +2,8 @@
 
 The app is named by the argument APP, else -A, else LANEWAY_APP, else `app` under [tool.laneway] in pyproject.toml here; else it
 is in app.py or main.py here. The name is a module and an attribute, or the path of a file: then the module is imported as from
-its own folder, so that its tasks have the names they have for a program that runs there. A web program may stand for the app that
-is its extension, and a function for what it makes (`create_app`). Every mistake in it is a ConfigError of one line.
+its own folder, so that its tasks have the names they have for a program that runs there. The name may also be a web program whose
+extension is the app, or a function that makes it (`create_app`). Every mistake in it is a ConfigError of one line.
 
 Enters: what the user wrote.  Leaves: an `App`.
 """
@@ -178,7 +178,7 @@ def _apps(module: ModuleType) -> list[str]:
 
 
 def _is_bound(app: object) -> bool:
-    """Return whether an app knows its store. An extension of a web program hears of it from that."""
+    """Return whether an app knows its store. The extension of a web framework learns it from the web program."""
     return bool(getattr(app, "is_bound", True))
 
 

@@ -25,7 +25,7 @@ def check_middleware(function: Middleware) -> None:
     """Refuse a function that is not a generator function."""
     if not inspect.isgeneratorfunction(function):
         name = getattr(function, "__qualname__", repr(function))
-        raise DeclarationError(f"{name} is no middleware: it must yield once, where the work is to happen")
+        raise DeclarationError(f"{name} is not a middleware: it must yield once, where the work is to happen")
 
 
 def takes(function: Callable[..., object]) -> int:

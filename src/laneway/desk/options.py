@@ -101,7 +101,7 @@ class CollectorOptions(TypedDict, total=False):
 
 def _retry(value: object) -> Retry:
     if not isinstance(value, Retry):
-        raise ValueError(f"{value!r} is no policy: use Retry(times=5), Retry(times=0) for none")
+        raise ValueError(f"{value!r} is not a policy: use Retry(times=5), Retry(times=0) for none")
     return value
 
 
@@ -171,7 +171,7 @@ def _yes_or_no(value: object) -> bool:
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable() or " " in value:
-        raise ValueError(f"{value!r} is no name: use 1 to 200 printable characters without spaces")
+        raise ValueError(f"{value!r} is not a name: use 1 to 200 printable characters without spaces")
     return value
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ScheduleInfo", "ScheduleInspection", "no_worker_knows", "this_user"]
 
-#: So many names are listed in a message.
+#: The most names that a message lists.
 SHOWN = 20
 
 

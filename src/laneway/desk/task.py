@@ -106,7 +106,8 @@ class Using(Generic[P, R]):
 
     def _args(self, call: object) -> tuple[Any, ...]:
         if not isinstance(call, tuple):
-            raise BadArguments(f"{self._task.name}.enqueue_many: {call!r} is no tuple of arguments; for one argument write (x,)")
+            name = self._task.name
+            raise BadArguments(f"{name}.enqueue_many: {call!r} is not a tuple of arguments; for one argument write (x,)")
         return cast("tuple[Any, ...]", call)
 
 

@@ -18,7 +18,7 @@ __all__ = [
     "task_names",
 ]  # fmt: skip
 
-#: So many jobs are looked through for one that may be meant.
+#: The most jobs that are searched for one that may be meant.
 NEAR = 1000
 
 

@@ -27,7 +27,7 @@ SILENT = 15.0
 #: Where more jobs than this are in a store, nobody searches it every second for the one that waits longest.
 MANY = 100_000
 DEAD = 4
-#: So many names are listed in a line.
+#: The most names in a line.
 SHOWN = 8
 MAIN = ("enqueued", "processed", "failed", "retried", "dead")
 
@@ -45,7 +45,7 @@ class Snapshot(Struct, frozen=True):
 
     @classmethod
     def of(cls, app: App, runs: int = 0) -> Snapshot:
-        """Ask an app's store; with `runs` for so many of the last runs, too, and for what workers have learned."""
+        """Ask an app's store; with `runs` also for this many of the last runs, and for what workers have learned."""
         queues = app.inspect.queues()
         counts = sum_counts(queue.counts for queue in queues)
         figures = cls(safe_url(app.url), counts, queues, app.store_inspect.totals(), app.inspect.workers())

@@ -83,12 +83,12 @@ def trimmed(text: str) -> str:
 
 
 def clip(text: str, width: int) -> str:
-    """Return a text in exactly so many columns."""
+    """Return a text in exactly this many columns."""
     return f"{text:{width}}" if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def clip_name(name: str, width: int) -> str:
-    """Return a name in exactly so many columns. It is cut in the middle: long names mostly differ at their end.
+    """Return a name in exactly this many columns. It is cut in the middle: long names mostly differ at their end.
 
     >>> clip_name("shop.orders.send_invoice_reminder", 20), clip_name("mail", 6)
     ('shop.order…_reminder', 'mail  ')

@@ -66,7 +66,7 @@ class UserConnection(ABC):
     async def arun(self, steps: Steps[T]) -> T:  # noqa: ARG002 - for connections of event loops
         """Run steps from an event loop, and return their result."""
         raise BadOption(
-            f"this {self.name} is not for an event loop, which would stand still meanwhile: write `with` and call the plain form "
+            f"this {self.name} is not for an event loop, which it would block: write `with` and call the plain form "
             "(`enqueue`), or use an async connection"
         )
 

@@ -30,8 +30,8 @@ def recognise(given: Any) -> UserConnection:
         if made is not None:
             return made(given)
     raise BadOption(
-        f"{type(given).__module__}.{type(given).__qualname__} is no connection that Laneway knows: give a connection of sqlite3, "
-        "psycopg 3, asyncpg or aiosqlite, a Connection or Session of SQLAlchemy, or a connection of Django or its alias"
+        f"{type(given).__module__}.{type(given).__qualname__} is not a connection that Laneway knows: give a connection of "
+        "sqlite3, psycopg 3, asyncpg or aiosqlite, a Connection or Session of SQLAlchemy, or a connection of Django or its alias"
     )
 
 

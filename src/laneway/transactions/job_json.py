@@ -78,7 +78,7 @@ def read_job(text: str) -> Job:
     try:
         return _job(_decoder.decode(text))
     except (ValueError, RecursionError, PayloadTooLarge) as error:  # of msgspec, too
-        raise ValueError(f"it is no job that can be enqueued: {error}") from None
+        raise ValueError(f"it is not a job that can be enqueued: {error}") from None
 
 
 def _job(given: WrittenJob) -> Job:

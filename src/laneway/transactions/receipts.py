@@ -31,7 +31,7 @@ TABLE = (
 )
 #: Five days more than dead jobs are kept by default: one that is replayed on its last day finds its receipt.
 KEPT_DAYS = 35
-#: Of so many receipts one removes old ones with it, and at most so many: that is ten times as fast as they come.
+#: One of EACH receipts also removes old ones, at most MOST: ten times as many as are written.
 EACH = 100
 MOST = 1000
 

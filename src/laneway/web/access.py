@@ -10,7 +10,7 @@ Closed, unless one of these holds:
 
 Where credentials are set, or the program judges, coming from this machine is not enough: so does a proxy that runs here.
 
-Actions by browsers need more, since a browser sends along what it knows, whoever made the page: the page must be ours (Origin,
+Actions by browsers need more, since a browser sends cookies whichever site made the page: the page must be ours (Origin,
 Sec-Fetch-Site), and must have read a token that is signed for this caller.
 
 Enters: a request.  Leaves: a `Caller`, or `Refused`.
@@ -68,7 +68,7 @@ SIGNED_FOR = 12 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks."""
+    """The client that asks, and what it may do."""
 
     who: str
     may: May
@@ -125,7 +125,7 @@ class Access:
 
     async def _ask_program(self, request: Request) -> Caller | None:
         auth = self._auth
-        assert auth is not None  # noqa: S101 - who calls has looked
+        assert auth is not None  # noqa: S101 - the callers have checked
         said = await auth(request) if inspect.iscoroutinefunction(auth) else await run_in_threadpool(auth, request)
         if inspect.isawaitable(said):
             said = await said
@@ -183,7 +183,7 @@ class Access:
 
 
 def _same(shown: str, wanted: str | None) -> bool:
-    """Compare in a time that tells nothing, not even the length."""
+    """Compare in a time that reveals nothing, not even the length."""
     digests = [hashlib.blake2b(text.encode(errors="replace")).digest() for text in (shown, wanted or "")]
     return hmac.compare_digest(*digests) and bool(wanted)
 
@@ -208,7 +208,7 @@ def _not_from_here(request: HTTPConnection) -> str | None:
     if client is None or not is_loopback(client.host):
         return "the request comes from another machine"
     trace = next((name for name in request.headers if PROXIES.fullmatch(name.lower().replace("_", "-"))), None)
-    if trace is not None or request.scope.get("http_version") == "1.0":  # as nginx asks, unless it is told otherwise
+    if trace is not None or request.scope.get("http_version") == "1.0":  # as nginx asks, unless it is configured otherwise
         return f"the request comes through a proxy ({trace or 'HTTP/1.0'})"
     hosts = request.headers.getlist("host")
     if len(hosts) != 1 or not is_loopback(_host_of(hosts[0])):

@@ -26,9 +26,9 @@ from laneway.web.request import Answer, WebRequest, bad
 
 __all__ = ["ACTIONS", "begin", "walk"]
 
-#: So many are found at a time.
+#: The number of jobs that one query finds.
 FOUND = 5_000
-#: So long an answer waits for an operation that only this process knows, seconds: servers end a request after 30.
+#: How long an answer waits for an operation that only this process knows, seconds: servers end a request after 30.
 WAITED = 20.0
 #: What says which schedule is set, and the options of its jobs.
 SET = ("task", "when", "args", "kwargs", "timezone", "catch_up")
@@ -149,7 +149,7 @@ def run_lanes(ask: WebRequest) -> object:
     queue = ask.needed("queue")
     check_queue(ask.app, queue)
     if not collects(ask.app, queue):
-        raise bad(f"queue {queue} is no collector's: act on its jobs with api/v1/jobs/retry_all")
+        raise bad(f"queue {queue} does not belong to a collector: act on its jobs with api/v1/jobs/retry_all")
 
     def work(operation: Operation) -> None:
         operation.changed = operation.total = operation.done = ask.app.inspect.run_lanes(queue)

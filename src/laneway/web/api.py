@@ -32,7 +32,7 @@ __all__ = ["LANE", "PLAN", "QUERIES", "RUNS", "capacity", "job_id"]
 PAGE = ("limit", "after")
 #: How many jobs are looked at for one page, if they are not found by state and queue: it may be short then, and go on.
 LOOK = 10_000
-#: And counts up to so many.
+#: The highest number that it counts to.
 MOST_COUNTED = 1_000
 #: How many of a finished job's runs are looked through: all that the store keeps.
 RUNS = 1000

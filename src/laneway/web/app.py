@@ -1,6 +1,6 @@
 """The dashboard as an ASGI app: its routes, and what an unexpected error looks like.
 
-It stands alone (`laneway dashboard`) or is mounted into another program under any prefix. It opens nothing before somebody asks,
+It runs alone (`laneway dashboard`) or is mounted into another program under any prefix. It opens nothing before somebody asks,
 closes nothing of the app it is given, and needs no lifespan.
 
 Enters: an app and who may use it.  Leaves: an ASGI app.
@@ -36,7 +36,7 @@ from laneway.web.site import SHORT, Site
 
 __all__ = ["ENDPOINTS", "dashboard"]
 
-#: Everything that can be asked for, except the live stream, which is no single answer.
+#: Everything that can be asked for, except the live stream, which is a stream of answers.
 ENDPOINTS: tuple[Endpoint, ...] = (*QUERIES, *ACTIONS, *PAGE_ACTIONS)
 LIVE = "/api/v1/live"
 
@@ -52,7 +52,7 @@ def dashboard(
     see `laneway.settings`) or `auth`: a function, sync or async, of the request that returns None, "read" or "act". With
     `read_only` nobody may act. Values whose keys have a word of `redact` in them are not shown. /healthz fails when a due job
     waits for more than `health_lag` seconds (300), or nothing is claimed for `health_stall` seconds (60) although work is due;
-    with `open_health` everybody may ask it, and hears no reasons. Programs of several processes with `auth` alone need the same
+    with `open_health` everybody may ask it, and gets no reasons. Programs of several processes with `auth` alone need the same
     `secret` in each, for what browsers show with an action.
     """
     if not isinstance(app, App):

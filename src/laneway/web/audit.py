@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["audit"]
 
 log = logging.getLogger("laneway.audit")
-#: So much of a target is written.
+#: The most characters of a target.
 MOST = 500
 
 

@@ -50,7 +50,7 @@ class Endpoint:
     answer: Callable[[WebRequest], object]  #: blocks; gives a document, or an `Answer`
     takes: tuple[str, ...] = ()  #: parameters of the query, or fields of the body
     action: str = ""  #: what the audit calls it; empty: it only looks
-    open: bool = False  #: if the dashboard says so, everybody hears its status, and nothing else
+    open: bool = False  #: if the dashboard says so, everybody gets its status, and nothing else
 
 
 def handler(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
@@ -127,7 +127,7 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         return msgspec.json.decode(bytes(read), type=dict[str, Any])
     except (ValueError, RecursionError) as error:
-        raise Refused(400, "not_json", f"the body is no JSON object: {error}") from None
+        raise Refused(400, "not_json", f"the body is not a JSON object: {error}") from None
 
 
 def respond(answer: object) -> Response:

@@ -1,7 +1,7 @@
-"""One request to the dashboard from a program that is no ASGI server: a view of a web framework, or an app of WSGI.
+"""One request to the dashboard from a program that is not an ASGI server: a view of a web framework, or an app of WSGI.
 
-The dashboard is an ASGI app. `http_scope` says what was asked, in its words; an `Exchange` gives it the request, and takes what
-it sends: the head first, then the body part by part, as long as somebody reads.
+The dashboard is an ASGI app. `http_scope` says what was asked, in its words; a `DashboardCall` gives it the request, and takes
+what it sends: the head first, then the body part by part, as long as somebody reads.
 
 Enters: a request, in parts.  Leaves: a status, headers, and the parts of a body.
 """
@@ -18,13 +18,13 @@ from starlette.types import ASGIApp
 
 from laneway.web.site import SHORT
 
-__all__ = ["Exchange", "http_scope"]
+__all__ = ["DashboardCall", "http_scope"]
 
 log = logging.getLogger("laneway.web")
 
 
 class _Name:
-    """Who asks, as the dashboard's log of actions shows it."""
+    """The client that asks, as the dashboard's log of actions shows it."""
 
     def __init__(self, name: str) -> None:
         self.display_name = name
@@ -56,7 +56,7 @@ def http_scope(
     }
 
 
-class Exchange:
+class DashboardCall:
     """One request, and its answer."""
 
     def __init__(self, site: ASGIApp, scope: dict[str, Any], body: Iterable[bytes]) -> None:

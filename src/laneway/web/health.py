@@ -2,8 +2,8 @@
 
 Four things are wrong: the store cannot be reached; work is due, and for a while nobody has claimed or settled anything, although
 somebody could; a due job has waited longer than is allowed; rows of the app's outbox do not become jobs. Paused queues are meant
-to wait and do not count. Workers whose slots are all taken do not stand still: whether what waits behind them waits too long is
-for the lag to say.
+to wait and do not count. Workers whose slots are all taken are not idle: whether what waits behind them waits too long, the lag
+shows.
 
 Whether nothing moves is only seen by looking twice, so a `Pulse` remembers what it saw last. What one look is enough for, that no
 worker serves a queue, is said at once.
@@ -53,7 +53,7 @@ def with_outbox(health: Health, outbox: OutboxURL | None) -> Health:
     else:
         if oldest <= LAGS:
             return health
-        why = f"outbox: a row has waited {oldest:.0f} s, more than {LAGS:g} s, and is no job yet"
+        why = f"outbox: a row has waited {oldest:.0f} s, more than {LAGS:g} s, and is not a job yet"
     return structs.replace(health, status="failing", reasons=[*health.reasons, why])
 
 
@@ -105,7 +105,7 @@ class Pulse:
                 said.append(f"queue {queue.name} has {queue.counts['ready']} due, for {waits:.0f} s, and {who}: start one")
             elif any(worker.busy < worker.slots for worker in serving):
                 said.append(
-                    f"claims stand still: queue {queue.name} has {queue.counts['ready']} due, and for {still:.0f} s its "
+                    f"no claims: queue {queue.name} has {queue.counts['ready']} due, and for {still:.0f} s its "
                     f"{len(serving)} workers, which have free slots, have claimed nothing"
                 )
         return said

@@ -26,11 +26,11 @@ from laneway.web.threads import in_thread
 
 __all__ = ["JobStream", "follow"]
 
-#: So often the jobs are looked at, seconds.
+#: The time between two looks at the jobs, seconds.
 EVERY = 0.5
-#: A listener that heard nothing for so long is sent an empty line, seconds: proxies close what is silent.
+#: A listener without an event for this long is sent an empty line, seconds: proxies close idle connections.
 SILENCE = 15.0
-#: The id of the last event. A browser that comes back with it has heard all there is.
+#: The id of the last event. A browser that comes back with it has got all events.
 LAST = "ended"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 #: What was asked to come back by itself does so after this, milliseconds.

@@ -1,4 +1,4 @@
-"""Live: server-sent events, one look at the store a second, whoever listens.
+"""Live: server-sent events, one look at the store a second, for all listeners together.
 
 There is no ticker of its own that somebody would have to start and stop. Every listener sleeps until the next look is due;
 the first to wake takes it, in a thread, and all send it. So the store is asked once a second with a thousand listeners, and not
@@ -24,18 +24,18 @@ from laneway.web.refused import Refused, refusal_of
 
 __all__ = ["Listeners", "Live", "SharedLook", "Stream", "event"]
 
-#: So often the store is asked, seconds.
+#: The time between two looks at the store, seconds.
 EVERY = 1.0
-#: A listener that takes nothing for so long is dropped, seconds.
+#: A listener that reads nothing for this long is dropped, seconds.
 SLOW = 5.0
-#: A stream ends after so long, seconds: a browser comes back by itself and is asked again who it is. A server that ends waits for
-#: its streams, and must not wait for ever.
+#: A stream ends after this time, seconds: a browser comes back by itself and is asked again who it is. A server that ends waits
+#: for its streams, and must not wait for ever.
 LONG = 60.0
-#: So many may listen at a time.
+#: The most listeners at a time.
 MOST = 500
-#: A browser that was told once, without a stream, asks again after so long, milliseconds. Pages worry after 2.5 seconds.
+#: A browser that got an answer without a stream asks again after this time, milliseconds. Pages worry after 2.5 seconds.
 AGAIN = 2000
-#: While another listener asks the store, one looks so often whether it has an answer.
+#: While another listener asks the store: the time between two looks for its answer, seconds.
 PATIENCE = 0.02
 
 
@@ -51,7 +51,7 @@ def event(document: object, name: str = "", id_: str = "") -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LiveAnswer:
     """What was seen; with an error in place of it, if the store was away."""
 
     number: int
@@ -60,16 +60,16 @@ class Look:
 
 
 class SharedLook:
-    """A look at the store that all who wait for it share."""
+    """One look at the store, shared by all listeners that wait for it."""
 
     def __init__(self, ask: Callable[[], Awaitable[object]], every: float | None = None) -> None:
         self._ask = ask
         self._every = every  # seconds; None: as often as the dashboard
-        self._last = Look(0)
+        self._last = LiveAnswer(0)
         self._asking = False
         self._next = 0.0
 
-    async def newer(self, than: int) -> Look:
+    async def newer(self, than: int) -> LiveAnswer:
         """Return what was seen after this; at first (0) what others saw last, if that is not old."""
         while True:
             fresh = time.monotonic() < self._next
@@ -80,7 +80,7 @@ class SharedLook:
                 return self._last
             await anyio.sleep(PATIENCE if self._asking else max(self._next - time.monotonic(), 0.0))
 
-    async def latest(self) -> Look:
+    async def latest(self) -> LiveAnswer:
         """Return what was seen last, if that is not old, else ask. Others that ask may be on an event loop that has ended."""
         if time.monotonic() >= self._next:
             await self._refresh()
@@ -97,11 +97,11 @@ class SharedLook:
         finally:
             self._asking = False  # if this listener leaves in the middle, the next one asks
             self._next = max(begun + every, time.monotonic() + every / 2)  # a slow store is not asked without a break
-        self._last = Look(number, seen, trouble)
+        self._last = LiveAnswer(number, seen, trouble)
 
 
 class Listeners:
-    """Those who listen, counted."""
+    """The number of listeners, limited."""
 
     def __init__(self) -> None:
         self.listeners = 0
@@ -142,7 +142,7 @@ class Live(Listeners):
             number = look.number
             yield self._event(look)
 
-    def _event(self, look: Look) -> bytes:
+    def _event(self, look: LiveAnswer) -> bytes:
         """Return a look as an event, which is encoded once for all."""
         if self._sent[0] != look.number:
             name, document = ("figures", look.seen) if look.trouble is None else ("trouble", refusal_of(look.trouble).document)

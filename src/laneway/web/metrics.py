@@ -3,8 +3,8 @@
 Counters are the store's: those of the whole store are exact, those of queues and tasks are what workers reported, added up since
 the store began (`EVER`). So they never shrink, whichever process is asked, and a restart of the dashboard resets none of them.
 
-The number of series is bounded, however many queues and tasks there are: the first so many keep their names, in the order in
-which the store saw them, all others are added up as "other".
+The number of series is bounded, however many queues and tasks there are: a limited number keep their names, in the order
+in which the store saw them; all others are added up as "other".
 
 Enters: `Snapshot`, the bucket of totals.  Leaves: text.
 """
@@ -28,12 +28,12 @@ from laneway.store.statistics import EVER
 __all__ = ["CONTENT_TYPE", "LIMITS", "MOST", "Metrics", "Names", "outbox_text", "totals_by_task"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: So many queues, and so many tasks, have series of their own.
+#: The most queues, and the most tasks, with series of their own.
 MOST = 200
 OTHER = "other"
 
 #: The limits of a histogram's buckets, microseconds: a millisecond to 19 hours. Each is a bound of the store's own histograms, so
-#: no number is guessed. (A time equal to a limit is counted above it: a microsecond is not told apart.)
+#: no number is guessed. (A time equal to a limit is counted above it: a microsecond makes no difference.)
 LIMITS = tuple(2**n for n in (*range(10, 27), 28, 30, 32, 34, 36))
 _STEPS = tuple(BOUNDS.index(limit) for limit in LIMITS)
 _LES = (*(repr(limit / SECOND) for limit in LIMITS), "+Inf")
@@ -78,7 +78,7 @@ def totals_by_task(store: Inspect) -> Bucket:
 
 
 class Names:
-    """Names that have series of their own: at most so many, the first that come.
+    """Names that have series of their own: the first that come, up to a number.
 
     >>> names = Names(2)
     >>> [names.of(name) for name in ("a", "b", "c", "a")]

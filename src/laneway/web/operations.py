@@ -1,8 +1,8 @@
 """Operations: actions that take long, in a thread of their own, with their progress.
 
 A client that starts one gets its id at once, and asks for its progress with it. An operation works in portions, and counts what
-it has done. So many run at a time, the others wait in line; so many are remembered, the oldest finished one is forgotten first.
-They live in this process: when it ends, they end after their portion, and what was done stays done.
+it has done. AT_ONCE operations run at a time, the others wait in a queue. KEEP are remembered; the oldest finished one is
+forgotten first. They live in this process: when it ends, they end after their portion, and what was done stays done.
 
 Enters: a function that works and counts.  Leaves: `Operation`.
 """
@@ -26,13 +26,13 @@ __all__ = ["KEEP", "Operation", "Operations", "Work"]
 
 log = logging.getLogger("laneway.web")
 
-#: So many are remembered, those that run or wait included.
+#: The number that is remembered, those that run or wait included.
 KEEP = 100
-#: So many run at a time: they all write to the same store.
+#: The number that run at a time: they all write to the same store.
 AT_ONCE = 2
-#: So many jobs are changed at a time. A store looks up each among the ids of its portion: more would not be faster.
+#: The number of jobs that are changed at a time. A store looks up each among the ids of its portion: more would not be faster.
 PORTION = 100
-#: A thread without work ends after so long, seconds.
+#: A thread without work ends after this time, seconds.
 IDLE = 5.0
 
 
@@ -93,7 +93,7 @@ class Operations:
         self._pid = os.getpid()
 
     def start(self, operation: Operation, work: Work) -> Operation:
-        """Let an operation begin, or stand in line."""
+        """Let an operation begin, or queue it."""
         with self._lock:
             if self._pid != os.getpid():  # this process was forked: the threads, and what they do, are its parent's
                 self._pid, self._threads, self._line = os.getpid(), 0, queue.SimpleQueue()
@@ -146,8 +146,8 @@ class Operations:
             work(operation)
         except (Refused, LanewayError) as error:
             operation.error = refusal_of(error)
-        except Exception as error:  # nobody else hears of it: the operation says so, and the log has it all
-            log.exception("operation %s (%s) broke", operation.id, operation.action)
+        except Exception as error:  # no caller gets it: the operation has the error, and the log the traceback
+            log.exception("operation %s (%s) failed", operation.id, operation.action)
             operation.error = Refused(500, "internal", f"{type(error).__name__}: the log of the dashboard has more")
         operation.finished_at = datetime.now(UTC)
         operation.state = "done" if operation.error is None else "failed"

@@ -1,6 +1,6 @@
 """Redaction: what may be secret is not shown.
 
-Whatever stands under a key that looks like a secret's is replaced, at any depth: in arguments, payloads and results. Positional
+The value of a key that looks like a secret's is replaced, at any depth: in arguments, payloads and results. Positional
 arguments have the names of the task's parameters, where the task is known. Keys are taken apart into words (`cardNumber`,
 `card-number`), so that short words are found only as whole ones: a `card`, and no `cardinality`.
 
@@ -36,7 +36,7 @@ class Redactor:
         self._short = {word for word in plain if 0 < len(word) <= SHORT}
 
     def secret(self, key: str) -> bool:
-        """Say whether what stands under a key is secret."""
+        """Return whether the value of a key is secret."""
         joined = _joined(key)
         if any(word in joined for word in self._long):
             return True

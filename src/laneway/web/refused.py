@@ -1,4 +1,4 @@
-"""Refusals: every answer that is no success, as one value.
+"""Refusals: every answer with an error status, as one value.
 
 A client gets `{"error": {"kind": …, "message": …}}`: a word for programs, and one line for people that says what to do. What
 Laneway itself raises becomes a refusal here, and nowhere else.
@@ -29,7 +29,7 @@ class Refused(Exception):
 
     @property
     def document(self) -> dict[str, dict[str, str]]:
-        """What the client is told."""
+        """What the client gets."""
         return {"error": {"kind": self.kind, "message": self.message}}
 
 

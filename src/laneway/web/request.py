@@ -54,7 +54,7 @@ class WebRequest:
 
     site: Site
     caller: Caller
-    path: Mapping[str, str]  #: what stands in the path, by name
+    path: Mapping[str, str]  #: the parameters of the path, by name
     given: Mapping[str, Any]  #: the query's parameters, or the body's fields
     root: str = ""  #: where the dashboard is mounted
     short: bool = False  #: the next request may come to another process, see `exchange.http_scope`

@@ -29,20 +29,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["GRACE", "Server"]
 
-#: So many connections at most; and so many file descriptors are left for the store, for files, and for connections that were just
+#: The most connections; and the file descriptors that are left for the store, for files, and for connections that were just
 #: accepted.
 MOST = 600
 SPARE = 200
-#: So many connections are accepted in one turn of the event loop, so that others can be closed before more come; and so many wait
-#: in the kernel meanwhile.
+#: The connections that are accepted in one turn of the event loop, so that others can be closed before more come; and those that
+#: wait in the kernel meanwhile.
 AT_ONCE = 64
 BACKLOG = 2048
 #: How long a client may take for a request's head, and then for its body, seconds. A body has a megabyte at most.
 HEAD = 10.0
 BODY = 30.0
-#: A client that reads nothing of its answer for so long is cut off, seconds.
+#: A client that reads nothing of its answer for this long is cut off, seconds.
 STALLED = 10.0
-#: A client that still gets an answer when the server ends may read it for so long, seconds. Live streams end within one.
+#: A client that still gets an answer when the server ends may read it for this long, seconds. Live streams end within one.
 GRACE = 3
 #: How often one kind of line is logged, seconds.
 AGAIN = 60.0
@@ -190,7 +190,7 @@ class Door:
             self.make_room(1)
 
     def make_room(self, number: int) -> None:
-        """Close so many connections that wait for their client."""
+        """Close this many connections that wait for their client."""
         for _ in range(number):
             if not self._waiting:
                 return
@@ -207,12 +207,12 @@ class Door:
 
 
 class Server(uvicorn.Server):
-    """Serves until a signal, and then calls `ending`, which lets those go who listen to the live stream."""
+    """Serves until a signal, and then calls `ending`, which ends the live streams."""
 
     def __init__(self, site: Any, ending: Callable[[], None]) -> None:
         door = self.door = Door(_most())
         self._ending = ending
-        # What a proxy says about a client is no proof: nobody is let in for an address it names.
+        # What a proxy says about a client proves nothing: nobody is let in for an address it names.
         super().__init__(
             uvicorn.Config(
                 site, http=type("ClientConnection", (ClientConnection,), {"door": door}), loop="asyncio", ws="none",

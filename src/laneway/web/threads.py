@@ -14,7 +14,7 @@ __all__ = ["in_thread"]
 
 T = TypeVar("T")
 
-#: So many at a time.
+#: The most at a time.
 MOST = 16
 
 _limit: RunVar[anyio.CapacityLimiter] = RunVar("laneway_web_threads")  # one for each event loop

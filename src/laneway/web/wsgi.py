@@ -24,14 +24,14 @@ from urllib.parse import quote
 
 from starlette.types import ASGIApp
 
-from laneway.web.exchange import Exchange, http_scope
+from laneway.web.exchange import DashboardCall, http_scope
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 __all__ = ["as_wsgi"]
 
-#: So much of a body is read at a time, bytes.
+#: The bytes of a body that are read at a time.
 PORTION = 1 << 16
 #: Answers with these have no body, and say nothing of its length.
 EMPTY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
@@ -68,7 +68,7 @@ def as_wsgi(site: ASGIApp) -> WSGIApplication:
 async def _answered(
     site: ASGIApp, scope: dict[str, Any], body: Iterator[bytes]
 ) -> tuple[int, list[tuple[str, str]], bytes]:  # fmt: skip
-    exchange = Exchange(site, scope, body)
+    exchange = DashboardCall(site, scope, body)
     status, headers = await exchange.begin()
     return status, headers, b"".join([part async for part in exchange.parts()])
 

@@ -8,10 +8,10 @@
 
 A page is a function of a `WebRequest` (the site, who asks, the path's and the query's parameters) that returns a dict of plain
 values for its template; it looks at the store through `app.inspect` and `app.stats` alone, and never at more than a page full of
-jobs. It may raise whatever the API's functions raise: `Refused` and Laneway's own errors become a page that says so. Which
-function belongs to which address stands in one table, `mount.PAGES`.
+jobs. It may raise whatever the API's functions raise: `Refused` and Laneway's own errors become a page that says so. One
+table, `mount.PAGES`, has the function of each address.
 
 In every template: `frame` (see `frame.PageFrame`), `link` for every address, and filters: `when` for every time, `number` for
-every number, `json` for values, `quoted` for names in a path of the API. Everything is escaped; no script or style stands in a
-page.
+every number, `json` for values, `quoted` for names in a path of the API. Everything is escaped; a page has no script and no
+style in it.
 """

@@ -4,7 +4,7 @@ A job that is tried again with other arguments is enqueued anew, as a job of its
 or waited for its retry. If this process ends between the two, both are there: neither is lost. What was hidden in the arguments
 and is sent back hidden stays as it was.
 
-A group's jobs are found by their last error, as groups are made; so it is exactly they who are meant, and not those whose error
+A group's jobs are found by their last error, as groups are made; so the action means exactly these, and not those whose error
 has the same name.
 
 Enters: a `WebRequest`.  Leaves: documents.
@@ -37,7 +37,7 @@ __all__ = ["PAGE_ACTIONS", "restored"]
 
 #: The states of jobs that a group is about.
 FAILED = ("dead", "retrying")
-#: So many jobs are found at a time.
+#: The number of jobs that one query finds.
 FOUND = 2_000
 #: The longest that a page waits for a count, seconds.
 PATIENCE = 0.5
@@ -79,7 +79,7 @@ def _task(app: App, found: JobInfo) -> Task[..., Any, Any]:
 
 
 def restored(sent: Any, before: Any) -> Any:
-    """Return what was sent, with what stood there before in all places where it was sent back hidden.
+    """Return what was sent, with the former value wherever a hidden one was sent back.
 
     >>> restored({"to": "bob", "password": "[redacted]", "n": ["[redacted]"]}, {"to": "ada", "password": "x", "n": [1]})
     {'to': 'bob', 'password': 'x', 'n': [1]}
@@ -126,7 +126,7 @@ def _members(app: App, group: str, error: str, state: str) -> Iterator[list[JobI
 
 
 def _count(app: App, group: str, error: str) -> dict[str, Any]:
-    """Count a group's jobs, for as long as who asks would wait."""
+    """Count a group's jobs, for as long as a user would wait."""
     until = time.monotonic() + PATIENCE
     matched, late = 0, False
     for state in FAILED:

@@ -17,7 +17,7 @@ from laneway.web.request import WebRequest, bad
 
 __all__ = ["errors"]
 
-#: So many groups are on the page; the store keeps 500.
+#: The number of groups on the page; the store keeps 500.
 LIMIT = 200
 #: What can be asked for, in hours.
 WINDOWS = {"1h": 1, "3h": 3, "24h": 24, "3d": 72, "7d": 168}

@@ -1,7 +1,7 @@
 """What templates write: times, numbers, values and addresses, each in one way.
 
-Times are said as people say them, with the exact one for who hovers or reads aloud. Numbers are short where they are long, and
-exact in their title. Every address begins where the dashboard is mounted.
+Times are said as people say them, with the exact one as a tooltip and for screen readers. Numbers are short where they are long,
+and exact in their title. Every address begins where the dashboard is mounted.
 
 Enters: plain values.  Leaves: escaped HTML.
 """

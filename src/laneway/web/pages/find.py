@@ -28,13 +28,13 @@ from laneway.web.redact import HIDDEN
 
 __all__ = ["BUDGET", "INDEXED", "FoundJobs", "call_text", "find", "group_of", "may_fit", "parts_of", "row_of"]
 
-#: So many jobs are looked into for one page, and for so long, seconds.
+#: The most jobs that are read for one page, how long that may take in seconds, and the jobs of one query.
 BUDGET = 10_000
 PATIENCE = 0.15
 PORTION = 500
-#: A store that filters by itself looks at so many at a time.
+#: The jobs of one query, of a store that filters by itself.
 LOOK = 2_500
-#: A list shows so much of a text that may be large, characters.
+#: The most characters of a large text in a list.
 CLIP = 160
 
 
@@ -108,7 +108,7 @@ def _fits(job: JobInfo, documents: Documents, query: Query) -> bool:
 
 
 def may_fit(job: JobInfo, query: Query) -> bool:
-    """Say whether it is worth to look closely: a plain word that is shown in arguments stands in the body, too, or was hidden."""
+    """Return whether a close look is worth it: a plain word that is shown in arguments is in the body, too, or was hidden."""
     body = job.body.lower()
     if not body.isascii() or b"\\" in body:
         return True

@@ -1,4 +1,4 @@
-"""The frame: what stands around every page. Where one can go, the counters, health in words, and who asks.
+"""The frame: what is around every page. Where one can go, the counters, health in words, and who asks.
 
 Enters: a `WebRequest`, and a snapshot of the store.  Leaves: a `PageFrame`.
 """
@@ -55,7 +55,7 @@ class CountLink:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks, and what they may do."""
+    """The visitor that asks, and what they may do."""
 
     who: str
     may_act: bool
@@ -65,14 +65,14 @@ class Visitor:
 
 @dataclass(frozen=True, slots=True)
 class PageFrame:
-    """What stands around a page."""
+    """What is around a page."""
 
     here: str  #: the nav's entry that is open: "", "jobs", …
     nav: tuple[tuple[str, str], ...]
     counters: tuple[CountLink, ...]
     status: str  #: ok, failing, or unknown: the store cannot be asked
     words: tuple[str, ...]  #: how it is, in sentences
-    session: Visitor | None  #: None: whoever asks is not let in
+    session: Visitor | None  #: None: the visitor may not see anything
     store: str
     version: str
     root: str

@@ -25,7 +25,7 @@ from laneway.web.request import WebRequest, bad
 __all__ = ["backlog_after", "far_enough", "history", "verdict"]
 
 DAYS = (7, 30, 90, 365)
-#: So many tasks are listed, the busiest ones.
+#: The number of tasks that are listed, the busiest ones.
 TASKS = 100
 #: How far the plan's chart may reach, seconds; and by how many steps.
 REACHES, STEPS = (10 * 60, HOUR, 6 * HOUR, DAY, WEEK), 48
@@ -114,7 +114,7 @@ def far_enough(drained: Sequence[float | None]) -> int:
 
 
 def backlog_after(seconds: float, load: Mapping[str, Any], at_once: int) -> float:
-    """Return how many jobs wait after so long with so many at a time.
+    """Return how many jobs wait after a time, if this many run at a time.
 
     >>> load = {"backlog": 7200, "jobs_a_second": 2.0, "seconds": 1.0}
     >>> [backlog_after(3600, load, at_once) for at_once in (1, 3, 9)]

@@ -1,4 +1,4 @@
-"""A job's page: how it stands and why, what it was given, what happened to it, and what can be done.
+"""A job's page: its state and why, what it was given, what happened to it, and what can be done.
 
 A job that has left the store is shown as far as it is remembered: its last run, and what it returned.
 """
@@ -109,7 +109,7 @@ def _edit(app: App, job: JobInfo, document: dict[str, Any]) -> dict[str, Any] | 
 
 
 def timeline(job: JobInfo, started: datetime | None) -> list[dict[str, Any]]:
-    """Return what happened to a job, the oldest first; the last entry is how it stands."""
+    """Return what happened to a job, the oldest first; the last entry is its state now."""
     events = [_event("enqueued", job.enqueued_at)]
     if (job.place_at - job.enqueued_at).total_seconds() >= 1 and job.attempt == 0 and job.state != "scheduled":
         events.append(_event("became due", job.place_at))
@@ -163,7 +163,7 @@ def _event(word: str, at: datetime | None, detail: str = "", tone: str = "") -> 
 
 
 def _started(app: App, job: JobInfo) -> datetime | None:
-    """Return since when it runs, if its worker has told."""
+    """Return since when it runs, if its worker has reported it."""
     if job.worker is None:
         return None
     runs = (run for worker in app.inspect.workers() if worker.id == job.worker for run in worker.jobs)

@@ -1,7 +1,7 @@
 """The page of jobs: tabs of states with counts, the query box, a page of jobs, and what can be done with them.
 
 Counts are those the store keeps. How many a query means is said where the store has counted them; else the page says that it was
-not counted, and who acts on all of them is told the number first.
+not counted, and a user who acts on all of them is shown the number first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from laneway.web.request import WebRequest
 
 __all__ = ["LIMIT", "jobs"]
 
-#: So many jobs are on a page.
+#: The number of jobs on a page.
 LIMIT = 50
-#: So many finished runs are shown; the store remembers 1,000.
+#: The number of finished runs that are shown; the store remembers 1,000.
 RUNS = 200
 
 
@@ -75,7 +75,7 @@ def _tabs(query: Query, counts: Counts) -> list[dict[str, Any]]:
 
 
 def _all(query: Query, counts: Counts, *, more: bool) -> dict[str, Any] | None:
-    """Return what all that match are, for who acts on them: the filters, and their number if the store knows it.
+    """Return what all that match are, for actions on them: the filters, and their number if the store knows it.
 
     None: there is but one page, the store cannot filter so, or a part of the query was not understood.
     """

@@ -18,7 +18,7 @@ from laneway.web.request import WebRequest
 __all__ = ["lane", "lanes"]
 
 LIMIT = 50
-#: So many jobs of a queue are looked at for those of a lane.
+#: The most jobs of a queue that are searched for those of a lane.
 LOOK = 10_000
 
 

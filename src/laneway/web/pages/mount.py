@@ -131,7 +131,7 @@ def _shown(ask: WebRequest, page: PageRoute) -> Response:
 
 
 def is_for_people(request: Request) -> bool:
-    """Say whether who asks would rather read a page than JSON."""
+    """Return whether the client would rather read a page than JSON."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     return not path.startswith("/api/") and "text/html" in request.headers.get("accept", "")
 

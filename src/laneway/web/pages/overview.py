@@ -1,8 +1,8 @@
 """The overview: how much goes through, in which queues, by which tasks, with how much memory; what fails, and where it is stored.
 
-All figures were counted when things happened. What a queue or a task does is told over the last minutes, long enough to be calm
-and short enough to be now. The store counts what waits by queue: where several tasks share one, the jobs themselves are looked
-at if they are few, and else it is said how many there are at most.
+All figures were counted when things happened. What a queue or a task does is shown over the last minutes: long enough to be
+steady, short enough to be current. The store counts what waits by queue: where several tasks share one, the jobs themselves are
+looked at if they are few, and else it is said how many there are at most.
 
 Enters: a `WebRequest`, and a snapshot of the store.  Leaves: plain values.
 """
@@ -29,17 +29,17 @@ from laneway.web.request import WebRequest, bad
 
 __all__ = ["Backlog", "backlogs", "drain", "overview", "queue_rows", "task_rows"]
 
-#: Rates, times and errors of queues are of the last so many seconds.
+#: The time over which rates, times and errors of queues are shown, seconds.
 LATELY = 300
 #: What the charts can show.
 RANGES = {"15m": "15 minutes", "3h": "3 hours", "24h": "24 hours"}
-#: So many queues are shown.
+#: The most queues that are shown.
 QUEUES = 200
-#: So many tasks are shown.
+#: The most tasks that are shown.
 TASKS = 20
-#: To see which tasks wait in queues that several share, so many jobs are looked at, in so many lists, and no more.
+#: Which tasks wait in a queue that several share is counted: in LOOK jobs at most, by LISTS queries.
 LOOK, LISTS = 500, 10
-#: So many kinds of failures are shown.
+#: The most kinds of failures that are shown.
 ERRORS = 5
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 __all__ = ["PointRow", "row_at", "row_of_day", "spark"]
 
-#: So many points a small line has at most: it is about as wide as that.
+#: The most points of a small line: it is about this wide.
 FINE = 60
 
 

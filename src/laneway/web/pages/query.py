@@ -7,8 +7,8 @@
 failed and is not dead. `args:` is a part of the arguments as they are shown, a plain word a part of anything: id, task, queue,
 lane, error or arguments; `group:` is the id of a kind of failure, which the page of errors knows. `state:done` and
 `state:cancelled` mean finished jobs that are kept, `state:finished` the last runs that the store remembers. All of it must fit.
-What has spaces stands in double quotes, a quote or a backslash in them behind a backslash. Nothing is an error: what cannot be
-meant is said in a note, and left out.
+A text with spaces is in double quotes; a quote or a backslash in it has a backslash before it. Nothing is an error: what cannot
+be meant is said in a note, and left out.
 
 Enters: a text.  Leaves: a `Query`.
 """
@@ -36,7 +36,7 @@ KEYS = (*EXACT, "group", "args", "is")
 FINISHED = "finished"
 #: The longest text that is read.
 LONGEST = 2_000
-#: So many things may be searched for at a time.
+#: The most terms of a search.
 MOST = 10
 
 _TOKEN = re.compile(

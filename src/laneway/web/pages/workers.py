@@ -13,9 +13,9 @@ from laneway.worker.shares.learn import Learner
 
 __all__ = ["workers"]
 
-#: So many of a worker's jobs are listed,
+#: The most jobs of a worker that are listed.
 MOST = 20
-#: and so many of the queues that hold its slots.
+#: The most queues that are listed of those that use its slots.
 MOST_QUEUES = 8
 #: What a policy does, where its name is one of ours.
 RULES = {

@@ -12,7 +12,7 @@
                 events on window: laneway:figures (detail: what the stream told), laneway:refreshed (the page has changed).
    An element with data-keep is left alone; rows with data-id are the same ones wherever they stand. */
 
-/** The page is asked for again at most so often, milliseconds. */
+/** The least time between two loads of the page, milliseconds. */
 const EVERY = 1000 * Number(document.getElementById("main")?.dataset.every || 4);
 /** A stream that was refused is asked for again after this. */
 const LATER = 5000;

@@ -5,9 +5,9 @@ import { away, say } from "./format.js";
 import { listenForKeys } from "./keys.js";
 import { follow } from "./live.js";
 
-/** Times on the page are said anew so often, milliseconds. */
+/** The time between two updates of times on the page, milliseconds. */
 const TICK = 10_000;
-/** A rate is told over so many of the stream's figures. */
+/** The number of the stream's figures over which a rate is shown. */
 const OVER = 6;
 
 const seen = [];

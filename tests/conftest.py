@@ -173,7 +173,8 @@ def _old_postgres(rows: list[str], now: int) -> Bench:
     from laneway.store.postgres import PostgresInspect, PostgresStore  # noqa: PLC0415 - the same
 
     server = postgresbench.emptied()
-    server.ask("\n".join([Path(__file__).with_name("old_postgres.sql").read_text(encoding="utf-8"), *rows]))
+    origin = "INSERT INTO laneway.origin VALUES (true, '700', 1)"  # of another cluster, as the rows are
+    server.ask("\n".join([Path(__file__).with_name("old_postgres.sql").read_text(encoding="utf-8"), *rows, origin]))
     store = PostgresStore(server.url, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
     with pytest.raises(SchemaError, match="run: laneway migrate"):
         store.schedules()
@@ -210,7 +211,7 @@ def postgres_by_number(_: Path, __: Clock) -> Bench:
     return Bench(store, Inspect(store), _begin_anew(store, steady=True))
 
 
-#: Every store passes the same suite: a new one is one line here.
+#: Every store passes the same suite: a new one is a function that makes a `Bench`, and a line here.
 STORES: dict[str, Callable[[Path, Clock], Bench]] = {
     "sqlite-file": sqlite_file,
     "sqlite-memory": sqlite_memory,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import postgres_races as races
+from laneway.store.postgres.statements import VERSION
 from postgres_scene import Scene
 
 __all__ = ["MUTANTS", "NO_LANE_LOCKS", "Mutant"]
@@ -55,9 +56,9 @@ MUTANTS = (
     Mutant("a lane's next is looked for from a quiet time on", races.committed_late, "least(v_quiet, j.place)", "j.place"),
     Mutant(
         "a time is quiet if nobody pushes", races.committed_late,
-        "and pg_try_advisory_lock(hashtextextended('laneway', 83)) then",
-        "and pg_try_advisory_lock(hashtextextended('laneway', 183)) then",
+        f"and laneway.is_free_v{VERSION}(85) then", "then",
     ),
+    Mutant("a time is quiet if no turn is open", races.acted_late, f"and laneway.is_free_v{VERSION}(83) and", "and"),
     Mutant(
         "a time is quiet if nobody acts", races.acted_late,
         "perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));  -- it may",
@@ -79,7 +80,7 @@ MUTANTS = (
         "where worker = p_worker",
     ),
     Mutant("taking claims ends the number", races.lost_and_late, "delete from laneway.fence where worker = p_worker;"),
-    Mutant("who gives back waits", races.given_back_beside_a_mark, "if p_keep is null then", "if true then"),
+    Mutant("who gives back waits", races.given_back_beside_a_mark, "if p_keep is not null then", "if false then"),
     Mutant(
         "lanes are locked in one order", races.settled_in_two_orders,
         "select distinct laneway.lane_key(q, l) from unnest(p_queues, p_lanes) u(q, l) order by 1",
@@ -122,6 +123,18 @@ MUTANTS = (
     Mutant(
         "a push keeps its queue's kind", races.two_kinds_in_a_queue,
         "if pg_advisory_xact_lock_shared(hashtextextended(p_queue, hashtextextended('laneway', 78))) is null then null; end if;",
+    ),
+    Mutant(
+        "a push that knows its queue keeps its kind", races.two_kinds_in_a_known_queue,
+        "if pg_advisory_xact_lock_shared(hashtextextended(p_queue, hashtextextended('laneway', 78))) is null then null; end if;",
+    ),
+    Mutant(
+        "a queue that is known is looked at if there are collectors", races.known_before_it_was_a_collectors,
+        "if not p_known or pg_sequence_last_value('laneway.special') is not null then", "if not p_known then",
+    ),
+    Mutant(
+        "a copy that closes the store lets pushes look", races.known_before_it_was_closed,
+        "    if p_closed then\n        perform nextval('laneway.special');\n    end if;\n",
     ),
     Mutant(
         "only READ COMMITTED", races.another_isolation_level,

@@ -164,6 +164,7 @@ def restart(server: postgresbench.Server, away: float = 0.0, *, kill: bool = Fal
     server.start()
 
 
-def terminate(server: postgresbench.Server) -> None:
-    """End all sessions of ours, in the middle of what they do."""
-    server.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'laneway'")
+def terminate(server: postgresbench.Server) -> int:
+    """End all sessions of ours; return how many were in the middle of something."""
+    ended = server.ask("SELECT state, pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'laneway'")
+    return sum(state == "active" for state, _ in ended)

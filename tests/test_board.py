@@ -26,15 +26,15 @@ def board() -> Board:
 # -- late --------------------------------------------------------------------------------------------------------
 
 
-def run(token: int, deadline: int = 0, place: int = IN_THREAD) -> Entry:
-    return Entry(token, started=1, deadline=deadline, place=place)
+def run(token: int, deadline: int = 0, where: int = IN_THREAD) -> Entry:
+    return Entry(token, started=1, deadline=deadline, where=where)
 
 
 OVER = NOW - GRACE - 1
 JUST_NOT = NOW - GRACE
 
 LATE: dict[str, tuple[list[Entry], bool, set[int], bool]] = {
-    # what runs, whether the event loop stands still, who is late, whether others go on
+    # what runs, whether the event loop is blocked, who is late, whether others go on
     "nothing runs": ([], False, set(), False),
     "no timeout": ([run(1)], False, set(), True),
     "in time": ([run(1, NOW + SECOND)], False, set(), True),
@@ -48,16 +48,16 @@ LATE: dict[str, tuple[list[Entry], bool, set[int], bool]] = {
     "isolated runs are not late": ([run(1, OVER, ISOLATED)], False, set(), True),
     "an isolated run goes on beside a late one": ([run(1, OVER), run(2, OVER, ISOLATED)], False, {1}, True),
     "a late coroutine on a loop that turns": ([run(1, OVER, ASYNC), run(2, 0, ASYNC)], False, {1}, True),
-    "a late coroutine on a loop that stands": ([run(1, OVER, ASYNC), run(2, 0, ASYNC)], True, {1}, False),
-    "a thread beside a loop that stands": ([run(1, OVER, ASYNC), run(2)], True, {1}, True),
-    "a late thread beside a loop that stands": ([run(1, OVER), run(2, 0, ASYNC)], True, {1}, False),
-    "a loop that stands without a timeout": ([run(1, 0, ASYNC)], True, set(), False),
+    "a late coroutine on a loop that is blocked": ([run(1, OVER, ASYNC), run(2, 0, ASYNC)], True, {1}, False),
+    "a thread beside a loop that is blocked": ([run(1, OVER, ASYNC), run(2)], True, {1}, True),
+    "a late thread beside a loop that is blocked": ([run(1, OVER), run(2, 0, ASYNC)], True, {1}, False),
+    "a loop that is blocked without a timeout": ([run(1, 0, ASYNC)], True, set(), False),
 }
 
 
-@pytest.mark.parametrize(("entries", "stands", "tokens", "others"), LATE.values(), ids=list(LATE))
-def test_who_is_late(entries: list[Entry], stands: bool, tokens: set[int], others: bool) -> None:
-    found = late(entries, stands, NOW, GRACE)
+@pytest.mark.parametrize(("entries", "blocked", "tokens", "others"), LATE.values(), ids=list(LATE))
+def test_who_is_late(entries: list[Entry], blocked: bool, tokens: set[int], others: bool) -> None:
+    found = late(entries, blocked, NOW, GRACE)
 
     assert (set(found.tokens), found.others) == (tokens, others)
 
@@ -206,7 +206,7 @@ def test_a_reader_never_sees_one_run_with_the_times_of_another() -> None:
         while seen < 2_000 and time.monotonic() < end:
             for entry in board.entries():
                 seen += 1
-                assert (entry.started, entry.deadline, entry.place) == (entry.token * 10, entry.token * 100, entry.token % 3)
+                assert (entry.started, entry.deadline, entry.where) == (entry.token * 10, entry.token * 100, entry.token % 3)
     finally:
         over.set()
         writer.join()

@@ -328,7 +328,7 @@ def test_a_file_whose_name_is_taken_is_not_confused_with_the_other(project: Path
     ("arguments", "said"),
     [
         (["-s", "0"], "--slots 0: use a whole number from 1"),
-        (["-q", "a,,b"], "'' is no name for a queue"),
+        (["-q", "a,,b"], "'' is not a name for a queue"),
         (["--shutdown-timeout", "-1"], "--shutdown-timeout"),
     ],
 )
@@ -338,7 +338,7 @@ def test_a_wrong_setting_is_one_line(here: Path, arguments: list[str], said: str
 
 @pytest.mark.parametrize(
     ("store", "said"),
-    [("nonsense", "'nonsense' is no store's URL"), ("sqlite:///x.db?tiemout=3", 'Did you mean "timeout"?')],
+    [("nonsense", "'nonsense' is not a store's URL"), ("sqlite:///x.db?tiemout=3", 'Did you mean "timeout"?')],
 )
 def test_a_wrong_store_is_one_line(run: Run, store: str, said: str) -> None:
     assert said in mistake(run("worker", "--store", store))
@@ -406,7 +406,7 @@ def test_a_program_that_sets_up_logging_keeps_its_own(project: Path, run: Run) -
     jobs(project, "app.enqueue('app.nobody', check=False)")
     (project / "app.py").write_text(f"import logging\nlogging.basicConfig(format='MINE %(message)s', level='INFO')\n{SHOP}")
     ours = [line for line in run("worker", "--burst").stderr.splitlines() if line.startswith("MINE ")]
-    assert [line[:18] for line in ours] == ["MINE no task named"]
+    assert [line.split(": ")[1] for line in ours] == ["put back"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

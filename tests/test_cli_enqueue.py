@@ -57,7 +57,7 @@ def test_an_id_that_is_there_is_not_added_again(desk: Desk) -> None:
         (["app.add", "1", "--kwarg", "b=1", "--kwarg", "b=2"], "--kwarg b is given twice"),
         (["app.add", "-5"], "-5 looks like an option: put -- before"),
         (["app.add", "1", "--priority", "101"], "use a whole number from -100"),
-        (["app.add", "1", "--queue", "a b"], "is no name for a queue"),
+        (["app.add", "1", "--queue", "a b"], "is not a name for a queue"),
         (["app.add", "1", "--in", "5 parsecs"], "30, 30s, 5m, 2h, 1d"),
         (["app.add", "1", "--timeout", "5"], "--timeout goes with --wait"),
         (["app.add", "1", "--from", "-"], "--from gives the arguments of many jobs"),
@@ -159,7 +159,7 @@ def test_stdin_in_chunks(desk: Desk) -> None:
     ("bad", "said"),
     [
         ('["x"]', 'argument "a": Expected `int`, got `str`'),
-        ("[1", "it is no JSON"),
+        ("[1", "it is not JSON"),
         ("7", "7 is neither a list of arguments nor an object"),
         ("[1, 2, 3]", "too many positional arguments"),
     ],

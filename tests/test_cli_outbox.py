@@ -68,7 +68,7 @@ def test_status_shows_what_waits_and_what_was_set_aside(desk: Desk) -> None:
     assert (found["waiting"], found["aside"], found["reasons"][0]["job"]) == (0, 1, "\x1b[31m")
     shown = desk.run("outbox", "status")
     assert "set aside  1" in shown
-    assert "it is no job that can be enqueued" in shown
+    assert "it is not a job that can be enqueued" in shown
     assert "\x1b" not in shown
     assert "1 row waits again" in desk.run("outbox", "retry")
     assert desk.json("outbox", "status")["waiting"] == 1

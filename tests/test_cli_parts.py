@@ -58,7 +58,7 @@ def test_a_queue_that_no_task_uses_is_paused_with_a_hint(desk: Desk) -> None:
     hint = 'queue "mial" has had no job yet, and no known task uses it. Did you mean "mail"? It is paused now\n'
     assert done.stderr == hint
     assert desk.call("queues", "pause", "mial").stderr == ""  # it is known now
-    assert "is no name for a queue" in desk.mistake("queues", "pause", "no queue")
+    assert "is not a name for a queue" in desk.mistake("queues", "pause", "no queue")
 
 
 def test_an_unknown_queue_is_one_line(desk: Desk) -> None:

@@ -55,7 +55,7 @@ def test_emails_are_planned_without_an_app(nowhere: Desk) -> None:
     assert "waiting time, with every day 96 h nothing" in shown
     assert "jobs that wait after a week 48.4 million 0" in shown
     assert "store memory after a week 1.17 GiB nothing" in shown
-    assert "slots 5: so many jobs run at a time" in shown
+    assert "slots 5: this many jobs run at a time" in shown
 
 
 def test_images_are_planned_without_an_app(nowhere: Desk) -> None:
@@ -131,8 +131,8 @@ def test_a_share_is_per_cent_or_a_fraction(nowhere: Desk, share: str, found: flo
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--rate -1 --seconds 1", "use so many a second, a minute, an hour or a day: 1000, 50/m, 20/h, 5/d"),
-        ("--rate nan --seconds 1", "use so many a second"),
+        ("--rate -1 --seconds 1", "use a number of jobs per second, minute, hour or day: 1000, 50/m, 20/h, 5/d"),
+        ("--rate nan --seconds 1", "use a number of jobs per second"),
         ("--rate 99999999999 --seconds 1", "rate=99999999999.0: use a number from 0 to 1,000,000,000"),
         ("--rate 1 --seconds 0", "seconds=0.0: use a number from 0.000001 to 1,000,000,000"),
         ("--rate 1 --seconds -2", "use seconds, or a number with its unit: 30, 30s, 5m, 2h, 1d"),

@@ -137,7 +137,7 @@ def test_toml_has_numbers_and_lists(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_no_setting_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'there is no setting "slotz". Did you mean "slots"'):
+    with pytest.raises(ConfigError, match=r'there is not a setting "slotz". Did you mean "slots"'):
         around(tmp_path, "slotz = 3").find("beat")
 
 
@@ -227,7 +227,7 @@ def test_config_needs_no_app_and_names_what_is_no_setting(desk: Desk, monkeypatc
     done = desk.call("config")
     assert done.exit_code == 0
     assert "app.py or main.py here" in done.stdout
-    assert done.stderr == 'LANEWAY_QUEUE is no setting. Did you mean "LANEWAY_QUEUES"?\n'
+    assert done.stderr == 'LANEWAY_QUEUE is not a setting. Did you mean "LANEWAY_QUEUES"?\n'
 
 
 # -- a newcomer's mistakes ---------------------------------------------------------------------------------------

@@ -356,9 +356,9 @@ def test_a_plain_call_just_runs(app: App) -> None:
         ({"lane": "order_id"}, "function of the payload"),
         ({"score": 3}, "function of the payload"),
         ({"debounce": -1}, "more than 0"),
-        ({"retry": 3}, "no policy"),
-        ({"name": "has space"}, "no name"),
-        ({"name": "ä"}, "no name for a queue"),
+        ({"retry": 3}, "not a policy"),
+        ({"name": "has space"}, "not a name"),
+        ({"name": "ä"}, "not a name for a queue"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_refused_where_it_is_written(app: App, options: dict[str, Any], words: str) -> None:
@@ -437,11 +437,11 @@ THIS_YEAR = datetime(datetime.now(UTC).year, 1, 1, tzinfo=UTC).timestamp()  # th
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        ((1.5, 1), "no key for a lane"),
-        (("", 1), "no key for a lane"),
-        (("a", 1, "high"), "no score"),
-        (("a", 1, float("nan")), "no score"),
-        (("a", 1, True), "no score"),
+        ((1.5, 1), "not a key for a lane"),
+        (("", 1), "not a key for a lane"),
+        (("a", 1, "high"), "not a score"),
+        (("a", 1, float("nan")), "not a score"),
+        (("a", 1, True), "not a score"),
         (("a", 1, 2**53 + 1), "more digits"),
         (("a", 1, 10**400), "300 digits"),
         (("a", 1, THIS_YEAR * 1000), "milliseconds.*divide it by 1,000"),
@@ -450,9 +450,9 @@ THIS_YEAR = datetime(datetime.now(UTC).year, 1, 1, tzinfo=UTC).timestamp()  # th
         (("a", 1, None, THIS_YEAR), "time stamp"),
         (("a", 1, None, THIS_YEAR * 1000), "milliseconds"),
         (("a", 1, None, datetime(2030, 1, 1)), "no time zone"),
-        (("a", 1, None, None, None), "no item"),
-        ((), "no item"),
-        (None, "no item"),
+        (("a", 1, None, None, None), "not an item"),
+        ((), "not an item"),
+        (None, "not an item"),
         (("a", float("inf")), "JSON has no inf"),
         (("a", (1, 2)), "a tuple would arrive as a list"),
         (("a", object()), "cannot travel"),
@@ -967,7 +967,7 @@ def test_a_lane_function_that_does_not_fit_is_refused(app: App) -> None:
     @app.task(name="u", lane=one)
     def u(a: int) -> None: ...
 
-    with pytest.raises(BadOption, match=r"u, lane=: \[1\] is no key"):
+    with pytest.raises(BadOption, match=r"u, lane=: \[1\] is not a key"):
         u.enqueue(1)
     with pytest.raises(BadOption, match="u, lane= raised ZeroDivisionError"):
         u.enqueue(0)

@@ -1,6 +1,7 @@
 """The store's contract, for every store.
 
-`STORES` in conftest lists them: a new store is one line there. What only one store has is tested beside it.
+`STORES` in conftest lists them: a new store is a function there, see "A new store" in docs/design.md. What only one store has is
+tested beside it.
 """
 
 from __future__ import annotations
@@ -83,6 +84,39 @@ class TestPush:
         [held] = claim(store)
         assert (held.task, held.queue, held.ids) == (sent.task, sent.queue, [sent.id])
         assert (held.unit.lane, held.unit.body, held.collects) == (sent.lane, sent.body, False)
+
+    @pytest.mark.parametrize(
+        "options", [{}, {"delay": 60}, {"lane": "x", "priority": 3}, {"expires": 60}, {"delay": 60, "expires": 5, "unique": "k"}]
+    )
+    def test_it_makes_no_difference_whether_an_id_was_chosen(
+        self, store: Store, inspect: Inspect, clock: Clock, options: dict[str, Any]
+    ) -> None:
+        ids_ = [new_id(), new_id(), "chosen"]  # into a queue that is new, and one that is known
+        found: list[dict[str, Any]] = []
+        for number, id_ in enumerate(ids_):
+            key = {"unique": f"k{number}"} if "unique" in options else {}
+            assert store.push([job(id_, **{**options, **key})]) == [None]
+            found.append({name: value for name, value in stands(inspect, id_).as_dict().items() if name not in ("id", "unique")})
+
+        assert found[0] == found[1] == found[2]
+        assert states(inspect) == {"scheduled" if "delay" in options else "ready": 3}
+        clock.advance(options.get("delay", 0))
+        for _ in ids_:
+            settle(store, claim(store), Done())
+        assert states(inspect) == {}
+
+    def test_of_a_lane_nobody_comes_first_because_the_clock_was_set_back(self, store: Store, clock: Clock) -> None:
+        pushed = [new_id() for _ in range(3)]
+        for id_, seconds in zip(pushed, (10, -5, 0), strict=True):
+            store.push([job(id_, lane="x")])
+            clock.advance(seconds)
+        clock.advance(10)
+
+        claimed: list[str] = []
+        while held := claim(store):
+            claimed += ids(held)
+            settle(store, held, Done())
+        assert claimed == pushed
 
     def test_an_id_that_is_still_in_the_store_changes_nothing(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a")])
@@ -588,6 +622,31 @@ class TestLanes:
         again = claim(store)
         assert (ids(again), again[0].unit.attempt) == (["x0"], 1)
 
+    @pytest.mark.parametrize("most", [0, 1])
+    def test_what_waited_behind_a_snoozed_head_comes_before_jobs_that_are_due_later(
+        self, store: Store, clock: Clock, most: int
+    ) -> None:
+        store.push([job("x0", lane="x"), job("y0", lane="y")])
+        settle(store, claim(store), Snoozed(10 * SECOND))
+        store.push([job("x1", lane="x"), job("y1", lane="y")])
+        assert claim(store) == []
+        clock.advance(10)
+        store.push([job("later")])
+        heads = claim(store, 2)
+        assert ids(heads) == ["x0", "y0"]
+
+        wants = [ClaimRequest("default", most)] if most else []
+        claimed = store.exchange("w", [Settled.alike(head, Done()) for head in heads], wants, most).claims
+
+        assert ids(claimed + claim(store)) == ["x1", "y1", "later"]
+
+    def test_a_job_that_snoozes_after_it_failed_is_not_retrying(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a")])
+        settle(store, claim(store), Retrying(0, ERROR))
+        settle(store, claim(store), Snoozed(SECOND))
+
+        assert (stands(inspect, "a").state, states(inspect)) == ("scheduled", {"scheduled": 1})
+
     @pytest.mark.parametrize("outcome", [Done(), Dead(ERROR), Cancelled("no")], ids=lambda outcome: outcome.name)
     def test_every_exit_hands_the_lane_on_in_the_same_step(self, store: Store, outcome: Outcome) -> None:
         store.push([job("x0", lane="x"), job("x1", lane="x")])
@@ -874,6 +933,16 @@ class TestClaims:
         assert settle(store, old, Done()).refused == ["a"]
         assert settle(store, new, Done()).refused == []
 
+    @pytest.mark.parametrize("outcome", [Done(), Retrying(0, ERROR)], ids=lambda outcome: outcome.name)
+    def test_nor_can_it_beside_new_ones(self, store: Store, inspect: Inspect, outcome: Outcome) -> None:
+        store.push([job("a"), job("b")])
+        old, _ = claim(store)
+        store.give_back("w")
+        _, new = claim(store)
+
+        assert settle(store, [old, new], outcome).refused == ["a"]
+        assert inspect.counts()["running"] == 1
+
     @pytest.mark.parametrize("outcome", [Done(), Retrying(0, ERROR), Snoozed(0), Dead(ERROR), Cancelled()], ids=lambda o: o.name)
     def test_settling_twice_is_refused_and_changes_nothing(self, store: Store, inspect: Inspect, outcome: Outcome) -> None:
         store.push([job("a", lane="x"), job("b", lane="x")])
@@ -884,18 +953,30 @@ class TestClaims:
         assert settle(store, held, outcome).refused == ["a"]
         assert (inspect.counts(), inspect.totals()["failed"]) == before
 
+    def test_a_success_that_comes_twice_in_one_exchange_counts_once(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(lane="x"), job(lane="x"), job(lane="x")])
+        held = claim(store)
+
+        settle(store, [*held, *held], Done())
+
+        assert (states(inspect), inspect.totals()["processed"]) == ({"ready": 1, "blocked": 1}, 1)
+
     @pytest.mark.parametrize("number", [4, 20])
     def test_of_many_successes_those_that_are_not_held_are_refused_and_the_others_settled(
         self, store: Store, inspect: Inspect, number: int
     ) -> None:
         store.push([job(f"{n:02}", lane=f"lane-{n}" if n % 2 else None) for n in range(number)])
         held = claim(store, limit=number)
+        store.push([job(lane=f"lane-{n}") for n in range(1, number, 2)])
+        assert claim(store) == []
+        assert states(inspect) == {"running": number, "blocked": number // 2}
         store.give_back("w", keep=[one.token for one in held[1:-1]])
 
         assert settle(store, held, Done()).refused == [held[0].unit.id, held[-1].unit.id]
 
         totals = inspect.totals()
-        assert (states(inspect), totals["processed"], totals["refused"]) == ({"ready": 2}, number - 2, 2)
+        assert (totals["processed"], totals["refused"]) == (number - 2, 2)
+        assert states(inspect) == {"ready": 1 + number // 2, "blocked": 1}  # the lanes of those that were settled go on
         assert sorted(run.id for run in inspect.recent(99)) == ids(held[1:-1])
 
     @pytest.mark.parametrize("number", [1, 2])
@@ -947,6 +1028,31 @@ class TestClaims:
         answer = store.exchange("w", [Settled.alike(c, Done()) for c in held], [ClaimRequest("one", 1)], 1)
 
         assert (answer.refused, answer.claims, answer.loads) == ([], [], {"one": 0, "two": 0})
+
+    def test_many_successes_of_several_queues_leave_each_its_own(self, store: Store, inspect: Inspect) -> None:
+        names = ("one", "two")
+        store.push([job(queue=name, lane=f"{name}-{n}") for name in names for n in range(5)])
+        held = claim(store, queues=names)
+        store.push([job(f"next-{name}", queue=name, lane=f"{name}-0") for name in names])
+        assert claim(store, queues=names) == []
+
+        settle(store, held, Done())
+
+        assert [(queue.name, queue.counts["ready"], queue.counts["running"]) for queue in inspect.queues()] == [
+            ("one", 1, 0), ("two", 1, 0)
+        ]  # fmt: skip
+        assert (inspect.totals()["processed"], len(inspect.recent(99))) == (10, 10)
+
+    def test_an_exchange_that_fails_changes_nothing(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b")])
+        done, retrying = claim(store)
+        outcomes = [Settled.alike(done, Done(), 1, 2), Settled.alike(retrying, Retrying(0, ErrorInfo(object(), "")), 1, 2)]  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            store.exchange("w", outcomes, [], 0)
+
+        store.push([job("c")])
+
+        assert states(inspect) == {"running": 2, "ready": 1}
 
     def test_a_limit_of_nothing_claims_nothing(self, store: Store) -> None:
         store.push([job("a")])
@@ -1021,6 +1127,16 @@ class TestFailures:
         assert ids(first) == ["x1"]
         again = settle(store, first, Done(), limit=1).claims
         assert (ids(again), again[0].unit.attempt) == (["x0"], 1)
+
+    @pytest.mark.parametrize("lane", [None, "x"])
+    def test_only_what_failed_and_waits_for_later_can_be_retried(self, store: Store, inspect: Inspect, lane: str | None) -> None:
+        store.push([job("a", lane=lane), job("b", delay=60)])
+        settle(store, claim(store), Retrying(0, ERROR))
+
+        assert (inspect.retry("a"), inspect.retry("b")) == (False, False)
+        assert states(inspect) == {"ready": 1, "scheduled": 1}
+        settle(store, claim(store), Snoozed(60 * SECOND))
+        assert inspect.retry("a") == (lane is not None)  # it holds up its lane
 
     def test_a_waiting_retry_can_be_made_due(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a")])
@@ -1553,6 +1669,15 @@ class TestRescheduling:
         inspect.reschedule("b", 50 * SECOND, 0)
         assert rung(store)
 
+    @pytest.mark.parametrize(("priority", "afters"), [(-5, (50, 90)), (0, (50, 90)), (0, (90, 50))])
+    def test_who_waits_hears_of_the_sooner_of_two_that_wait_again(
+        self, store: Store, priority: int, afters: tuple[int, int]
+    ) -> None:
+        store.push([job(), job(priority=priority), job(priority=priority, delay=60)])
+        held = zip(claim(store), afters, strict=True)
+        again = [Settled.alike(one, Retrying(after * SECOND, ERROR), 1, 2) for one, after in held]
+        assert_woken(store, lambda: store.exchange("w", again, [], 0))
+
 
 class TestMany:
     def test_all_that_match_are_changed_and_counted(self, store: Store, inspect: Inspect) -> None:
@@ -1567,6 +1692,14 @@ class TestMany:
         assert inspect.act_all("kill", Filter(state="scheduled")) == 2
         assert inspect.act_all("delete", Filter()) == 3
         assert (states(inspect), inspect.totals()["cancelled"], inspect.totals()["dead"]) == ({}, 2, 3)
+
+    def test_those_that_fail_can_be_changed_alone(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b"), job("c")])
+        settle(store, claim(store, limit=1), Retrying(0, ERROR))
+        inspect.kill("c")
+
+        assert inspect.act_all("cancel", Filter(failing=True)) == 1
+        assert sorted(j.id for j in inspect.jobs(Filter(), 10, None)) == ["b", "c"]
 
     @pytest.mark.parametrize("action", ["cancel", "delete", "kill"])
     def test_what_runs_is_marked(self, store: Store, inspect: Inspect, action: str) -> None:
@@ -1963,13 +2096,19 @@ class TestWorkers:
 
         assert store.dead_workers() == []
 
-    def test_a_worker_that_never_beat_is_found_by_its_claims(self, store: Store) -> None:
+    @pytest.mark.parametrize("refused", [False, True])
+    def test_a_worker_that_never_beat_is_found_by_its_claims(self, store: Store, refused: bool) -> None:
         store.push([job("a")])
-        claim(store, worker="silent")
+        held = claim(store, worker="silent")
+        if refused:
+            store.recover("silent", "frozen")
+            assert ids(settle(store, held, Done(), worker="silent", limit=1).claims) == ["a"]
         deadline = time.monotonic() + 10
         while store.dead_workers() != ["silent"]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        store.recover("silent", "killed")
+        assert store.dead_workers() == []
 
     def test_an_observer_that_did_not_look_judges_nobody(self) -> None:
         now = [0.0]
@@ -2120,6 +2259,10 @@ def words(claims: Sequence[Claim]) -> dict[str, str]:
 class TestWaiting:
     def test_a_push_ends_the_wait(self, store: Store) -> None:
         assert_woken(store, lambda: store.push([job("a")]))
+        settle(store, claim(store), Done())  # from now on the queue is known
+        quiet(store)
+        store.push([job("b")])
+        assert rung(store)
 
     def test_a_lane_that_goes_on_ends_the_wait_of_others(self, store: Store) -> None:
         store.push([job("x0", lane="x"), job("x1", lane="x")])

@@ -268,6 +268,15 @@ class TestKinds:
         assert caught.value.queue == QUEUE
         assert states(inspect) == {"ready": 1}
 
+    def test_a_queue_that_had_jobs_and_is_a_collectors_now_takes_none(self, store: Store) -> None:
+        store.push([plain(new_id(), queue=QUEUE)])
+        store.push([plain(new_id(), queue="other")])
+        settle(store, claim(store), Done())
+        store.push([pay("a")])
+
+        with pytest.raises(WrongQueue):
+            store.push([plain(new_id(), queue=QUEUE)])
+
     @pytest.mark.parametrize("others", [[], [pay("a", queue="fine")]])
     def test_a_queue_with_jobs_takes_no_payloads(self, store: Store, inspect: Inspect, others: list[Job]) -> None:
         store.push([plain("x", queue=QUEUE)])
@@ -552,6 +561,13 @@ class TestOutcomes:
 
         assert inspect.recent(9) == []
         assert sum(inspect.counts().values()) == 0
+
+    def test_a_lane_that_snoozes_after_it_failed_is_not_retrying(self, store: Store, inspect: Inspect) -> None:
+        store.push([pay("a")])
+        settle(store, claim(store), Retrying(0, ERROR))
+        settle(store, claim(store), Snoozed(SECOND))
+
+        assert (stands(inspect).state, states(inspect)) == ("scheduled", {"scheduled": 1})
 
     def test_what_comes_during_a_run_gathers_for_the_next(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         store.push([pay("a", 1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from laneway import App, Retry, Worker
+from laneway import App, Retry, Worker, current_job
+from laneway.desk.context import JobContext
 from laneway.desk.locate import find_app
 from laneway.errors import ConfigError, NotSameDatabase
 from test_docs import program
@@ -330,6 +332,39 @@ def test_a_view_tells_how_a_job_stands() -> None:
     assert client.get(f"/status/{good.id}").json["result"] == {"sum": 3}
     assert {"state": "dead", "error": "too small"}.items() <= client.get(f"/status/{bad.id}").json.items()
     assert client.get("/status/nobody").status_code == 404
+    jobs.close()
+
+
+def test_a_view_tells_of_progress_of_the_last_failure_and_of_a_result_that_cannot_be_read() -> None:
+    jobs = Laneway()
+    app = made(jobs)
+    app.add_url_rule("/status/<id>", view_func=jobs.status_or_404)
+    client = app.test_client()
+
+    @jobs.task(keep_result=60, retry=Retry(times=1, backoff=0))
+    def work() -> int:
+        if current_job().attempt == 1:
+            current_job().progress(3, 4)
+            raise ValueError("too early")
+        return 1
+
+    told: list[Any] = []
+
+    @jobs.middleware
+    def look(job: JobContext) -> Iterator[None]:
+        told.append(client.get(f"/status/{job.id}").json)
+        yield
+
+    job = work.enqueue()
+    Worker(jobs).run(burst=True)
+    assert [(one["state"], one["progress"], one["error"]) for one in told] == [
+        ("running", None, None), ("running", [3, 4], "too early"),
+    ]  # fmt: skip
+    done = client.get(f"/status/{job.id}").json
+    assert done == {"id": job.id, "state": "done", "progress": [3, 4], "result": 1, "error": None}
+    with sqlite3.connect("shop.db") as file:
+        file.execute("update laneway_finished set value = x'ff'")
+    assert client.get(f"/status/{job.id}").json == {**done, "result": None}
     jobs.close()
 
 

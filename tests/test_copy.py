@@ -319,9 +319,10 @@ class TestClosed:
         pair.copy()
         refused: list[Callable[[], object]] = [
             lambda: store.push([job("n1")]), lambda: store.push([job("n1"), job("n2")]),
-            lambda: store.push([job(new_id()), job(new_id())]),
+            lambda: store.push([job(new_id())]), lambda: store.push([job(new_id()), job(new_id())]),
             lambda: store.push([job("n1", queue="new")]), lambda: store.push([pay("a", b"7")]),
             lambda: store.push([job("n1")], Occurrence("hourly", 1 << 50, b'{"task":"app.p"}')), lambda: claim(store),
+            lambda: store.exchange("w", [], [ClaimRequest("orders", 1, 2, 3)], 1),
             lambda: inspect.retry("d1"), lambda: inspect.cancel("p1"), lambda: inspect.delete("p1"),
             lambda: inspect.clear("default"), lambda: inspect.act_all("kill", Filter(state="ready")),
             lambda: inspect.pause("mail", False), lambda: inspect.drop_oldest("orders", "a"),
@@ -338,21 +339,19 @@ class TestClosed:
     @some_pairs
     def test_outcomes_of_runs_are_taken_and_no_claims_come_with_them(self, pair: Pair) -> None:
         store = pair.source.store
-        store.push([job("a1", "a"), job("a2", "a"), job("b1"), job("b2", queue="mail")])
-        held = claim(store, queues=("default",), limit=2)
-        assert [one.unit.id for one in held] == ["a1", "b1"]
+        store.push([job("a1", "a"), job("a2", "a"), job("b1"), job("c1"), job("b2", queue="mail")])
+        held = claim(store, queues=("default",), limit=3)
+        assert [one.unit.id for one in held] == ["a1", "b1", "c1"]
         pair.sides[0].transfer.close(moved())
 
-        answer = store.exchange(
-            "w", [Settled.alike(held[0], Done(None))], [ClaimRequest("default", 5), ClaimRequest("mail", 5)], 10
-        )
-
-        assert (answer.refused, answer.claims) == ([], [])
+        for one, outcome in ((held[0], Done(None)), (held[2], Snoozed(0))):
+            answer = store.exchange("w", [Settled.alike(one, outcome)], [ClaimRequest("default", 5), ClaimRequest("mail", 5)], 10)
+            assert (answer.refused, answer.claims) == ([], [])
         assert store.give_back("w") == ["b1"]
         store.beat([WorkerInfo("w")])
         store.record(Report(worker="w", number=5))
         pair.copy()
-        assert [one.unit.id for one in claim(pair.target.store)] == ["a2", "b1", "b2"]
+        assert [one.unit.id for one in claim(pair.target.store)] == ["a2", "b1", "c1", "b2"]
 
     @some_pairs
     def test_the_target_takes_nothing_before_the_copy_has_ended(self, pair: Pair) -> None:

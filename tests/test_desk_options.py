@@ -19,6 +19,7 @@ import pytest
 from laneway import App, Retry
 from laneway.desk import options, synonyms
 from laneway.errors import BadArguments, BadOption, ConfigError, DeclarationError, UnknownJob
+from laneway.store.contract import ClaimRequest
 from workbench import burst, info, until, wait, working
 
 
@@ -283,6 +284,21 @@ class TestExplain:
         burst(app)
         said = failed.explain().reasons[0]
         assert said.startswith("attempt 1 failed (ValueError: broken); the next one is due in 8m ")
+
+    def test_one_that_may_have_run_before_since_its_worker_was_lost(self, app: App) -> None:
+        @app.task
+        def work() -> None: ...
+
+        job = work.enqueue()
+        assert "lost" not in str(job.explain())
+        for times in ("", "2 times, last "):
+            app.store.exchange("w", [], [ClaimRequest("default", 1)], 1)
+            app.store.recover("w", "its worker ended with signal SIGKILL")
+            said = job.explain().reasons[-1]
+            assert said.startswith(f"a claim of it was lost {times}")
+            assert said.endswith(
+                " ago (its worker ended with signal SIGKILL), so it may have run before; no attempt counts for that"
+            )
 
     def test_a_dead_one_and_one_that_never_was(self, app: App) -> None:
         @app.task(retry=Retry(times=0))

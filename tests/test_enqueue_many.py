@@ -214,7 +214,7 @@ def test_a_lane_that_is_none_among_many_is_refused(app: App) -> None:
     @app.task(lane="user")
     def send(user: str) -> None: ...
 
-    with pytest.raises(BulkError, match=r'lane="user": .* is no key') as caught:
+    with pytest.raises(BulkError, match=r'lane="user": .* is not a key') as caught:
         send.enqueue_many([("a",), ("",)])
     assert isinstance(caught.value.__cause__, BadOption)
     assert app.inspect.counts()["ready"] == 0
@@ -362,10 +362,11 @@ def test_an_id_twice_among_thousands_counts_once(used: Store, inspect: Inspect, 
 
 
 def test_alike_jobs_of_a_priority_go_before_others(used: Store) -> None:
-    plain_ones, urgent = alike(3), alike(3, priority=5)
-    used.push(plain_ones)
-    used.push(urgent)
-    assert [job.id for job in claimed(used, 10)] == [*urgent.ids, *plain_ones.ids]
+    plain_ones, urgent, more = alike(3), alike(3, priority=5), alike(2, priority=5)
+    for jobs in (plain_ones, urgent, more):
+        used.push(jobs)
+    assert used.exchange("w", [], [ClaimRequest("default", 0)], 0).loads == {"default": 8}
+    assert [job.id for job in claimed(used, 10)] == [*urgent.ids, *more.ids, *plain_ones.ids]
 
 
 def test_alike_jobs_end_a_wait(used: Store) -> None:

@@ -264,6 +264,16 @@ def test_it_is_finished_once(usual: FinishScene) -> None:
     connection.close()
 
 
+def test_a_claim_is_lost_even_if_the_next_run_has_finished_the_job(usual: FinishScene) -> None:
+    lost = usual.begin()
+    usual.store.recover("w", "frozen")
+    [again] = usual.claim("v")
+    usual.finish(usual.context(again, usual.scene.ship))
+
+    with pytest.raises(ClaimLost, match="roll your transaction back"):
+        usual.finish(lost)
+
+
 @pytest.mark.parametrize(
     "outcome", [Done(b'"mine"'), Retrying(0, ERROR), Cancelled(), None], ids=["done", "retrying", "cancelled", "killed"]
 )

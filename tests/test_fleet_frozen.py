@@ -172,15 +172,15 @@ def test_a_message_that_is_larger_than_a_wire_holds_goes_in_portions(wire: tuple
     plan = FleetSettings(queues=tuple(f"queue-{number}" for number in range(50_000)))
 
     assert ours.post(plan)
-    assert not ours.post(FleetSettings(app="second"))
+    assert not ours.post(FleetSettings(loop="second"))
     read: list[object] = []
     while not read:
         read += theirs.read()
         ours.read()
 
     assert read == [plan]
-    assert ours.post(FleetSettings(app="second"))
-    assert theirs.read() == [FleetSettings(app="second")]
+    assert ours.post(FleetSettings(loop="second"))
+    assert theirs.read() == [FleetSettings(loop="second")]
 
 
 def test_a_worker_that_a_full_wire_had_no_room_for_is_asked_for_later(wire: tuple[MessageSocket, MessageSocket]) -> None:
@@ -244,7 +244,7 @@ def holding(yard: Yard) -> Iterator[Fleet]:
 def test_a_store_that_does_not_answer_does_not_keep_a_fleet_from_stopping(holding: Fleet) -> None:
     assert 1.5 <= holding.stop() < 1.5 + GRACE
     assert LAST_WRITES <= 5
-    holding.until_said("the store did not hear that this fleet ended")
+    holding.until_said("fleet ended, and could not report that to the store")
 
 
 def test_a_second_signal_ends_at_once_though_the_store_does_not_answer(holding: Fleet) -> None:
@@ -252,4 +252,4 @@ def test_a_second_signal_ends_at_once_though_the_store_does_not_answer(holding: 
     until(lambda: not holding.workers, "the end of its worker")
 
     assert holding.stop() < AT_ONCE
-    holding.until_said("the store did not hear that this fleet ended")
+    holding.until_said("fleet ended, and could not report that to the store")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -59,6 +60,44 @@ def test_an_app_that_cannot_be_loaded_is_one_line_and_the_end(yard: Yard, code: 
     assert line.startswith("laneway: ")
     assert said in line
     fleet.assert_gone()
+
+
+#: In the supervisor: another Python for its zygotes.
+OTHER_PYTHON = """
+import sys
+if "worker" in sys.argv:
+    sys.executable = {!r}
+"""
+
+
+@pytest.mark.parametrize(("python", "said"), [("missing", "No such file or directory"), ("not-executable", "Permission denied")])
+def test_a_python_that_cannot_be_started_is_one_line_and_the_end(yard: Yard, python: str, said: str) -> None:
+    path = yard.folder / python
+    (yard.folder / "not-executable").touch()
+    (yard.folder / "sitecustomize.py").write_text(OTHER_PYTHON.format(str(path)))
+    fleet = yard.start(ready=False, PYTHONPATH=str(yard.folder))
+
+    assert fleet.wait() == 2
+    assert fleet.said == f'laneway: the Python that runs here, "{path}", cannot be started: {said}\n'
+    fleet.assert_gone()
+
+
+def test_a_python_that_is_replaced_while_a_fleet_runs_is_waited_for(yard: Yard) -> None:
+    python = yard.folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (yard.folder / "sitecustomize.py").write_text(OTHER_PYTHON.format(str(python)))
+    fleet = yard.start(processes=1, PYTHONPATH=str(yard.folder))
+    (zygote,) = fleet.titled("zygote")
+
+    python.rename(yard.folder / "away")
+    signal_all([zygote], signal.SIGKILL)
+    fleet.until_said('python", cannot be started: No such file or directory', times=2)
+    (yard.folder / "away").rename(python)
+    fleet.until_workers(1)
+
+    fleet.stop()
+    assert "Traceback" not in fleet.said
 
 
 def test_a_pool_that_an_app_uses_while_it_is_loaded_works_in_each_worker_and_is_not_warned_of(yard: Yard) -> None:

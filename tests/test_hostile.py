@@ -373,7 +373,7 @@ def test_what_cannot_be_read_is_marked(other: App) -> None:
         ask("LSET", "laneway:{billing:0}:recent", 0, bytes(12) + b"\xff")
     job = other.inspect.job(shop.dead)
     assert job is not None
-    assert (job.errors[-1].kind, job.log) == ("garbage", ["(what the run told cannot be read)"])
+    assert (job.errors[-1].kind, job.log) == ("garbage", ["(the notes of this run cannot be read)"])
     assert [worker.phase for worker in other.inspect.workers()] == ["unreadable"]
     assert "unreadable" in [run.outcome for run in other.stats.recent(10)]
     with visiting(other) as client:

@@ -87,9 +87,9 @@ def test_a_moment_before_the_epoch_is_now(moment: datetime) -> None:
         (1_700_000_000.5, "time stamp.*fromtimestamp"),
         (math.inf, "inf"),
         pytest.param(10**400, "ten years", id="401 digits"),
-        (True, "no time: use seconds, a timedelta or an aware datetime"),
-        ("60", "no time: use seconds, a timedelta or an aware datetime"),
-        (None, "no time: use seconds, a timedelta or an aware datetime"),
+        (True, "not a time: use seconds, a timedelta or an aware datetime"),
+        ("60", "not a time: use seconds, a timedelta or an aware datetime"),
+        (None, "not a time: use seconds, a timedelta or an aware datetime"),
     ],
 )
 def test_what_nobody_means_is_refused_with_what_to_give_instead(when: object, words: str) -> None:

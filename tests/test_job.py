@@ -144,7 +144,7 @@ def test_an_id_is_letters_digits_dash_and_underscore(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "a/b", "a b", "a.b", "é", "a\n", "x" * 101, 42, None, b"a"])
 def test_any_other_id_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="no id: use 1 to 100 letters, digits, - and _"):
+    with pytest.raises(ValueError, match="not an id: use 1 to 100 letters, digits, - and _"):
         check_id(value)
 
 
@@ -155,7 +155,7 @@ def test_a_queues_name_may_have_dots_and_colons(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "a/b", "a b", "a\n", "q" * 101, "größe", 1, None])
 def test_any_other_name_of_a_queue_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="no name for a queue: use 1 to 100 letters, digits"):
+    with pytest.raises(ValueError, match="not a name for a queue: use 1 to 100 letters, digits"):
         check_queue(value)
 
 
@@ -180,7 +180,7 @@ def test_a_lanes_key_is_a_string_or_an_integers_decimal_text(value: object, key:
 
 @pytest.mark.parametrize("value", [True, False, None, 1.0, b"order", ("a",), ["a"], object()])
 def test_nothing_else_is_a_lanes_key(value: object) -> None:
-    with pytest.raises(ValueError, match="no key for a lane: use a string or an integer"):
+    with pytest.raises(ValueError, match="not a key for a lane: use a string or an integer"):
         check_lane(value)
 
 
@@ -189,7 +189,7 @@ def test_nothing_else_is_a_lanes_key(value: object) -> None:
     ["", "k" * 501, "a\0b", "a\nb", "\ud800", pytest.param(10**600, id="601 digits"), pytest.param(10**5000, id="5,001 digits")],
 )
 def test_a_lanes_key_is_printable_and_not_too_long(value: object) -> None:
-    with pytest.raises(ValueError, match="no key for a lane: use 1 to 500 printable characters"):
+    with pytest.raises(ValueError, match="not a key for a lane: use 1 to 500 printable characters"):
         check_lane(value)
 
 
@@ -201,5 +201,5 @@ def test_a_priority_is_a_whole_number_from_minus_100_to_100(value: int) -> None:
 
 @pytest.mark.parametrize("value", [-101, 101, 1.0, True, "high", None])
 def test_any_other_priority_is_refused(value: object) -> None:
-    with pytest.raises(ValueError, match="no priority: use a whole number from -100"):
+    with pytest.raises(ValueError, match="not a priority: use a whole number from -100"):
         check_priority(value)

@@ -326,7 +326,7 @@ def test_what_cannot_be_a_lifespan_is_refused_where_it_is_declared(app: App) -> 
 
     wrong: list[tuple[Any, str]] = [
         (lambda: None, "must be a function that yields once, where the worker works$"),
-        (7, "^7 is no lifespan"),
+        (7, "^7 is not a lifespan"),
         (wrapped, "leave out what wraps it, such as @contextmanager$"),
         (two, "a lifespan takes the worker, or nothing$"),
     ]
@@ -388,7 +388,7 @@ def test_a_lifespan_that_hangs_at_its_end_does_not_hold_up_the_stop(
     burst(app, shutdown_timeout=0)
 
     assert time.monotonic() - since < SOON
-    assert "hangs did not end within 0.4 s: it is left behind" in caplog.text
+    assert "hangs did not end within 0.4 s; the worker exits without it" in caplog.text
     over.set()
     until(lambda: "a out" in told(), "the end of the outer lifespan, once the inner one has ended")
     assert ("cancelled" in told()) is is_async
@@ -840,7 +840,9 @@ def hangs():
 
     assert fleet.stop() < SOON
     # On a busy machine its supervisor may be quicker.
-    fleet.until_said(r"lifespan app.hangs did not end within 0.4 s: it is left behind$|did not exit before its deadline")
+    fleet.until_said(
+        r"lifespan app.hangs did not end within 0.4 s; the worker exits without it$|did not exit before its deadline"
+    )
 
 
 # -- the event loop ----------------------------------------------------------------------------------------------

@@ -621,6 +621,40 @@ def test_a_worker_relays_soon_after_the_commit_and_hands_over_when_it_stops(box:
     assert not box.status.relayed, "another one may take over at once"
 
 
+def test_a_relay_that_stops_right_after_a_push_leaves_no_row_that_is_a_job(box: Box) -> None:
+    insert(box, 1)
+    duty = RelayDuty(box.app, box.app.outbox or pytest.fail("no outbox"))
+    turn = duty.turn
+
+    def stopped_meanwhile() -> float:
+        pause = turn()
+        if duty.carried:
+            duty._stopping.set()  # the store has the job, and the row is not deleted yet
+        return pause
+
+    duty.turn = stopped_meanwhile  # type: ignore[method-assign]
+    duty.run()
+
+    assert box.status.waiting == 0
+    assert not box.status.relayed
+    assert run_all(box.app) == [1]
+
+
+def test_a_relay_that_stops_after_another_took_over_leaves_all_to_that_one(box: Box) -> None:
+    insert(box, 1)
+    late, other = box.relay(), box.relay()
+    assert late.step().carried == 1
+    box.lapse()
+    assert other.step().carried == 1
+
+    late.release()
+
+    assert (box.status.waiting, box.status.relayed) == (1, True)
+    other.release()
+    assert (box.status.waiting, box.status.relayed) == (0, False)
+    assert run_all(box.app) == [1]
+
+
 def started(target: Callable[[], object]) -> Any:
     import threading  # noqa: PLC0415
 

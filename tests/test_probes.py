@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -45,6 +46,21 @@ def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 # -- the server --------------------------------------------------------------------------------------------------
+
+
+@needs_linux
+@pytest.mark.parametrize("asked", [False, True])
+def test_closing_wakes_the_thread_that_listens(monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
+    monkeypatch.setattr(probes, "POLL", 3600.0)
+    server = Probes("127.0.0.1", 0, Readiness())
+    if asked:
+        ask(server.port, "/livez")
+    closing = threading.Thread(target=server.close, daemon=True)
+    closing.start()
+    closing.join(DEADLINE)
+    assert not closing.is_alive()
+    assert not server._thread.is_alive()
+    assert ask(server.port, "/livez") == (0, "")
 
 
 @pytest.fixture

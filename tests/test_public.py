@@ -39,6 +39,12 @@ IMPURE = {
     "asyncio", "contextvars", "ctypes", "fcntl", "logging", "mmap", "multiprocessing", "os", "select", "selectors", "shutil",
     "signal", "socket", "sqlite3", "subprocess", "sys", "tempfile", "threading", "time",
 }  # fmt: skip
+#: Values with more than `MOST_ATTRIBUTES`, each with the reason why groups would make them harder to read.
+WIDE = {
+    "Row",  # the columns of the table of jobs, in their order: it is made of what a statement returns, for each job claimed
+    "JobInfo",  # what users read of a job, each by its own name: a group would need a property for each of its fields as well
+}
+MOST_ATTRIBUTES = 20
 IMPURE_CALLS = {"open", "print", "input", "now", "today", "utcnow", "read_text", "write_text", "getenv"}
 
 
@@ -146,6 +152,48 @@ def test_the_examples_in_docstrings_do_what_they_show(name: str) -> None:
 def test_some_docstrings_have_examples() -> None:
     shown = [name for name, path in FILES.items() if ">>> " in path.read_text(encoding="utf-8")]
     assert {"laneway.desk.app", "laneway.desk.task", "laneway.desk.handle", "laneway.core.retry"} <= set(shown)
+
+
+def attributes(declared: ast.ClassDef) -> set[str]:
+    """Return the attributes that a class gives its instances: fields, slots, and what its methods assign to `self`."""
+    found: set[str] = set()
+    for statement in declared.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name)) if "ClassVar" not in ast.unparse(statement.annotation):
+                found.add(name)
+            case ast.Assign(targets=[ast.Name(id="__slots__")]):
+                slots: str | tuple[str, ...] = ast.literal_eval(statement.value)
+                found |= {slots} if isinstance(slots, str) else set(slots)
+            case _:
+                pass
+    for node in ast.walk(declared):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+    return found
+
+
+def test_a_class_has_few_attributes() -> None:
+    declared = [one for tree in trees().values() for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
+    wide = {f"{one.name}: {len(attributes(one))}" for one in declared if len(attributes(one)) > MOST_ATTRIBUTES}
+    assert {one for one in wide if one.partition(":")[0] not in WIDE} == set()
+    assert len(wide) == len(WIDE), "WIDE names a class that is not wide any more"
+
+
+def test_attributes_are_fields_slots_and_what_methods_assign() -> None:
+    source = """
+class One(Struct):
+    __slots__ = ("slot", "other")
+    field: int = 0
+    shared: ClassVar[int] = 1
+    method = wrapped(method)
+    def __init__(self):
+        self.plain = self.chained = read(self.unset)
+        self.first, self.field = 1, 2
+        self.counted += 1
+"""
+    [one] = ast.parse(source).body
+    assert isinstance(one, ast.ClassDef)
+    assert attributes(one) == {"slot", "other", "field", "plain", "chained", "first", "counted"}
 
 
 def test_imports_point_one_way() -> None:

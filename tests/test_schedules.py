@@ -92,7 +92,7 @@ def test_a_bare_task_is_scheduled_without_arguments(app: App) -> None:
         (lambda app, report: app.schedule(report, "@daily"), "missing a required argument: 'region'"),
         (lambda app, report: app.schedule(report.bind(5), "@daily"), "Expected `str`"),
         (lambda app, report: app.schedule(report.bind("eu"), "@dayly"), 'Did you mean "@daily"'),
-        (lambda app, report: app.schedule(report.bind("eu"), "@daily", timezone="Paris/Europe"), "is no time zone"),
+        (lambda app, report: app.schedule(report.bind("eu"), "@daily", timezone="Paris/Europe"), "is not a time zone"),
         (lambda app, report: app.schedule(report.bind("eu"), "@daily", catch_up="some"), "use one of 'one', 'all', 'none'"),
         (lambda app, report: app.schedule(report.bind("eu"), "@daily", name="a b"), "without spaces"),
         (lambda app, report: app.schedule(report.bind("eu"), "@daily", name=""), "1 to 200"),
@@ -250,12 +250,12 @@ def test_one_that_is_declared_later_counts_and_the_kept_one_can_be_dropped(app: 
         ({"call": lambda report: report.function}, BadOption, "takes a task or a bound call"),
         ({"when": "61 * * * *"}, BadOption, "bad minute"),
         ({"when": timedelta(0)}, BadOption, "at least a second"),
-        ({"when": 5}, BadOption, "is no schedule"),
+        ({"when": 5}, BadOption, "is not a schedule"),
         ({"timezone": "Europe/Pariss"}, BadOption, 'Did you mean "Europe/Paris"'),
         ({"catch_up": "some"}, BadOption, "use one of"),
         ({"name": "a b"}, BadOption, "without spaces"),
         ({"name": "x" * 201}, BadOption, "1 to 200"),
-        ({"name": 5}, BadOption, "is no name"),
+        ({"name": 5}, BadOption, "is not a name"),
     ],
 )
 def test_what_cannot_be_is_refused_when_it_is_set(app: App, change: dict[str, Any], error: type[LanewayError], said: str) -> None:
@@ -382,7 +382,7 @@ def test_a_type_that_raises_anything_when_it_is_read_is_trouble(app: App) -> Non
 
 def test_a_name_that_cannot_be_is_shown_too(app: App) -> None:
     app.store_inspect.set_schedule("a b", entry())
-    assert "is no name" in shown(app)["a b"].trouble
+    assert "is not a name" in shown(app)["a b"].trouble
 
 
 def test_an_entry_holds_what_was_given_and_the_task_decides_the_rest(app: App) -> None:

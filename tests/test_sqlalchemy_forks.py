@@ -47,7 +47,7 @@ for first in (100, 200):
                 jobs.enqueue("ship", first, check=False)
             write(first)
         except StoreUnavailable as error:
-            print("refused:", error, flush=True)
+            print(f"refused: {error}\\n", end="", flush=True)  # in one piece: the other child writes there too
             os._exit(3)
         except BaseException as error:
             print(repr(error), flush=True)

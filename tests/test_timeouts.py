@@ -167,7 +167,7 @@ def test_an_event_loop_that_stands_still_without_a_timeout_is_told_of_and_goes_o
     (worker,) = fleet.workers
 
     harmful = yard.enqueue("app.block")
-    fleet.until_said("its event loop stands still")
+    fleet.until_said("its event loop is blocked")
     fleet.until_said("in stand_still")
     yard.gate("go").touch()
 

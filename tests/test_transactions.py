@@ -15,6 +15,7 @@ import pytest
 import postgresbench
 from laneway import App, Worker
 from laneway.errors import BadOption, NotSameDatabase, StoreBusy, WrongQueue
+from laneway.store.contract import ClaimRequest
 from laneway.testing import wait_until
 from transactbench import POSTGRES, SEATS, SQLITE, Seat, play
 
@@ -361,6 +362,35 @@ def test_all_options_hold_in_a_transaction(usual: Scene) -> None:
     assert sorted(ran, key=str) == sorted([("high",), ("low",), ("other",), ("by name",), ("bound",), (1, 1)], key=str)
 
 
+def test_payloads_of_a_transaction_have_their_scores_and_wait_as_others_do(usual: Scene) -> None:
+    @usual.app.collector(name="quiet", debounce=60)
+    def quiet(lanes: dict[str, list[int]]) -> None: ...
+
+    async def act(seat: Seat) -> None:
+        async with seat.block(usual.app):
+            quiet.enqueue("a", 1)
+            usual.save.using(run_after=60).enqueue("b", 1)
+            usual.save.enqueue("c", 1, score=2)
+            usual.save.enqueue("c", 2, score=1)
+        await seat.commit()
+
+    usual.play(act)
+    Worker(usual.app, 1).run(burst=True)
+    assert (ran, usual.app.inspect.counts()["scheduled"]) == ([{"c": [2, 1]}], 2)
+
+
+def test_a_unique_key_of_a_transaction_is_free_when_its_job_is_claimed(usual: Scene) -> None:
+    async def act(seat: Seat) -> None:
+        async with seat.block(usual.app):
+            usual.once.enqueue(1)
+        await seat.commit()
+
+    for number in (1, 2):
+        usual.play(act)
+        assert usual.jobs == number
+        assert len(usual.app.store.exchange("w", [], [ClaimRequest("default", 2)], 2).claims) == 1
+
+
 def test_blocks_may_be_nested_and_the_innermost_counts(usual: Scene) -> None:
     async def act(seat: Seat) -> None:
         with usual.app.transaction(seat.connection):
@@ -456,7 +486,7 @@ def test_a_bound_call_has_no_connection(usual: Scene) -> None:
 
 
 def test_what_is_no_connection_is_refused(usual: Scene) -> None:
-    with pytest.raises(BadOption, match=r"builtins.int is no connection that Laneway knows: give"):
+    with pytest.raises(BadOption, match=r"builtins.int is not a connection that Laneway knows: give"):
         usual.app.transaction(3)
 
 

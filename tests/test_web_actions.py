@@ -163,7 +163,7 @@ def test_a_lane_runs_now_loses_its_oldest_payload_and_is_dropped(app: App) -> No
         assert client.operation("/api/v1/lane/drop", **lane)["changed"] == 1
         assert client.post("/api/v1/lane/drop", 404, **lane)["error"]["kind"] == "unknown_lane"
         assert "jobs" in client.post("/api/v1/lane/drop-oldest", 422, queue="billing", lane="c-2")["error"]["message"]
-        assert "no collector" in client.post("/api/v1/lanes/run_all", 422, queue="mail")["error"]["message"]
+        assert "does not belong to a collector" in client.post("/api/v1/lanes/run_all", 422, queue="mail")["error"]["message"]
 
 
 @pytest.mark.every_store
@@ -225,7 +225,7 @@ def test_a_schedule_is_set_shown_and_dropped(app: App, caplog: pytest.LogCapture
         ({"task": "add", "when": "5m"}, "missing a required argument"),
         ({"task": "add", "when": "5m", "args": ["x"]}, "Expected `int`"),
         ({"task": "add", "when": "5m", "kwargs": {"self": 1}}, "add: "),
-        ({"task": "add", "when": "5m", "args": [1], "priority": "high"}, "is no priority"),
+        ({"task": "add", "when": "5m", "args": [1], "priority": "high"}, "is not a priority"),
         ({"task": "add", "when": "61 * * * *", "args": [1]}, "bad minute"),
         ({"task": "add", "when": "5m", "args": [1], "catch_up": "x"}, "use one of"),
         ({"task": "ad", "when": "5m", "args": [1]}, 'Did you mean "add"'),

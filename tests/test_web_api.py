@@ -162,7 +162,7 @@ def test_statistics_over_time(app: App) -> None:
         ("/api/v1/jobs", {"after": "nobody"}, 404, "page.next"),
         ("/api/v1/jobs", {"failing": "perhaps"}, 422, "true or false"),
         ("/api/v1/jobs/nobody", {}, 404, "never was"),
-        ("/api/v1/jobs/no%20id", {}, 404, "is no id"),
+        ("/api/v1/jobs/no%20id", {}, 404, "is not an id"),
         ("/api/v1/queues/nowhere", {}, 404, "no queue"),
         ("/api/v1/lane", {"queue": "sync"}, 422, "lane"),
         ("/api/v1/lane", {"queue": "sync", "lane": "nobody"}, 404, "nothing waits"),

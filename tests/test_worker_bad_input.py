@@ -183,7 +183,7 @@ def test_what_is_no_job_dies_like_any_other_and_its_lane_goes_on(app: App, caplo
     assert ran == [1, 2]
     assert died == [("bad", "a", "GarbageError")]
     line = told_of(caplog, "bad")
-    assert "garbage: this body is no job's: " in line
+    assert "garbage: this body is not a job's: " in line
     assert line.endswith('It is kept in queue "default": laneway jobs show bad')
     found = dead(app)
     assert (found.id, found.body, found.attempt) == ("bad", b"\xff garbage", 1)
@@ -270,7 +270,7 @@ def test_an_unknown_task_is_put_back_and_warned_about(app: App, street: Street, 
     found = app.inspect.job(ids[0])
     assert found is not None
     assert (found.state, found.attempt) == ("scheduled", 0)
-    assert f'no task named "nobody.knows" is known here: job {ids[0]} is put back' in caplog.text
+    assert f'job {ids[0]}: put back: this worker knows no task named "nobody.knows"' in caplog.text
 
 
 def test_an_unknown_task_is_dead_after_an_hour(app: App, street: Street, monkeypatch: pytest.MonkeyPatch) -> None:

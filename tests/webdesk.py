@@ -24,7 +24,10 @@ TOKEN = "a-token-of-some-length"  # noqa: S105 - of a test
 
 
 class Client:
-    """Asks an ASGI app, in an event loop that lives as long as the client."""
+    """Asks an ASGI app, in an event loop and a task that live as long as the client.
+
+    The threads of anyio end with the task that was the first to run: one for each request would start a thread each.
+    """
 
     def __init__(self, site: Any, *, base: str = HERE, client: tuple[str, int] = ("127.0.0.1", 5000), **headers: str) -> None:
         transport = httpx.ASGITransport(site, client=client)
@@ -32,13 +35,23 @@ class Client:
         self.site = site
         self._runner = asyncio.Runner()
         self._client = httpx.AsyncClient(transport=transport, base_url=base, headers=named, trust_env=False)
+        self._asked: asyncio.Queue[tuple[httpx.Request, asyncio.Future[httpx.Response]]] = asyncio.Queue()
+        self._task = self._runner.get_loop().create_task(self._answer())
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
-        async def asked() -> httpx.Response:
-            async with asyncio.timeout(DEADLINE):
-                return await self._client.request(method, path, **more)
+        loop = self._runner.get_loop()
+        answer: asyncio.Future[httpx.Response] = loop.create_future()
+        self._asked.put_nowait((self._client.build_request(method, path, **more), answer))
+        return loop.run_until_complete(answer)
 
-        return self._runner.run(asked())
+    async def _answer(self) -> None:
+        while True:
+            request, answer = await self._asked.get()
+            try:
+                async with asyncio.timeout(DEADLINE):
+                    answer.set_result(await self._client.send(request))
+            except Exception as error:  # noqa: BLE001 - for who asked
+                answer.set_exception(error)
 
     def get(self, path: str, status: int = 200, /, **query: Any) -> Any:
         answer = self.ask("GET", path, params=query)

@@ -35,6 +35,8 @@ def reach(point: str, order: int) -> None:
 
 async def write(seat: Seat, order: int) -> None:
     await seat.open()
+    if DRIVER == "sqlite3":  # another thread of the worker may write just then, as one that was frozen does when it wakes up
+        await seat.execute("pragma busy_timeout = 30000")
     try:
         await seat.begin()
         reach("begin", order)

@@ -109,6 +109,33 @@ def test_one_that_is_dropped_fires_no_more_though_nobody_has_looked(shop: Shop) 
     assert shop.app.store.schedules().last == {}
 
 
+@pytest.mark.parametrize("fired", [True, False])
+def test_a_worker_that_was_about_to_fire_does_not_once_it_was_dropped(
+    shop: Shop, fired: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis looks whether a schedule is kept before it pushes: the drop comes between the two."""
+    shop.set("r", "us")
+    worker, other = Worker(shop.app, shop.clock), Worker(shop.app, shop.clock)
+    shop.clock.advance(10)
+    worker.turn()
+    shop.clock.advance(10)
+    looks = hasattr(shop.app.store, "_fires")
+    step = "_fires" if looks else "push"
+    whole = getattr(type(shop.app.store), step)
+
+    def interrupted(store: Any, *args: Any) -> Any:
+        monkeypatch.undo()
+        found = whole(store, *args) if looks else None
+        if fired:
+            other.turn()
+        shop.app.inspect.drop_schedule("r")
+        return found if looks else whole(store, *args)
+
+    monkeypatch.setattr(type(shop.app.store), step, interrupted)
+    worker.turn()
+    assert shop.enqueued() == {"us": 2 if fired else 1}
+
+
 def test_one_that_was_dropped_and_set_again_begins_anew(shop: Shop) -> None:
     shop.set("r", "us", by="")
     worker = Worker(shop.app, shop.clock)

@@ -1136,7 +1136,17 @@ def test_a_worker_that_cannot_be_read_harms_nobody(store: RedisStore, server: re
 
 
 #: What a key that is continued goes on with, in the tests below.
-MORE = {"DUE": "0", "PARKED": "x", "RUNNING": "w", "RESULT": "a", "WAITS": "x", "RUNS": "x", "BODIES": "x", "RUN_BODIES": "x"}
+MORE = {
+    "DUE": "0",
+    "PARKED": "x",
+    "RUNNING": "w",
+    "RESULT": "a",
+    "DROPPED": "x",
+    "WAITS": "x",
+    "RUNS": "x",
+    "BODIES": "x",
+    "RUN_BODIES": "x",
+}
 
 
 @pytest.mark.parametrize("name", sorted(QUEUE_KEYS))
@@ -1168,7 +1178,9 @@ def test_a_key_of_another_type_is_reported_and_the_other_queues_go_on(
     assert settle(store, [good], Done()) == []
 
 
-@pytest.mark.parametrize("name", sorted(QUEUE_KEYS.keys() - {"JOB", "WAITS", "RUNS", "BODIES", "RUN_BODIES", "RESULT", "SLOTS"}))
+@pytest.mark.parametrize(
+    "name", sorted(QUEUE_KEYS.keys() - {"JOB", "WAITS", "RUNS", "BODIES", "RUN_BODIES", "RESULT", "DROPPED", "SLOTS"})
+)
 def test_a_key_of_another_type_is_set_aside_and_all_jobs_are_done(
     store: RedisStore, server: redisbench.Server, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:

@@ -20,6 +20,8 @@ __all__ = ["RedisActions"]
 
 #: The most jobs that one step changes, so that none is long: other clients use the server too.
 AT_ONCE = 500
+#: How long a queue remembers that a schedule was dropped, seconds: longer than a worker takes from its look to its push.
+KEEP_DROPPED = "3600"
 ACTIONS = ("retry", "cancel", "delete", "kill", "reschedule")
 
 _anything = msgspec.msgpack.encode({})
@@ -111,11 +113,16 @@ class RedisActions(RedisQueries):
     def drop_schedule(self, name: str) -> bool:
         """Forget a schedule that was kept."""
         self._store.check_open()
-        if not self._store.wire.ask(("HDEL", STORE + SHARED_KEYS["KEPT"], name)):
+        kept, time = self._store.wire.ask_all([("HDEL", STORE + SHARED_KEYS["KEPT"], name), ("TIME",)])
+        if not kept:
             return False
-        keys = [STORE + SHARED_KEYS[key] for key in ("PAUSED", "SKIPPED")]
-        keys += [queue_key(queue, "SLOTS") for queue in self._store.queues.read()]
-        self._store.wire.ask_all([("HDEL", key, name) for key in keys])
+        queues = self._store.queues.read()
+        # A worker may have found the schedule kept and not have pushed its job yet: the queues refuse that from here on.
+        marks = [(queue_key(queue, "DROPPED") + name, str(self._store.time_of(time))) for queue in queues]
+        keys = [STORE + SHARED_KEYS[key] for key in ("PAUSED", "SKIPPED")] + [queue_key(queue, "SLOTS") for queue in queues]
+        self._store.wire.ask_all(
+            [*(("SET", *mark, "EX", KEEP_DROPPED) for mark in marks), *(("HDEL", key, name) for key in keys)]
+        )
         return True
 
     def tell(self, worker: str, command: str) -> bool:

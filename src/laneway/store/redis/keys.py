@@ -41,6 +41,7 @@ QUEUE_KEYS = {
     "KEPT": "kept",  # zset: id → until when it is kept
     "RESULT": "result:",  # string per id: until when it is kept, and the result; expires. Versions before 0.2 wrote it
     "SLOTS": "slots",  # hash: schedule → its last occurrence
+    "DROPPED": "dropped:",  # string per schedule: when it was dropped; expires
     "SOURCES": "sources",  # hash: outbox → its highest number that this queue has taken
     "BELL": "bell",  # list: one entry if a worker should look; expires
     "ARRIVED": "arrived",  # hash: interval of ten seconds and task → how many jobs or payloads came; see statistics.py

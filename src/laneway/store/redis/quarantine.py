@@ -31,7 +31,7 @@ _TYPES = {
     **{QUEUE_KEYS[name]: b"zset" for name in _ZSETS},
     **{QUEUE_KEYS[name]: b"list" for name in ("RECENT", "BELL")},
     QUEUE_KEYS["HOLDERS"]: b"set",
-    QUEUE_KEYS["RESULT"]: b"string",
+    **{QUEUE_KEYS[name]: b"string" for name in ("RESULT", "DROPPED")},
 }
 
 

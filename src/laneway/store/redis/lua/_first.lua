@@ -5,10 +5,15 @@ local function key_of(at)
     return at:find('-', 1, true) and SOURCES or SLOTS
 end
 
--- Return whether the occurrence, or the first of the numbers, has come before.
+-- Return whether the occurrence, or the first of the numbers, has come before, or its schedule was dropped after it.
 local function came_before(name, at)
+    local first = tonumber(at:match('^%d+'))
     local last = call('HGET', key_of(at), name)
-    return last and tonumber(last) >= tonumber(at:match('^%d+'))
+    if last and tonumber(last) >= first then
+        return true
+    end
+    local dropped = not at:find('-', 1, true) and call('GET', DROPPED .. name)
+    return dropped and tonumber(dropped) >= first
 end
 
 -- Note that the occurrence, or the last of the numbers, has come.

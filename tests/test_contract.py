@@ -571,6 +571,27 @@ class TestOrder:
         assert (ids(answer.claims), answer.more) == (["a1", "b1"], True)
         assert states(inspect) == {"running": 2, "ready": 1}
 
+    @pytest.mark.parametrize("kind", ["the next of its lane", "itself, once more"])
+    def test_what_may_follow_a_settled_job_is_claimed_in_the_order_of_the_wants(self, store: Store, kind: str) -> None:
+        store.push([job(f"a{n}", lane="x", queue="a") for n in range(2)])
+        store.push([job("b0", queue="b")])
+        held = claim(store, 2, queues="a")  # the other is parked
+
+        outcome: Outcome = Done() if "next" in kind else Snoozed(0)
+        wants = [ClaimRequest("a", 1), ClaimRequest("b", 1)]
+        answer = store.exchange("w", [Settled.alike(one, outcome, 1, 2) for one in held], wants, 1)
+
+        assert (ids(answer.claims), answer.more) == (["a1" if "next" in kind else "a0"], True)
+
+    def test_the_time_until_the_next_job_counts_from_this_exchange(self, store: Store, clock: Clock) -> None:
+        store.push([job("later", delay=10), job("now", queue="other")])
+        held = claim(store, 1, queues=("other", "default"))
+        clock.advance(0.01)  # not long enough for a store to ask anew what it remembers of queues
+
+        answer = store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 1)], 0)
+
+        assert answer.next_due == 10 * SECOND - 10_000
+
     def test_time_does_not_go_back(self, store: Store, clock: Clock) -> None:
         store.push([job("a", lane="x")])
         clock.advance(-3600)

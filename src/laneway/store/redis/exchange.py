@@ -37,7 +37,7 @@ __all__ = ["Exchanges"]
 #: While a worker keeps receiving claims, cached depths of other queues up to this old are good enough, seconds.
 LATELY = 0.05
 #: A queue that was not asked: it may have any number of jobs ready.
-UNKNOWN = (1 << 62, 0, -1)
+UNKNOWN = (1 << 62, 0, -1, 0.0)
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
 
@@ -46,7 +46,8 @@ class _Memory:
     """The last known depths of queues."""
 
     def __init__(self) -> None:
-        self.stood: dict[str, tuple[int, int, int]] = {}  #: ready, paused, microseconds until the next is due (-1: none)
+        #: Ready, paused, microseconds until the next is due (-1: none), and when that was asked, seconds of the store's clock.
+        self.stood: dict[str, tuple[int, int, int, float]] = {}
         self.until = 0.0  #: until when this is good enough for a busy worker, seconds of the store's clock
 
     def begin(self, now: float) -> None:
@@ -56,7 +57,7 @@ class _Memory:
 
     def note(self, queue: str, ready: int, paused: int, due_in: int, asked: float) -> None:
         """Remember a queue's answer to a question of that time. When the next job of an empty queue is due, it must be asked."""
-        self.stood[queue] = (ready, paused, due_in)
+        self.stood[queue] = (ready, paused, due_in, asked)
         if due_in >= 0:
             self.until = min(self.until, asked + due_in / 1_000_000)
 
@@ -161,18 +162,18 @@ class _ExchangeCall:
     def _deal(self) -> None:
         """Divide the rest of the limit among queues, in the order of the wants: as many as are ready, as far as known.
 
-        What is left then goes to queues in which something is settled: other jobs may follow. With only one want, both are one.
+        Where something is settled others may follow: the next in a lane, or the settled job again.
         """
-        owner, wants, places = self._owner, self._wants, self._places
-        stood, known, only = owner.memory.stood, owner.queues.numbers, len(wants) == 1
+        owner, places = self._owner, self._places
+        stood, known = owner.memory.stood, owner.queues.numbers
         left: dict[str, int] = {}  # for each queue: how many are ready and not dealt
-        for number, want in enumerate(wants):
+        for number, want in enumerate(self._wants):
             name = want.queue
             if name in left:
                 ready = left[name]
             else:
-                ready, paused, _ = stood.get(name, UNKNOWN)
-                if only and name in self._outcomes:
+                ready, paused, *_ = stood.get(name, UNKNOWN)
+                if name in self._outcomes:
                     ready += self._outcomes[name].followers
                 if paused or name in self._spent or name not in known:
                     ready = 0
@@ -184,19 +185,6 @@ class _ExchangeCall:
                     self._is_cut = True
                     return
         self._is_cut = False
-        if self._outcomes and not only:
-            self._deal_to_followers(places)
-
-    def _deal_to_followers(self, places: int) -> None:
-        """Divide the rest of the limit among queues with outcomes: their lanes go on, and a settled job may be ready again."""
-        for number, want in enumerate(self._wants):
-            name = want.queue
-            outcomes = self._outcomes.get(name)
-            if outcomes is not None and outcomes.followers:
-                dealt = sum([asked for one, asked in self._shares.get(name, ()) if one == number])
-                asked = self._ask_for(number, name, min(want.most - dealt, places, outcomes.followers))
-                outcomes.followers -= asked
-                places -= asked
 
     def _ask_for(self, number: int, queue: str, most: int) -> int:
         """Let a want ask a queue for up to `most` claims; return the number asked for."""
@@ -352,13 +340,14 @@ class _ExchangeCall:
         for number in sorted(self._claims):
             claims += self._claims[number]
         stood = self._owner.memory.stood.copy()  # other threads exchange too
-        loads = {name: ready for name, (ready, paused, _) in stood.items() if not paused}
+        loads = {name: ready for name, (ready, paused, *_) in stood.items() if not paused}
         waits: list[int] = []
         for want in self._wants:
             name = want.queue
             if name in loads:
                 if loads[name]:
                     return Exchange(refused, claims, True, None, loads)
-                if stood[name][2] >= 0:
-                    waits.append(stood[name][2])
+                _, _, due_in, asked = stood[name]
+                if due_in >= 0:
+                    waits.append(max(due_in - round((self._asked_at - asked) * 1_000_000), 0))
         return Exchange(refused, claims, False, min(waits) if waits else None, loads)

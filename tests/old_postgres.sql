@@ -9,7 +9,7 @@ SET xmloption = content;
 SET client_min_messages = warning;
 SET row_security = off;
 CREATE SCHEMA laneway;
-CREATE TYPE laneway.claimed_v2 AS (
+CREATE TYPE laneway.claimed_v3 AS (
 	part integer,
 	token bigint,
 	id text,
@@ -22,9 +22,10 @@ CREATE TYPE laneway.claimed_v2 AS (
 	place bigint,
 	seq bigint,
 	lost text,
-	body bytea
+	body bytea,
+	line_from bigint
 );
-CREATE FUNCTION laneway.begin_exchange_v2(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[]) RETURNS bigint
+CREATE FUNCTION laneway.begin_exchange_v3(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 begin
@@ -34,9 +35,9 @@ begin
         raise exception 'another epoch' using errcode = 'LW001';
     end if;
     if cardinality(p_lanes) > 0 and laneway.lock_lanes(p_queues, p_lanes) is null then null; end if;
-    return laneway.step_v2();
+    return laneway.step_v3();
 end $$;
-CREATE FUNCTION laneway.check_jobs_v2(p_jobs json) RETURNS void
+CREATE FUNCTION laneway.check_jobs_v3(p_jobs json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $_$
 declare
@@ -88,7 +89,7 @@ begin
         raise exception 'this server is a replica' using errcode = '25006';
     end if;
 end $$;
-CREATE FUNCTION laneway.counts_v2(p_now bigint) RETURNS TABLE(queue text, scheduled bigint, ready bigint, retrying bigint, blocked bigint, running bigint, dead bigint)
+CREATE FUNCTION laneway.counts_v3(p_now bigint) RETURNS TABLE(queue text, scheduled bigint, ready bigint, retrying bigint, blocked bigint, running bigint, dead bigint)
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -159,15 +160,15 @@ declare
     v_prevented text[];          -- of those that do not
 begin
     if json_typeof(v_given) = 'object' and v_given ->> 'version' is not null then
-        if v_given ->> 'version' <> '2' then
-            raise exception 'the functions of Laneway have version 2, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
+        if v_given ->> 'version' <> '3' then
+            raise exception 'the functions of Laneway have version 3, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
         end if;
         v_given := v_given -> 'jobs';
     else
         if json_typeof(v_given) = 'object' then
             v_given := json_build_array(v_given);
         end if;
-        perform laneway.check_jobs_v2(v_given);
+        perform laneway.check_jobs_v3(v_given);
     end if;
     perform pg_current_xact_id();
     perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));
@@ -178,7 +179,7 @@ begin
     if exists (select 1 from laneway.meta where closed) then
         raise exception 'a copy has closed the store' using errcode = 'LW006';
     end if;
-    v_now := laneway.step_v2(true);
+    v_now := laneway.step_v3(true);
     select array_agg(coalesce(r.id, gen_random_uuid()::text)), coalesce(bool_or(r.id !~ '^[0-9a-hjkmnp-tv-z]{20}$'), false),
            array_agg(r.task), array_agg(coalesce(r.queue, 'default')), array_agg(r.lane), array_agg(- coalesce(r.priority, 0)),
            array_agg(case json_typeof(r.run_after) when 'number' then round((r.run_after #>> '{}')::numeric * 1000000)::bigint else 0 end),
@@ -229,12 +230,12 @@ begin
         from (select n from unnest(v_waits) with ordinality u(waits, n) where not waits order by n) d;
     end if;
     if v_ids is not null then
-        select prevented into v_prevented from laneway.push_v2(
+        select prevented into v_prevented from laneway.push_v3(
             v_ids, v_bodies, v_queues, v_tasks, v_lanes, v_ranks, v_delays, v_ats, v_uniques, v_end_keys, v_expires, v_replaces,
             true);
         for i in 1 .. coalesce(cardinality(v_prevented), 0) loop
             while v_prevented[i] = '' loop  -- what prevented it has just left
-                select prevented[1] into v_prevented[i] from laneway.push_v2(
+                select prevented[1] into v_prevented[i] from laneway.push_v3(
                     v_ids[i:i], v_bodies[i:i], v_queues[i:i], v_tasks[i:i], v_lanes[i:i], v_ranks[i:i], v_delays[i:i], v_ats[i:i],
                     v_uniques[i:i], v_end_keys[i:i], v_expires[i:i], v_replaces, true);
             end loop;
@@ -249,7 +250,7 @@ begin
               from unnest(v_all, v_waits) with ordinality a(id, waits, n)) u order by u.n;
     end if;
 end $_$;
-CREATE FUNCTION laneway.enrol_v2(p_worker text, OUT epoch bigint, OUT moved text, OUT started text) RETURNS record
+CREATE FUNCTION laneway.enrol_v3(p_worker text, OUT epoch bigint, OUT moved text, OUT started text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
@@ -261,7 +262,7 @@ begin
     started := pg_postmaster_start_time()::text;
     select m.move into moved from laneway.meta m where m.closed;
 end $$;
-CREATE FUNCTION laneway.enter_queue_v2(p_queue text, p_inside boolean) RETURNS void
+CREATE FUNCTION laneway.enter_queue_v3(p_queue text, p_inside boolean) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -286,7 +287,7 @@ begin
 exception when others then
     return false;
 end $$;
-CREATE FUNCTION laneway.exchange_v2(p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[], p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_durable boolean) RETURNS SETOF laneway.claimed_v2
+CREATE FUNCTION laneway.exchange_v3(p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[], p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_lines jsonb, p_durable boolean) RETURNS SETOF laneway.claimed_v3
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -297,8 +298,8 @@ CREATE FUNCTION laneway.exchange_v2(p_worker text, p_epoch bigint, p_tokens bigi
     SET lock_timeout TO '1500ms'
     AS $$
 declare
-    v_now bigint := laneway.begin_exchange_v2(p_worker, p_epoch, p_queues, p_lanes);
-    v_quiet bigint := laneway.quiet_v2(v_now);
+    v_now bigint := laneway.begin_exchange_v3(p_worker, p_epoch, p_queues, p_lanes);
+    v_quiet bigint := laneway.quiet_v3(v_now);
     v_refused bigint[];
     v_gone bigint[];                     -- tokens of those that left, and their queues
     v_queues text[];
@@ -312,6 +313,7 @@ declare
     v_next_fresh boolean[];              -- they have not expired
     v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
     v_next_queues text[];
+    v_held bigint;                       -- the earliest due time of those that hold their lanes now
     v_claimed integer := 0;              -- in all
     v_left integer := p_limit;           -- how many may still be claimed
     v_want integer;                      -- and of this step
@@ -384,7 +386,7 @@ begin
             from (
                 select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
                 from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
-                lateral laneway.line_head_v2(v_now, u.queue, u.lane, u.place) h
+                lateral laneway.line_head_v3(v_now, u.queue, u.lane, u.place) h
                 order by h.due, h.place, h.seq
             ) h;
         end if;
@@ -395,15 +397,12 @@ begin
         select q.name, q.paused, q.collects,
                (select min(rank) from laneway.job where state < 3 and lane is null and queue = q.name and rank < 0) as above,
                exists (select 1 from laneway.job where state < 3 and queue = q.name and expires is not null) as expires,
-               coalesce((
+               (
                    select array[due, place, seq] from laneway.job
                    where state < 3 and lane is not null and queue = q.name and due <= v_now
                    and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
                    order by due, place, seq limit 1
-               ), case when p_full and p_lane_floors[3 * i - 2] > 0 then (
-                   select array[due, place, seq] from laneway.job
-                   where state < 3 and lane is not null and queue = q.name and due <= v_now order by due, place, seq limit 1
-               ) end) as laned,
+               ) as laned,
                case when v_next is not null then (
                    select array[due, place, seq] from laneway.job
                    where state < 3 and lane is null and queue = q.name and rank = 0 and due <= v_now
@@ -436,9 +435,14 @@ begin
                 v_states := v_next_states[1 : v_number];
                 v_more := v_more or coalesce(v_number = v_want and v_front[3] <> all (v_chosen), false);  -- no walk meets the front
             end if;
-            if cardinality(v_next) > v_number then
-                v_laned := laneway.hold_lanes_v2(
-                    v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :]) or v_laned;
+            if cardinality(v_next) > v_number and laneway.hold_lanes_v3(
+                v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :])
+            then
+                v_laned := true;
+                v_held := v_next_dues[v_number + 1];
+                if p_lane_floors[3 * i - 2] > v_held then
+                    p_lane_floors[3 * i - 2] := v_held; p_lane_floors[3 * i - 1] := 0; p_lane_floors[3 * i] := 0;
+                end if;
             end if;
             v_next := null;
         end if;
@@ -450,7 +454,7 @@ begin
             v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
             v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
             v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
-            v_behind := v_rank = 0 and (v_floor[1] > 0 or v_laned and v_after[1] > 0);
+            v_behind := v_rank = 0 and (v_floor[1] > 0 or v_after[1] > 0 and (v_laned or p_full));
             loop
                 v_number := cardinality(v_chosen);
                 v_chooses := not v_plain and v_number = 0;
@@ -499,12 +503,16 @@ begin
                         select * from (
                             select coalesce(h.seq, f.seq) as seq, coalesce(h.tid, f.tid) as tid, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
                                    coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
-                            from unnest(v_locked) l
+                            from (
+                                select l.lane, coalesce((p_lines -> v_queue.name ->> l.lane)::bigint, 0) as line_from from unnest(v_locked) l(lane)
+                            ) l
                             left join lateral (
                                 select seq, ctid as tid, state, due, place, expires from laneway.job
-                                where queue = v_queue.name and lane = l and holds = 1 order by place desc, seq desc limit 1
+                                where queue = v_queue.name and lane = l.lane and holds = 1 and place >= l.line_from
+                                order by place desc, seq desc limit 1
                             ) h on true
-                            left join lateral laneway.line_head_v2(v_now, v_queue.name, case when h.seq is null then l end, 0) f on true
+                            left join lateral laneway.line_head_v3(
+                                v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from) f on true
                             where h.seq is null and f.seq is not null or h.state < 3 and h.due <= v_now
                             union all
                             select * from (
@@ -551,7 +559,7 @@ begin
                         group by d.done having count(claimed.seq) > 0
                     )
                     select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
-                           c.seq, c.lost, c.body
+                           c.seq, c.lost, c.body, c.line_from
                     from claimed c;
                     get diagnostics v_number = row_count;
                     v_claimed := v_claimed + v_number;
@@ -569,7 +577,7 @@ begin
                     v_full := v_full or not v_short;
                     if v_expired then
                         v_passed := v_passed
-                            + laneway.expire_v2(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
+                            + laneway.expire_v3(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
                         v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
                     end if;
                     if v_seqs is distinct from v_chosen[1 : v_number] then
@@ -579,7 +587,7 @@ begin
                             and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
                         );
                         if cardinality(v_seqs) > 0 then
-                            v_passed := v_passed + laneway.park_v2(v_now, v_queue.name, v_seqs);
+                            v_passed := v_passed + laneway.park_v3(v_now, v_queue.name, v_seqs);
                         end if;
                     end if;
                     v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
@@ -594,6 +602,11 @@ begin
                     if v_behind then
                         if p_full or v_claimed = 0 then
                             v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
+                            if p_full and not v_laned then  -- some may be due before their floor
+                                v_laned := exists (
+                                    select 1 from laneway.job where state < 3 and lane is not null and queue = v_queue.name and due <= v_now);
+                                v_plain := not v_queue.expires and not v_laned;
+                            end if;
                             continue;
                         end if;
                         v_cut := true;
@@ -617,7 +630,9 @@ begin
         end loop;
         v_left := v_left + greatest(v_want, 0);
     end loop;
-    if v_next is not null and laneway.hold_lanes_v2(v_now, v_quiet, v_next, v_next_states, v_next_parked) is null then null; end if;
+    if v_next is not null and laneway.hold_lanes_v3(v_now, v_quiet, v_next, v_next_states, v_next_parked) then
+        v_held := v_next_dues[1];
+    end if;
     if v_done > 0 then
         insert into laneway.ledger (at, queue, running, totals, runs, number)
         values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
@@ -626,10 +641,10 @@ begin
         exit when v_more;
         continue when p_wants[i] = any (v_ended) and v_passed < 1000;
         continue when exists (select 1 from laneway.queue where name = p_wants[i] and paused);
-        v_more := laneway.has_due_v2(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+        v_more := laneway.has_due_v3(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
         if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
             v_cut := v_cut or not (p_full or v_claimed = 0);
-            v_more := (p_full or v_claimed = 0) and laneway.has_due_v2(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
+            v_more := (p_full or v_claimed = 0) and laneway.has_due_v3(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
         end if;
     end loop;
     if not v_more then
@@ -641,17 +656,18 @@ begin
         where q.name = any (p_wants) and not q.paused;
     end if;
     v_inbox := exists (select 1 from laneway.inbox);
-    if v_inbox and cardinality(v_all_lanes) > 0 and laneway.joins_v2(v_all_queues, v_all_lanes) is null then null; end if;
+    if v_inbox and cardinality(v_all_lanes) > 0 and laneway.joins_v3(v_all_queues, v_all_lanes) is null then null; end if;
     if not p_durable and not v_in_lanes then
         -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
         perform set_config('synchronous_commit', 'off', true);
     end if;
     return next row(
         -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer,
-        pg_stat_get_xact_blocks_fetched('laneway.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea
-    )::laneway.claimed_v2;
+        pg_stat_get_xact_blocks_fetched('laneway.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea,
+        v_held
+    )::laneway.claimed_v3;
 end $$;
-CREATE FUNCTION laneway.expire_v2(p_now bigint, p_seqs bigint[]) RETURNS integer
+CREATE FUNCTION laneway.expire_v3(p_now bigint, p_seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 declare
@@ -683,9 +699,9 @@ begin
             ) f where f.old
         );
         if cardinality(v_next) > 0 then
-            v_number := v_number + laneway.expire_v2(p_now, v_next);
+            v_number := v_number + laneway.expire_v3(p_now, v_next);
         end if;
-        perform laneway.let_out_v2(p_now, v_queues, v_lanes);
+        perform laneway.let_out_v3(p_now, v_queues, v_lanes);
     end if;
     return v_number;
 end $$;
@@ -704,8 +720,8 @@ declare
     v_given json := p_claim::json;
     v_found record;
 begin
-    if v_given ->> 'version' is distinct from '2' then
-        raise exception 'the functions of Laneway have version 2, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
+    if v_given ->> 'version' is distinct from '3' then
+        raise exception 'the functions of Laneway have version 3, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
     end if;
     update laneway.job set finish = convert_to(v_given ->> 'mark', 'UTF8')
     where state = 4 and token = (v_given ->> 'token')::bigint and id = v_given ->> 'id' and mark is null and finish is null;
@@ -719,7 +735,7 @@ begin
     end if;
     raise exception '%', coalesce(v_found.mark, 'taken') using errcode = 'LW002';
 end $$;
-CREATE FUNCTION laneway.fold_v2(p_ten bigint, p_keep bigint) RETURNS boolean
+CREATE FUNCTION laneway.fold_v3(p_ten bigint, p_keep bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -736,7 +752,7 @@ begin
     if not pg_try_advisory_xact_lock(hashtextextended('laneway', 80)) then
         return false;
     end if;
-    if not laneway.is_original_v2() then
+    if not laneway.is_original_v3() then
         return false;
     end if;
     select snap, runs, cleared into v_old, v_runs, v_cleared from laneway.books;  -- the lock is held: this sees the last fold
@@ -777,7 +793,7 @@ begin
     delete from laneway.recent where last > v_runs - p_keep and last <= (select runs - p_keep from laneway.books);
     return true;
 end $$;
-CREATE FUNCTION laneway.has_due_v2(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) RETURNS boolean
+CREATE FUNCTION laneway.has_due_v3(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
@@ -803,7 +819,7 @@ begin
     end loop;
     return false;
 end $$;
-CREATE FUNCTION laneway.hold_lanes_v2(p_now bigint, p_quiet bigint, p_seqs bigint[], p_states smallint[], p_parked boolean[]) RETURNS boolean
+CREATE FUNCTION laneway.hold_lanes_v3(p_now bigint, p_quiet bigint, p_seqs bigint[], p_states smallint[], p_parked boolean[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
@@ -820,7 +836,7 @@ begin
     from held group by queue;
     return true;
 end $$;
-CREATE FUNCTION laneway.hold_v2(p_ids text[]) RETURNS void
+CREATE FUNCTION laneway.hold_v3(p_ids text[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -834,14 +850,32 @@ begin
     from laneway.job where id = any (p_ids) and lane is not null and side is null and score is null;
     perform 1 from (select id from laneway.job where id = any (p_ids) order by id for update) held;
 end $$;
-CREATE FUNCTION laneway.is_original_v2() RETURNS boolean
+CREATE FUNCTION laneway.is_first_v3(p_queue text, p_due bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+begin
+    return not exists (
+        select 1 from laneway.job where queue = p_queue and state = any ('{0,2}') and due < p_due);
+end $$;
+CREATE FUNCTION laneway.is_free_v3(p_number integer) RETURNS boolean
+    LANGUAGE sql
+    AS $$
+    select pg_try_advisory_lock(hashtextextended('laneway', p_number)) and pg_advisory_unlock(hashtextextended('laneway', p_number))
+$$;
+CREATE FUNCTION laneway.is_original_v3() RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     select exists (
         select 1 from laneway.origin o, laneway.books b
         where o.xmin = o.xid::xid and o.tableoid = o.relation and pg_snapshot_xmax(b.snap) <= pg_snapshot_xmax(pg_current_snapshot()))
 $$;
-CREATE FUNCTION laneway.joins_v2(p_queues text[], p_lanes text[]) RETURNS void
+CREATE FUNCTION laneway.joins_v3(p_queues text[], p_lanes text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
@@ -857,21 +891,21 @@ CREATE FUNCTION laneway.lane_key(p_queue text, p_lane text) RETURNS bigint
     AS $$
     select hashtextextended(p_lane, hashtextextended(p_queue, 76))
 $$;
-CREATE FUNCTION laneway.let_out_v2(p_now bigint, p_queues text[], p_lanes text[]) RETURNS void
+CREATE FUNCTION laneway.let_out_v3(p_now bigint, p_queues text[], p_lanes text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
-    v_quiet bigint := laneway.quiet_v2(p_now);
+    v_quiet bigint := laneway.quiet_v3(p_now);
     v_seqs bigint[];
     v_states smallint[];
     v_parked boolean[];
 begin
     select array_agg(h.seq), array_agg(h.state), array_agg(h.parked) into v_seqs, v_states, v_parked
     from (select distinct q as queue, l as lane from unnest(p_queues, p_lanes) u(q, l)) u,
-    lateral laneway.line_head_v2(p_now, u.queue, u.lane, 0) h;
-    if laneway.hold_lanes_v2(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
+    lateral laneway.line_head_v3(p_now, u.queue, u.lane, 0) h;
+    if laneway.hold_lanes_v3(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
 end $$;
-CREATE FUNCTION laneway.line_head_v2(p_now bigint, p_queue text, p_lane text, p_from bigint) RETURNS TABLE(seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid)
+CREATE FUNCTION laneway.line_head_v3(p_now bigint, p_queue text, p_lane text, p_from bigint) RETURNS TABLE(seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid)
     LANGUAGE sql STABLE
     AS $$
     select j.seq, j.state, j.due, j.place, j.expires, j.state = 3 or exists (
@@ -908,9 +942,9 @@ $$;
 CREATE FUNCTION laneway.now_us() RETURNS bigint
     LANGUAGE sql
     AS $$
-    select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+    select (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
-CREATE FUNCTION laneway.open_v2(p_worker text, p_tokens bigint[]) RETURNS SETOF bigint
+CREATE FUNCTION laneway.open_v3(p_worker text, p_tokens bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -928,7 +962,7 @@ begin
         select token from laneway.job where state = 4 and token = any (p_tokens) and worker = p_worker and token <> all (v_free);
     end if;
 end $$;
-CREATE FUNCTION laneway.park_v2(p_now bigint, p_queue text, p_seqs bigint[]) RETURNS integer
+CREATE FUNCTION laneway.park_v3(p_now bigint, p_queue text, p_seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 declare
@@ -953,7 +987,7 @@ begin
     select count(*) into v_number from moved;
     return v_number;
 end $$;
-CREATE FUNCTION laneway.push_lanes_v2(p_seqs bigint[], p_ids text[], p_queues text[], p_tasks text[], p_lanes text[], p_dues bigint[], p_states smallint[], p_now bigint) RETURNS SETOF bigint
+CREATE FUNCTION laneway.push_lanes_v3(p_seqs bigint[], p_ids text[], p_queues text[], p_tasks text[], p_lanes text[], p_dues bigint[], p_states smallint[], p_now bigint) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -982,7 +1016,42 @@ begin
         end loop;
     end loop;
 end $$;
-CREATE FUNCTION laneway.push_v2(p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[], p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean, p_inside boolean, OUT prevented text[], OUT rings boolean) RETURNS record
+CREATE FUNCTION laneway.push_one_v3(p_id text, p_body bytea, p_queue text, p_task text, p_lane text, p_rank smallint, p_delay bigint, p_at bigint, p_expires bigint, p_known boolean, p_unique text DEFAULT NULL::text, p_end_key text DEFAULT NULL::text, p_inside boolean DEFAULT false) RETURNS boolean
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET lock_timeout TO '1500ms'
+    AS $$
+declare
+    v_now bigint;
+    v_due bigint;
+begin
+    if pg_current_xact_id() is null then null; end if;  -- the locks and the clock are as in push
+    if pg_advisory_xact_lock_shared(hashtextextended('laneway', case when p_inside then 83 else 85 end)) is null then null; end if;
+    if pg_advisory_xact_lock_shared(hashtextextended(p_queue, hashtextextended('laneway', 78))) is null then null; end if;
+    if not p_known or pg_sequence_last_value('laneway.special') is not null then  -- read after the locks: who sets it holds them alone
+        if not exists (select 1 from laneway.queue, laneway.meta where name = p_queue and not collects and not closed) then
+            return null;
+        end if;
+    end if;
+    v_now := laneway.now_us();
+    if coalesce(pg_sequence_last_value('laneway.clock') not between v_now - 1000000 and v_now, true)
+        or current_setting('transaction_isolation') <> 'read committed' then  -- else step has nothing to do
+        v_now := laneway.step_v3(p_inside);
+    end if;
+    v_due := greatest(p_at, v_now + p_delay);
+    insert into laneway.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, unique_key, end_key, expires, body)
+    values (nextval('laneway.seq'), p_id, p_queue, p_task, p_lane, p_rank, v_due, v_due,
+            case when v_due <= v_now then 1 else 0 end, v_now, p_unique, p_end_key,
+            case when p_expires > 0 then v_due + p_expires end, p_body)
+    on conflict do nothing;
+    if not found then
+        return null;
+    end if;
+    insert into laneway.ledger (at, queue, task, arrived, ready, scheduled, totals)
+    values (v_now, p_queue, p_task, 1, (v_due <= v_now)::integer, (v_due > v_now)::integer, '{"enqueued": 1}');
+    return not p_inside and laneway.sleeps_v3() and (v_due <= v_now or laneway.is_first_v3(p_queue, v_due));
+end $$;
+CREATE FUNCTION laneway.push_v3(p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[], p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean, p_inside boolean, OUT prevented text[], OUT rings boolean) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1003,37 +1072,22 @@ declare
     v_later text[];
     v_due bigint;
 begin
+    if v_number = 1 and not p_replaces then
+        rings := laneway.push_one_v3(
+            p_ids[1], p_bodies[1], p_queues[1], p_tasks[1], p_lanes[1], p_ranks[1], p_delays[1], p_ats[1], p_expires[1], false,
+            p_uniques[1], p_end_keys[1], p_inside);
+        if rings is not null then
+            return;
+        end if;
+    end if;
     if pg_current_xact_id() is null then null; end if;  -- before the clock is read: who is invisible to a snapshot has a later place than it
-    if pg_advisory_xact_lock_shared(hashtextextended('laneway', 83)) is null then null; end if;
+    -- Until this transaction ends no copy closes the store, and no time is quiet. Sleepers wait for those that hold the lock 85: see sleeps.
+    if pg_advisory_xact_lock_shared(hashtextextended('laneway', case when p_inside then 83 else 85 end)) is null then null; end if;
     if exists (select 1 from laneway.meta where closed) then
         raise exception 'a copy has closed the store' using errcode = 'LW006';
     end if;
-    v_now := laneway.step_v2(p_inside);
-    if v_number = 1 and not p_replaces then  -- the same as below: a statement for many takes long to start
-        if laneway.enter_queue_v2(p_queues[1], p_inside) is null then null; end if;
-        v_due := greatest(p_ats[1], v_now + p_delays[1]);
-        rings := v_due <= v_now;
-        insert into laneway.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, unique_key, end_key, expires, body)
-        values (nextval('laneway.seq'), p_ids[1], p_queues[1], p_tasks[1], p_lanes[1], p_ranks[1], v_due, v_due,
-                case when rings then 1 else 0 end, v_now, p_uniques[1], p_end_keys[1],
-                case when p_expires[1] > 0 then v_due + p_expires[1] end, p_bodies[1])
-        on conflict do nothing;
-        if found then
-            insert into laneway.ledger (at, queue, task, arrived, ready, scheduled, totals)
-            values (v_now, p_queues[1], p_tasks[1], 1, rings::integer, (not rings)::integer, '{"enqueued": 1}');
-            if not rings and not p_inside then
-                rings := not exists (
-                    select 1 from laneway.job
-                    where queue = p_queues[1] and state = any ('{0,2}') and due < v_due and id <> p_ids[1]);
-            end if;
-        else
-            rings := false;
-            prevented := array[coalesce(
-                (select id from laneway.job where id = p_ids[1]), (select id from laneway.job where unique_key = p_uniques[1]), '')];
-        end if;
-        return;
-    end if;
-    perform laneway.enter_queue_v2(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
+    v_now := laneway.step_v3(p_inside);
+    perform laneway.enter_queue_v3(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
     -- Two callers with the same keys meet them in the same order; but of two jobs with one id the first counts.
     v_sorted := not v_alike and (select count(distinct id) = v_number from unnest(p_ids) id);
     with given as materialized (
@@ -1060,11 +1114,8 @@ begin
     select (select array_agg(seq order by seq) from given), array_agg(seq), array_agg(id) filter (where p_replaces),
            coalesce(bool_or(state = 1), false), array_agg(queue) filter (where state = 0), min(due)
     into v_given, v_in, v_ids, rings, v_later, v_due from pushed;
-    if not rings and v_later is not null and not p_inside then
-        rings := exists (
-            select 1 from unnest(v_later) q where not exists (
-                select 1 from laneway.job j where j.queue = q and j.state = any ('{0,2}') and j.due < v_due));
-    end if;
+    rings := not p_inside and laneway.sleeps_v3() and (rings or exists (
+        select 1 from unnest(v_later) q where laneway.is_first_v3(q, v_due)));
     if p_replaces then
         delete from laneway.finished where id = any (v_ids);
     end if;
@@ -1079,49 +1130,48 @@ begin
         from unnest(p_ids, p_uniques, v_given) with ordinality u(id, key, seq, at) order by u.at
     );
 end $$;
-CREATE FUNCTION laneway.queue_due_v2(p_now bigint, p_queue text) RETURNS TABLE(more boolean, next_due bigint)
+CREATE FUNCTION laneway.queue_due_v3(p_now bigint, p_queue text) RETURNS TABLE(more boolean, next_due bigint)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 begin
     return query
-    select laneway.has_due_v2(p_now, p_queue, '{0,0,0}', '{0,0,0}'),
+    select laneway.has_due_v3(p_now, p_queue, '{0,0,0}', '{0,0,0}'),
            (select min(due) from laneway.job where queue = p_queue and state = any ('{0,2}') and due > p_now);
 end $$;
-CREATE FUNCTION laneway.quiet_v2(p_now bigint) RETURNS bigint
+CREATE FUNCTION laneway.quiet_v3(p_now bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
     v_quiet bigint := coalesce(pg_sequence_last_value('laneway.quiet'), 0);
 begin
-    -- Who pushes holds this lock, and read the clock after it got it. To take and release it tells that nobody does.
-    if p_now > v_quiet + 50000 and pg_try_advisory_lock(hashtextextended('laneway', 83)) then
-        if pg_advisory_unlock(hashtextextended('laneway', 83)) then null; end if;
+    -- Who pushes holds one of these locks, and read the clock after it got it.
+    if p_now > v_quiet + 50000 and laneway.is_free_v3(83) and laneway.is_free_v3(85) then
         perform setval('laneway.clock', p_now), setval('laneway.quiet', p_now);
         return p_now;
     end if;
     return v_quiet;
 end $$;
-CREATE FUNCTION laneway.reach_v2(p_now bigint, p_seq bigint) RETURNS void
+CREATE FUNCTION laneway.reach_v3(p_now bigint, p_seq bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
     perform setval('laneway.clock', p_now) from laneway.clock where last_value < p_now;
     perform setval('laneway.seq', p_seq) from laneway.seq where last_value < p_seq;
 end $$;
-CREATE FUNCTION laneway.recount_v2() RETURNS boolean
+CREATE FUNCTION laneway.recount_v3() RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
     AS $$
 begin
-    if laneway.is_original_v2() then
+    if laneway.is_original_v3() then
         return true;
     end if;
     if current_setting('transaction_read_only')::boolean or not pg_try_advisory_xact_lock(hashtextextended('laneway', 80)) then
         return false;
     end if;
-    if laneway.is_original_v2() then
+    if laneway.is_original_v3() then
         return true;
     end if;
     with now as materialized (select pg_current_snapshot() as snap, pg_current_xact_id() as me),
@@ -1155,15 +1205,15 @@ begin
     insert into laneway.origin (xid, relation) values (pg_current_xact_id(), 'laneway.origin'::regclass);
     return true;
 end $$;
-CREATE FUNCTION laneway.ring_v2() RETURNS void
+CREATE FUNCTION laneway.ring_v3() RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    if not pg_try_advisory_xact_lock(hashtextextended('laneway', 79)) then
+    if laneway.sleeps_v3() then
         perform pg_notify('laneway', '');
     end if;
 end $$;
-CREATE FUNCTION laneway.set_move_v2(p_move text, p_closed boolean) RETURNS void
+CREATE FUNCTION laneway.set_move_v3(p_move text, p_closed boolean) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1172,6 +1222,10 @@ declare
 begin
     perform pg_advisory_xact_lock(hashtextextended('laneway', 82));
     perform pg_advisory_xact_lock(hashtextextended('laneway', 83));
+    perform pg_advisory_xact_lock(hashtextextended('laneway', 85));
+    if p_closed then
+        perform nextval('laneway.special');
+    end if;
     select closed into v_closed from laneway.meta;
     update laneway.meta set move = p_move, closed = p_closed;
     if v_closed <> p_closed then
@@ -1181,7 +1235,12 @@ begin
         delete from laneway.fence;
     end if;
 end $$;
-CREATE FUNCTION laneway.step_v2(p_inside boolean DEFAULT false) RETURNS bigint
+CREATE FUNCTION laneway.sleeps_v3() RETURNS boolean
+    LANGUAGE sql
+    AS $$
+    select not laneway.is_free_v3(79)
+$$;
+CREATE FUNCTION laneway.step_v3(p_inside boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1197,7 +1256,7 @@ begin
     end if;
     return greatest(v_now, v_mark);
 end $$;
-CREATE FUNCTION laneway.take_claims_v2(p_worker text, p_keep bigint[]) RETURNS void
+CREATE FUNCTION laneway.take_claims_v3(p_worker text, p_keep bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1211,15 +1270,13 @@ begin
     delete from laneway.fence where worker = p_worker;
     perform laneway.lock_lanes(array_agg(queue), array_agg(lane))
     from laneway.job where state = 4 and worker = p_worker and lane is not null and side is null;
-    if p_keep is null then
-        perform 1 from (select id from laneway.job where state = 4 and worker = p_worker order by id for update skip locked) held;
-    else
+    if p_keep is not null then
         perform 1 from (
             select id from laneway.job where state = 4 and worker = p_worker and token <> all (p_keep) order by id for update
         ) held;
     end if;
 end $$;
-CREATE FUNCTION laneway.totals_v2() RETURNS TABLE(name text, value bigint)
+CREATE FUNCTION laneway.totals_v3() RETURNS TABLE(name text, value bigint)
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1241,7 +1298,7 @@ begin
     from (select totals from new where totals is not null union all select totals from book) a, jsonb_each_text(a.totals) t
     group by t.key;
 end $$;
-CREATE FUNCTION laneway.turn_v2(OUT now bigint, OUT moved text) RETURNS record
+CREATE FUNCTION laneway.turn_v3(OUT now bigint, OUT moved text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
@@ -1250,11 +1307,9 @@ begin
     perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));  -- it may give jobs new places, see line_head
     perform set_config(s, 'off', true)
     from unnest('{enable_seqscan,enable_bitmapscan,enable_hashjoin,enable_mergejoin,jit}'::text[]) s;
-    now := laneway.step_v2();
+    now := laneway.step_v3();
     select m.move into moved from laneway.meta m where m.closed;
 end $$;
-SET default_tablespace = '';
-SET default_table_access_method = heap;
 CREATE TABLE laneway.ledger (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     at bigint NOT NULL,
@@ -1273,7 +1328,7 @@ CREATE TABLE laneway.ledger (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 ALTER TABLE ONLY laneway.ledger ALTER COLUMN runs SET STORAGE EXTERNAL;
-CREATE FUNCTION laneway.unfolded_v2() RETURNS SETOF laneway.ledger
+CREATE FUNCTION laneway.unfolded_v3() RETURNS SETOF laneway.ledger
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1289,7 +1344,7 @@ begin
     union all
     select l.* from laneway.books b, pg_snapshot_xip(b.snap) x join laneway.ledger l on l.xid = x;
 end $$;
-CREATE FUNCTION laneway.view_v2() RETURNS bigint
+CREATE FUNCTION laneway.view_v3() RETURNS bigint
     LANGUAGE sql
     AS $$
     select greatest(laneway.now_us(), last_value) from laneway.clock
@@ -1501,6 +1556,12 @@ CREATE TABLE laneway.source (
     source text NOT NULL COLLATE pg_catalog."C",
     number bigint NOT NULL
 );
+CREATE SEQUENCE laneway.special
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
 CREATE SEQUENCE laneway.token
     START WITH 1
     INCREMENT BY 1
@@ -1572,7 +1633,7 @@ CREATE INDEX job_line ON laneway.job USING btree (queue, lane, place, seq) WHERE
 CREATE INDEX job_marked ON laneway.job USING btree (worker) WHERE (mark IS NOT NULL);
 CREATE INDEX job_parked ON laneway.job USING btree (queue, lane, place, seq) WHERE (state = 3);
 CREATE INDEX job_running ON laneway.job USING btree (token) WHERE (state = 4);
-CREATE UNIQUE INDEX job_seq ON laneway.job USING btree (seq);
+CREATE INDEX job_seq ON laneway.job USING btree (seq);
 CREATE UNIQUE INDEX job_unique ON laneway.job USING btree (unique_key) WHERE (unique_key IS NOT NULL);
 CREATE INDEX ledger_xid ON laneway.ledger USING btree (xid);
 CREATE UNIQUE INDEX payload_equal ON laneway.payload USING btree (lane, side, digest);

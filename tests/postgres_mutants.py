@@ -105,8 +105,8 @@ MUTANTS = (
     ),
     Mutant(
         "claims among lanes skip it", races.claimed_beside_a_claim_among_lanes,
-        "limit v_want for update skip locked\n                            ) p",
-        "limit v_want for update\n                            ) p",
+        "limit v_want for update skip locked\n                                ) p",
+        "limit v_want for update\n                                ) p",
     ),
     Mutant(
         "a fold counts who was in progress", races.pushed_over_a_fold,

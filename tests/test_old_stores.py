@@ -146,11 +146,11 @@ def test_a_program_of_the_last_version_that_still_runs_finds_none_of_its_functio
     from laneway.store.postgres.statements import VERSION  # noqa: PLC0415 - psycopg may be missing
 
     server = postgresbench.server()
-    with pytest.raises(Exception, match=r"function laneway\.totals_v1\(\) does not exist"):
-        server.ask("select * from laneway.totals_v1()")
+    with pytest.raises(Exception, match=r"function laneway\.totals_v3\(\) does not exist"):
+        server.ask("select * from laneway.totals_v3()")
     for function in ("enqueue", "finish"):
-        with pytest.raises(Exception, match=f"the functions of Laneway have version {VERSION}, and this program wants 1"):
-            server.ask(f"select laneway.{function}(%s)", '{"version": 1, "jobs": []}')
+        with pytest.raises(Exception, match=f"the functions of Laneway have version {VERSION}, and this program wants 3"):
+            server.ask(f"select laneway.{function}(%s)", '{"version": 3, "jobs": []}')
     assert old.inspect.totals()["enqueued"] == 19
 
 

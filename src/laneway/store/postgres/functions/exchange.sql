@@ -120,369 +120,424 @@ declare
     v_now bigint := $schema.begin_exchange_$version(p_worker, p_epoch, p_queues, p_lanes);
     v_quiet bigint := $schema.quiet_$version(v_now);
     v_refused bigint[];
-    v_gone bigint[];                     -- tokens of those that left, and their queues
-    v_queues text[];
     v_done integer := 0;                 -- those that left, all of one queue: these are counted together with what is claimed there
     v_done_queue text;
-    v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
-    v_next_tids tid[];
-    v_next_states smallint[];
-    v_next_dues bigint[];
-    v_next_places bigint[];
-    v_next_fresh boolean[];              -- they have not expired
-    v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
-    v_next_queues text[];
     v_held bigint;                       -- the earliest due time of those that hold their lanes now
     v_claimed integer := 0;              -- in all
-    v_left integer := p_limit;           -- how many may still be claimed
-    v_want integer;                      -- and of this step
-    v_passed integer := 0;               -- parked or expired
-    v_idle_locks integer := 0;           -- of lanes whose next job cannot be claimed
-    v_in_lanes boolean := cardinality(p_lanes) > 0;
     v_more boolean := false;
     v_next_due bigint;
     v_inbox boolean;                     -- something is in the inbox
-    v_queue record;                      -- the queue, and what waits in it
-    v_front bigint[];                    -- the first of that: due, place, seq
-    v_rank smallint;
-    v_floor bigint[];
-    v_number integer;
-    v_ended text[] := '{}';              -- queues that were walked to their end
     v_cut boolean := false;              -- a walk did not begin at the front
     v_nothing bigint := 0;               -- which walks found nothing
-    v_laned boolean;                     -- lanes are due
-    v_plain boolean;                     -- no lane is, and no job can expire
-    v_chooses boolean;                   -- the next of lanes, and jobs without lanes among them
-    v_full boolean;                      -- there may be lanes behind the window
-    v_behind boolean;                    -- the walk did not begin at the front
-    v_after bigint[];                    -- where the window begins: due, place, seq
-    v_seqs bigint[];                     -- the window: due jobs in lanes, in order
-    v_dues bigint[];
-    v_places bigint[];
-    v_lanes text[];
-    v_met text[];                        -- its lanes
-    v_locked text[] := '{}';             -- and those whose locks we got
-    v_all_queues text[] := p_queues;     -- all lanes that were locked, with their queues
-    v_all_lanes text[] := p_lanes;
-    v_chosen bigint[];                   -- jobs that come next, in order
-    v_tids tid[];
-    v_states smallint[];
-    v_fresh boolean[];                   -- and have not expired
-    v_expired boolean;                   -- some have
-    v_keys bigint[];                     -- their due times, places and sequence numbers
-    v_last integer;                      -- the last that the walk came to
+    v_head record;                       -- of a lane whose job was done: its next, and whether nothing else is due
+    v_alone boolean;
+    v_from bigint;                       -- that lane's jobs have this place or a later one
+    v_claim record;                      -- the next job, claimed
     v_blocks bigint := pg_stat_get_xact_blocks_fetched('$schema.job'::regclass);
-    v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
 begin
-    if cardinality(p_tokens) > 0 then
-        -- The exit: claims that the worker holds end their lives.
-        with gone as (
-            delete from $schema.job where state = $running and token = any (p_tokens) and worker = p_worker
-            returning token, queue, lane, line_from
-        )
-        select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
-               array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
-        into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
-        if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
-            v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
-            p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
-            insert into $schema.ledger (at, totals) values (v_now, jsonb_build_object('refused', cardinality(v_refused)));
-        end if;
-        v_done := coalesce(cardinality(v_gone), 0);
-        if v_done > 0 and v_done_queue <> any (v_queues) then
-            -- The records of all runs are in the row of one queue.
-            insert into $schema.ledger (at, queue, running, totals, runs, number)
-            select v_now, q, - count(*), jsonb_build_object('processed', count(*)),
-                   case when q = v_done_queue then array_to_string(p_runs, ',') || ',' end, case when q = v_done_queue then v_done else 0 end
-            from unnest(v_queues) q group by q;
-            v_done := 0;
-        end if;
-        if v_lanes is not null then
-            -- Their lanes go on.
-            select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
-                   array_agg(h.parked), array_agg(h.queue)
-            into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
-            from (
-                select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
-                from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
-                lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place) h
-                order by h.due, h.place, h.seq
-            ) h;
+    if cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
+        -- One job of a lane was done, and mostly the next of its lane is the only job that is due. While one lane has most of the work,
+        -- the time of each exchange counts: here are exit, walk and claim with as few statements and variables as there can be.
+        delete from $schema.job where $ours and token = p_tokens[1] returning coalesce(line_from, 0) into v_from;
+        if found then
+            v_done := 1; v_done_queue := p_queues[1];
+            select h.*, coalesce(h.expires >= v_now, true) as fresh, h.seq is not null and coalesce(h.expires >= v_now, true)
+                and not (q.paused or q.collects or exists (
+                    select 1 from $schema.job where $waits and lane is null and queue = q.name and rank < 0
+                ) or exists (
+                    select 1 from $schema.job where $waits and lane is null and queue = q.name and rank > 0
+                ) or exists (
+                    select 1 from $schema.job where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
+                    and (due, place, seq) >= (case when not p_full then p_floors[1] else 0 end, p_floors[2], p_floors[3])
+                ) or exists (
+                    select 1 from $schema.job j where $waits and lane is not null and queue = q.name and due <= v_now
+                    and (due, place, seq) >= (case when not p_full then p_lane_floors[1] else 0 end, p_lane_floors[2], p_lane_floors[3]) and j.seq <> h.seq
+                )) as alone, exists (select 1 from $schema.inbox) as inbox, (
+                    select due from $schema.job
+                    where queue = q.name and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1
+                ) as next_due
+            into v_head
+            from $schema.queue q left join lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], v_from) h on true
+            where q.name = p_wants[1];
+            v_alone := v_head.alone;
+        else
+            v_refused := p_tokens;
+            insert into $schema.ledger (at, totals) values (v_now, '{"refused": 1}');
         end if;
     end if;
-    for i in 1 .. cardinality(p_wants) loop
-        exit when v_left <= 0 or v_passed >= 1000;
-        -- Each part of this looks only at its part of an index: the rest may be full of what is left of claimed jobs.
-        select q.name, q.paused, q.collects,
-               (select min(rank) from $schema.job where $waits and lane is null and queue = q.name and rank < 0) as above,
-               exists (select 1 from $schema.job where $waits and queue = q.name and expires is not null) as expires,
-               (
-                   select array[due, place, seq] from $schema.job
-                   where $waits and lane is not null and queue = q.name and due <= v_now
-                   and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
-                   order by due, place, seq limit 1
-               ) as laned,
-               case when v_next is not null then (
-                   select array[due, place, seq] from $schema.job
-                   where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
-                   and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
-                   order by due, place, seq limit 1
-               ) end as plain
-        into v_queue from $schema.queue q where q.name = p_wants[i];
-        continue when not found or v_queue.paused;
-        if v_queue.collects then
-            raise exception '%', v_queue.name using errcode = 'LW005';
+    if v_alone then
+        update $schema.job j set $claims, token = $token where j.ctid = v_head.tid
+        returning token, id, task, lane, attempt, enqueued, due, place, seq, lost, body, line_from into v_claim;
+        insert into $schema.ledger (at, queue, ready, scheduled, retrying, blocked, totals, runs, number)
+        values (v_now, v_done_queue, - (v_head.state = $ready)::integer, - (v_head.state = $scheduled)::integer,
+                - (v_head.state = $retrying)::integer, - (v_head.state = $blocked)::integer, '{"processed": 1}', p_runs[1] || ',', 1);
+        return next row(
+            1500, v_claim.token, v_claim.id, v_claim.task, v_done_queue, v_claim.lane, v_claim.attempt, v_claim.enqueued, v_claim.due,
+            v_claim.place, v_claim.seq, v_claim.lost, v_claim.body, v_claim.line_from)::$schema.claimed_$version;
+        v_claimed := 1; v_nothing := 3; v_next_due := v_head.next_due; v_inbox := v_head.inbox;
+        v_cut := not p_full and (p_floors[1] > 0 or p_lane_floors[1] > 0);
+        if v_inbox and $schema.joins_$version(p_queues, p_lanes) is null then null; end if;
+    else
+    declare
+        v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
+        v_next_tids tid[];
+        v_next_states smallint[];
+        v_next_dues bigint[];
+        v_next_places bigint[];
+        v_next_fresh boolean[];              -- they have not expired
+        v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
+        v_next_queues text[];
+        v_left integer := p_limit;           -- how many may still be claimed
+        v_in_lanes boolean := cardinality(p_lanes) > 0;
+        v_floor bigint[];
+        v_after bigint[];                    -- where the window begins: due, place, seq
+        v_all_queues text[] := p_queues;     -- all lanes that were locked, with their queues
+        v_all_lanes text[] := p_lanes;
+        v_gone bigint[];                     -- tokens of those that left, and their queues
+        v_queues text[];
+        v_want integer;                      -- and of this step
+        v_passed integer := 0;               -- parked or expired
+        v_idle_locks integer := 0;           -- of lanes whose next job cannot be claimed
+        v_queue record;                      -- the queue, and what waits in it
+        v_front bigint[];                    -- the first of that: due, place, seq
+        v_rank smallint;
+        v_number integer;
+        v_ended text[] := '{}';              -- queues that were walked to their end
+        v_laned boolean;                     -- lanes are due
+        v_plain boolean;                     -- no lane is, and no job can expire
+        v_chooses boolean;                   -- the next of lanes, and jobs without lanes among them
+        v_full boolean;                      -- there may be lanes behind the window
+        v_behind boolean;                    -- the walk did not begin at the front
+        v_seqs bigint[];                     -- the window: due jobs in lanes, in order
+        v_dues bigint[];
+        v_places bigint[];
+        v_lanes text[];
+        v_met text[];                        -- its lanes
+        v_locked text[] := '{}';             -- and those whose locks we got
+        v_chosen bigint[];                   -- jobs that come next, in order
+        v_tids tid[];
+        v_states smallint[];
+        v_fresh boolean[];                   -- and have not expired
+        v_expired boolean;                   -- some have
+        v_keys bigint[];                     -- their due times, places and sequence numbers
+        v_last integer;                      -- the last that the walk came to
+        v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
+    begin
+        if v_done > 0 then
+            if v_head.seq is not null then
+                v_next := array[v_head.seq]; v_next_tids := array[v_head.tid]; v_next_states := array[v_head.state];
+                v_next_dues := array[v_head.due]; v_next_places := array[v_head.place]; v_next_fresh := array[v_head.fresh];
+                v_next_parked := array[v_head.parked]; v_next_queues := p_queues;
+            end if;
+        elsif v_refused is null and cardinality(p_tokens) > 0 then
+            -- The exit: claims that the worker holds end their lives.
+            with gone as (
+                delete from $schema.job where $ours and token = any (p_tokens)
+                returning token, queue, lane, line_from
+            )
+            select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
+                   array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
+            into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
+            if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
+                v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
+                p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
+                insert into $schema.ledger (at, totals) values (v_now, jsonb_build_object('refused', cardinality(v_refused)));
+            end if;
+            v_done := coalesce(cardinality(v_gone), 0);
+            if v_done > 0 and v_done_queue <> any (v_queues) then
+                -- The records of all runs are in the row of one queue.
+                insert into $schema.ledger (at, queue, running, totals, runs, number)
+                select v_now, q, - count(*), jsonb_build_object('processed', count(*)),
+                       case when q = v_done_queue then array_to_string(p_runs, ',') || ',' end, case when q = v_done_queue then v_done else 0 end
+                from unnest(v_queues) q group by q;
+                v_done := 0;
+            end if;
+            if v_lanes is not null then
+                -- Their lanes go on.
+                select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
+                       array_agg(h.parked), array_agg(h.queue)
+                into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
+                from (
+                    select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
+                    from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
+                    lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place) h
+                    order by h.due, h.place, h.seq
+                ) h;
+            end if;
         end if;
-        v_want := least(p_most[i], v_left);
-        v_left := v_left - v_want;
-        -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0.
-        v_rank := coalesce(v_queue.above, 0);
-        v_laned := v_queue.laned is not null;
-        v_chosen := '{}'; v_tids := '{}'; v_states := '{}';
-        if v_next is not null then
-            -- Straight on: if the next of a lane comes before all that waits, it is claimed at once. Else it holds its lane.
-            v_number := 0;
-            if v_rank = 0 and v_next_queues[1] = v_queue.name and v_queue.name = all (v_next_queues) then
-                v_front := least(v_queue.laned, v_queue.plain);
-                while v_number < least(cardinality(v_next), v_want) and v_next_fresh[v_number + 1] and coalesce(
-                    array[v_next_dues[v_number + 1], v_next_places[v_number + 1], v_next[v_number + 1]] <= v_front, true)
+        for i in 1 .. cardinality(p_wants) loop
+            exit when v_left <= 0 or v_passed >= 1000;
+            -- Each part of this looks only at its part of an index: the rest may be full of what is left of claimed jobs.
+            select q.name, q.paused, q.collects,
+                   (select min(rank) from $schema.job where $waits and lane is null and queue = q.name and rank < 0) as above,
+                   exists (select 1 from $schema.job where $waits and queue = q.name and expires is not null) as expires,
+                   (
+                       select array[due, place, seq] from $schema.job
+                       where $waits and lane is not null and queue = q.name and due <= v_now
+                       and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
+                       order by due, place, seq limit 1
+                   ) as laned,
+                   case when v_next is not null then (
+                       select array[due, place, seq] from $schema.job
+                       where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
+                       and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
+                       order by due, place, seq limit 1
+                   ) end as plain
+            into v_queue from $schema.queue q where q.name = p_wants[i];
+            continue when not found or v_queue.paused;
+            if v_queue.collects then
+                raise exception '%', v_queue.name using errcode = 'LW005';
+            end if;
+            v_want := least(p_most[i], v_left);
+            v_left := v_left - v_want;
+            -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0.
+            v_rank := coalesce(v_queue.above, 0);
+            v_laned := v_queue.laned is not null;
+            v_chosen := '{}'; v_tids := '{}'; v_states := '{}';
+            if v_next is not null then
+                -- Straight on: if the next of a lane comes before all that waits, it is claimed at once. Else it holds its lane.
+                v_number := 0;
+                if v_rank = 0 and v_next_queues[1] = v_queue.name and v_queue.name = all (v_next_queues) then
+                    v_front := least(v_queue.laned, v_queue.plain);
+                    while v_number < least(cardinality(v_next), v_want) and v_next_fresh[v_number + 1] and coalesce(
+                        array[v_next_dues[v_number + 1], v_next_places[v_number + 1], v_next[v_number + 1]] <= v_front, true)
+                    loop
+                        v_number := v_number + 1;
+                    end loop;
+                    v_chosen := v_next[1 : v_number];
+                    v_tids := v_next_tids[1 : v_number];
+                    v_states := v_next_states[1 : v_number];
+                    v_more := v_more or coalesce(v_number = v_want and v_front[3] <> all (v_chosen), false);  -- no walk meets the front
+                end if;
+                if cardinality(v_next) > v_number and $schema.hold_lanes_$version(
+                    v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :])
+                then
+                    v_laned := true;
+                    v_held := v_next_dues[v_number + 1];
+                    if p_lane_floors[3 * i - 2] > v_held then
+                        p_lane_floors[3 * i - 2] := v_held; p_lane_floors[3 * i - 1] := 0; p_lane_floors[3 * i] := 0;
+                    end if;
+                end if;
+                v_next := null;
+            end if;
+            if not v_laned then
+                v_cut := v_cut or p_lane_floors[3 * i - 2] > 0 and not p_full;
+                v_nothing := v_nothing | (case when i <= 30 then 2::bigint << (2 * i - 2) else 0 end);
+            end if;
+            while v_want > 0 and v_passed < 1000 loop
+                v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
+                v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
+                v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
+                v_behind := v_rank = 0 and (v_floor[1] > 0 or v_after[1] > 0 and (v_laned or p_full));
                 loop
-                    v_number := v_number + 1;
-                end loop;
-                v_chosen := v_next[1 : v_number];
-                v_tids := v_next_tids[1 : v_number];
-                v_states := v_next_states[1 : v_number];
-                v_more := v_more or coalesce(v_number = v_want and v_front[3] <> all (v_chosen), false);  -- no walk meets the front
-            end if;
-            if cardinality(v_next) > v_number and $schema.hold_lanes_$version(
-                v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :])
-            then
-                v_laned := true;
-                v_held := v_next_dues[v_number + 1];
-                if p_lane_floors[3 * i - 2] > v_held then
-                    p_lane_floors[3 * i - 2] := v_held; p_lane_floors[3 * i - 1] := 0; p_lane_floors[3 * i] := 0;
-                end if;
-            end if;
-            v_next := null;
-        end if;
-        if not v_laned then
-            v_cut := v_cut or p_lane_floors[3 * i - 2] > 0 and not p_full;
-            v_nothing := v_nothing | (case when i <= 30 then 2::bigint << (2 * i - 2) else 0 end);
-        end if;
-        while v_want > 0 and v_passed < 1000 loop
-            v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
-            v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
-            v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
-            v_behind := v_rank = 0 and (v_floor[1] > 0 or v_after[1] > 0 and (v_laned or p_full));
-            loop
-                v_number := cardinality(v_chosen);
-                v_chooses := not v_plain and v_number = 0;
-                if v_chooses then
-                    v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false;
-                    if v_laned and v_rank = 0 then
-                        v_number := least(greatest(v_want + 2 * v_passed, 32), 1000 - v_passed);
-                        select coalesce(array_agg(seq), '{}'), array_agg(due), array_agg(place), array_agg(lane)
-                        into v_seqs, v_dues, v_places, v_lanes
-                        from (
-                            select seq, due, place, lane from $schema.job
-                            where $waits and lane is not null and queue = v_queue.name and due <= v_now
-                            and (due, place, seq) > (v_after[1], v_after[2], v_after[3])
-                            order by due, place, seq limit v_number
-                        ) w;
-                        v_full := cardinality(v_seqs) = v_number;
-                        -- The server has room for a limited number of locks.
-                        v_met := coalesce(v_lanes, '{}');
-                        if cardinality(v_seqs) > 1 then
-                            v_met := array(select l from unnest(v_lanes) with ordinality u(l, o) group by l order by min(o) limit 65);
-                        end if;
-                        if cardinality(v_met) > 64 then
-                            v_number := array_position(v_lanes, v_met[65]) - 1;
-                            v_seqs := v_seqs[1:v_number]; v_dues := v_dues[1:v_number]; v_places := v_places[1:v_number];
-                            v_lanes := v_lanes[1:v_number]; v_met := v_met[1:64]; v_full := true;
-                        end if;
-                        if cardinality(v_met) > 1 then
-                            v_locked := array(select l from unnest(v_met) l where pg_try_advisory_xact_lock($schema.lane_key(v_queue.name, l)));
-                        elsif pg_try_advisory_xact_lock($schema.lane_key(v_queue.name, v_met[1])) then
-                            v_locked := v_met;
-                        end if;
-                        v_more := v_more or cardinality(v_locked) < cardinality(v_met);
-                        v_in_lanes := true;
-                        v_all_lanes := v_all_lanes || v_locked;
-                        v_all_queues := v_all_queues || array_fill(v_queue.name, array[cardinality(v_locked)]);
-                        if v_full then
-                            v_number := cardinality(v_seqs);
-                            v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
-                        end if;
-                    end if;
-                    -- The next of each lane is its holder, or else the first by place. In order with jobs that have no lane.
-                    select coalesce(array_agg(seq), '{}'), array_agg(tid), array_agg(state), array_agg(expires is null or expires >= v_now),
-                           array_agg(array[due, place, seq])
-                    into v_chosen, v_tids, v_states, v_fresh, v_keys
-                    from (
-                        select * from (
-                            select coalesce(h.seq, f.seq) as seq, coalesce(h.tid, f.tid) as tid, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
-                                   coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
+                    v_number := cardinality(v_chosen);
+                    v_chooses := not v_plain and v_number = 0;
+                    if v_chooses then
+                        v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false;
+                        if v_laned and v_rank = 0 then
+                            v_number := least(greatest(v_want + 2 * v_passed, 32), 1000 - v_passed);
+                            select coalesce(array_agg(seq), '{}'), array_agg(due), array_agg(place), array_agg(lane)
+                            into v_seqs, v_dues, v_places, v_lanes
                             from (
-                                select l.lane, coalesce((p_lines -> v_queue.name ->> l.lane)::bigint, 0) as line_from from unnest(v_locked) l(lane)
-                            ) l
-                            left join lateral (
-                                select seq, ctid as tid, state, due, place, expires from $schema.job
-                                where queue = v_queue.name and lane = l.lane and holds = 1 and place >= l.line_from
-                                order by place desc, seq desc limit 1
-                            ) h on true
-                            left join lateral $schema.line_head_$version(
-                                v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from) f on true
-                            where h.seq is null and f.seq is not null or h.state < $blocked and h.due <= v_now
-                            union all
-                            select * from (
-                                select seq, ctid, state, due, place, expires from $schema.job
-                                where $waits and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
-                                and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
-                                and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
-                                order by due, place, seq limit v_want for update skip locked
-                            ) p
-                        ) c order by due, place, seq limit v_want
-                    ) c;
-                    v_number := coalesce(array_position(v_fresh, false) - 1, cardinality(v_chosen));
-                    v_expired := v_number < cardinality(v_chosen);
-                    v_short := cardinality(v_chosen) < v_want and not v_expired;
-                    v_last := v_number + v_expired::integer;
-                end if;
-                if v_plain or v_number > 0 then
-                    -- The claim: of these, and of what a walk finds where no lane is due. Jobs in lanes are kept by the locks of their
-                    -- lanes, the others are locked themselves. A walk from the floor does not meet what is left of jobs that were
-                    -- claimed a moment ago.
-                    return query
-                    with chosen as materialized (
-                        select u.tid, u.state, $token as token from unnest(v_tids[1 : v_number], v_states[1 : v_number]) u(tid, state)
-                        union all
-                        select w.tid, w.state, $token from (
-                            select w.ctid as tid, w.state from $schema.job w
-                            where v_plain and $waits and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
-                            and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
-                            order by w.due, w.place, w.seq limit v_want - v_number for update skip locked
-                        ) w
-                    ), claimed as (
-                        update $schema.job j
-                        set state = $running, worker = p_worker, token = c.token, holds = (j.lane is not null)::integer,
-                            unique_key = case when j.end_key is not null then j.unique_key end,
-                            line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end
-                        from chosen c where j.ctid = c.tid returning j.*, c.state as before
-                    ), counted as (
-                        insert into $schema.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
-                        select v_now, v_queue.name, count(*) - d.done, - count(*) filter (where before = $ready),
-                               - count(*) filter (where before = $scheduled), - count(*) filter (where before = $retrying),
-                               - count(*) filter (where before = $blocked), case when d.done > 0 then jsonb_build_object('processed', d.done) end,
-                               case when d.done > 0 then array_to_string(p_runs, ',') || ',' end, d.done
-                        from (select case when v_done_queue = v_queue.name then v_done else 0 end as done) d left join claimed on true
-                        group by d.done having count(claimed.seq) > 0
-                    )
-                    select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
-                           c.seq, c.lost, c.body, c.line_from
-                    from claimed c;
-                    get diagnostics v_number = row_count;
-                    v_claimed := v_claimed + v_number;
-                    if v_number > 0 and v_done_queue = v_queue.name then
-                        v_done := 0;
-                    end if;
-                end if;
-                v_want := v_want - v_number;
-                if not v_chooses then
-                    v_chosen := '{}';
-                    exit when v_want <= 0;
-                    continue when not v_plain;  -- these went straight on
-                    v_full := false;
-                else
-                    v_full := v_full or not v_short;
-                    if v_expired then
-                        v_passed := v_passed
-                            + $schema.expire_$version(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
-                        v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
-                    end if;
-                    if v_seqs is distinct from v_chosen[1 : v_number] then
-                        v_seqs := array(
-                            select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
-                            where l = any (v_locked) and s <> all (v_chosen)
-                            and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
-                        );
-                        if cardinality(v_seqs) > 0 then
-                            v_passed := v_passed + $schema.park_$version(v_now, v_queue.name, v_seqs);
-                        end if;
-                    end if;
-                    v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
-                    if v_idle_locks >= 64 then
-                        v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
-                    end if;
-                    v_chosen := '{}';
-                    exit when v_want <= 0 or v_passed >= 1000;
-                end if;
-                if not v_full then
-                    -- There are fewer than wanted: once more from the front, unless the walk was there.
-                    if v_behind then
-                        if p_full or v_claimed = 0 then
-                            v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
-                            if p_full and not v_laned then  -- some may be due before their floor
-                                v_laned := exists (
-                                    select 1 from $schema.job where $waits and lane is not null and queue = v_queue.name and due <= v_now);
-                                v_plain := not v_queue.expires and not v_laned;
+                                select seq, due, place, lane from $schema.job
+                                where $waits and lane is not null and queue = v_queue.name and due <= v_now
+                                and (due, place, seq) > (v_after[1], v_after[2], v_after[3])
+                                order by due, place, seq limit v_number
+                            ) w;
+                            v_full := cardinality(v_seqs) = v_number;
+                            -- The server has room for a limited number of locks.
+                            v_met := coalesce(v_lanes, '{}');
+                            if cardinality(v_seqs) > 1 then
+                                v_met := array(select l from unnest(v_lanes) with ordinality u(l, o) group by l order by min(o) limit 65);
                             end if;
-                            continue;
+                            if cardinality(v_met) > 64 then
+                                v_number := array_position(v_lanes, v_met[65]) - 1;
+                                v_seqs := v_seqs[1:v_number]; v_dues := v_dues[1:v_number]; v_places := v_places[1:v_number];
+                                v_lanes := v_lanes[1:v_number]; v_met := v_met[1:64]; v_full := true;
+                            end if;
+                            if cardinality(v_met) > 1 then
+                                v_locked := array(select l from unnest(v_met) l where pg_try_advisory_xact_lock($schema.lane_key(v_queue.name, l)));
+                            elsif pg_try_advisory_xact_lock($schema.lane_key(v_queue.name, v_met[1])) then
+                                v_locked := v_met;
+                            end if;
+                            v_more := v_more or cardinality(v_locked) < cardinality(v_met);
+                            v_in_lanes := true;
+                            v_all_lanes := v_all_lanes || v_locked;
+                            v_all_queues := v_all_queues || array_fill(v_queue.name, array[cardinality(v_locked)]);
+                            if v_full then
+                                v_number := cardinality(v_seqs);
+                                v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
+                            end if;
                         end if;
-                        v_cut := true;
+                        -- The next of each lane is its holder, or else the first by place. In order with jobs that have no lane.
+                        select coalesce(array_agg(seq), '{}'), array_agg(tid), array_agg(state), array_agg(expires is null or expires >= v_now),
+                               array_agg(array[due, place, seq])
+                        into v_chosen, v_tids, v_states, v_fresh, v_keys
+                        from (
+                            select * from (
+                                select coalesce(h.seq, f.seq) as seq, coalesce(h.tid, f.tid) as tid, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
+                                       coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
+                                from (
+                                    select l.lane, coalesce((p_lines -> v_queue.name ->> l.lane)::bigint, 0) as line_from from unnest(v_locked) l(lane)
+                                ) l
+                                left join lateral (
+                                    select seq, ctid as tid, state, due, place, expires from $schema.job
+                                    where queue = v_queue.name and lane = l.lane and holds = 1 and place >= l.line_from
+                                    order by place desc, seq desc limit 1
+                                ) h on true
+                                left join lateral $schema.line_head_$version(
+                                    v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from) f on true
+                                where h.seq is null and f.seq is not null or h.state < $blocked and h.due <= v_now
+                                union all
+                                select * from (
+                                    select seq, ctid, state, due, place, expires from $schema.job
+                                    where $waits and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
+                                    and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
+                                    and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
+                                    order by due, place, seq limit v_want for update skip locked
+                                ) p
+                            ) c order by due, place, seq limit v_want
+                        ) c;
+                        v_number := coalesce(array_position(v_fresh, false) - 1, cardinality(v_chosen));
+                        v_expired := v_number < cardinality(v_chosen);
+                        v_short := cardinality(v_chosen) < v_want and not v_expired;
+                        v_last := v_number + v_expired::integer;
                     end if;
-                    v_nothing := v_nothing | (case when v_rank = 0 and i <= 30 then 1::bigint << (2 * i - 2) else 0 end);
+                    if v_plain or v_number > 0 then
+                        -- The claim: of these, and of what a walk finds where no lane is due. Jobs in lanes are kept by the locks of their
+                        -- lanes, the others are locked themselves. A walk from the floor does not meet what is left of jobs that were
+                        -- claimed a moment ago.
+                        return query
+                        with chosen as materialized (
+                            select u.tid, u.state, $token as token from unnest(v_tids[1 : v_number], v_states[1 : v_number]) u(tid, state)
+                            union all
+                            select w.tid, w.state, $token from (
+                                select w.ctid as tid, w.state from $schema.job w
+                                where v_plain and $waits and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
+                                and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
+                                order by w.due, w.place, w.seq limit v_want - v_number for update skip locked
+                            ) w
+                        ), claimed as (
+                            update $schema.job j
+                            set $claims, token = c.token
+                            from chosen c where j.ctid = c.tid returning j.*, c.state as before
+                        ), counted as (
+                            insert into $schema.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
+                            select v_now, v_queue.name, count(*) - d.done, - count(*) filter (where before = $ready),
+                                   - count(*) filter (where before = $scheduled), - count(*) filter (where before = $retrying),
+                                   - count(*) filter (where before = $blocked), case when d.done > 0 then jsonb_build_object('processed', d.done) end,
+                                   case when d.done > 0 then array_to_string(p_runs, ',') || ',' end, d.done
+                            from (select case when v_done_queue = v_queue.name then v_done else 0 end as done) d left join claimed on true
+                            group by d.done having count(claimed.seq) > 0
+                        )
+                        select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
+                               c.seq, c.lost, c.body, c.line_from
+                        from claimed c;
+                        get diagnostics v_number = row_count;
+                        v_claimed := v_claimed + v_number;
+                        if v_number > 0 and v_done_queue = v_queue.name then
+                            v_done := 0;
+                        end if;
+                    end if;
+                    v_want := v_want - v_number;
+                    if not v_chooses then
+                        v_chosen := '{}';
+                        exit when v_want <= 0;
+                        continue when not v_plain;  -- these went straight on
+                        v_full := false;
+                    else
+                        v_full := v_full or not v_short;
+                        if v_expired then
+                            v_passed := v_passed
+                                + $schema.expire_$version(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
+                            v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
+                        end if;
+                        if v_seqs is distinct from v_chosen[1 : v_number] then
+                            v_seqs := array(
+                                select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
+                                where l = any (v_locked) and s <> all (v_chosen)
+                                and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
+                            );
+                            if cardinality(v_seqs) > 0 then
+                                v_passed := v_passed + $schema.park_$version(v_now, v_queue.name, v_seqs);
+                            end if;
+                        end if;
+                        v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
+                        if v_idle_locks >= 64 then
+                            v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
+                        end if;
+                        v_chosen := '{}';
+                        exit when v_want <= 0 or v_passed >= 1000;
+                    end if;
+                    if not v_full then
+                        -- There are fewer than wanted: once more from the front, unless the walk was there.
+                        if v_behind then
+                            if p_full or v_claimed = 0 then
+                                v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
+                                if p_full and not v_laned then  -- some may be due before their floor
+                                    v_laned := exists (
+                                        select 1 from $schema.job where $waits and lane is not null and queue = v_queue.name and due <= v_now);
+                                    v_plain := not v_queue.expires and not v_laned;
+                                end if;
+                                continue;
+                            end if;
+                            v_cut := true;
+                        end if;
+                        v_nothing := v_nothing | (case when v_rank = 0 and i <= 30 then 1::bigint << (2 * i - 2) else 0 end);
+                        exit;
+                    end if;
+                end loop;
+                exit when v_want <= 0 or v_passed >= 1000;
+                if v_rank < 0 then
+                    select coalesce(min(rank), 0) into v_rank from $schema.job
+                    where $waits and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
+                else
+                    select min(rank) into v_rank from $schema.job
+                    where $waits and lane is null and queue = v_queue.name and rank > v_rank;
+                end if;
+                if v_rank is null then
+                    v_ended := v_ended || v_queue.name::text;
                     exit;
                 end if;
             end loop;
-            exit when v_want <= 0 or v_passed >= 1000;
-            if v_rank < 0 then
-                select coalesce(min(rank), 0) into v_rank from $schema.job
-                where $waits and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
-            else
-                select min(rank) into v_rank from $schema.job
-                where $waits and lane is null and queue = v_queue.name and rank > v_rank;
-            end if;
-            if v_rank is null then
-                v_ended := v_ended || v_queue.name::text;
-                exit;
+            v_left := v_left + greatest(v_want, 0);
+        end loop;
+        if v_next is not null and $schema.hold_lanes_$version(v_now, v_quiet, v_next, v_next_states, v_next_parked) then
+            v_held := v_next_dues[1];
+        end if;
+        if v_done > 0 then
+            insert into $schema.ledger (at, queue, running, totals, runs, number)
+            values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
+        end if;
+        for i in 1 .. cardinality(p_wants) loop
+            exit when v_more;
+            continue when p_wants[i] = any (v_ended) and v_passed < 1000;
+            continue when exists (select 1 from $schema.queue where name = p_wants[i] and paused);
+            v_more := $schema.has_due_$version(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+            if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
+                v_cut := v_cut or not (p_full or v_claimed = 0);
+                v_more := (p_full or v_claimed = 0) and $schema.has_due_$version(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
             end if;
         end loop;
-        v_left := v_left + greatest(v_want, 0);
-    end loop;
-    if v_next is not null and $schema.hold_lanes_$version(v_now, v_quiet, v_next, v_next_states, v_next_parked) then
-        v_held := v_next_dues[1];
-    end if;
-    if v_done > 0 then
-        insert into $schema.ledger (at, queue, running, totals, runs, number)
-        values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
-    end if;
-    for i in 1 .. cardinality(p_wants) loop
-        exit when v_more;
-        continue when p_wants[i] = any (v_ended) and v_passed < 1000;
-        continue when exists (select 1 from $schema.queue where name = p_wants[i] and paused);
-        v_more := $schema.has_due_$version(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
-        if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
-            v_cut := v_cut or not (p_full or v_claimed = 0);
-            v_more := (p_full or v_claimed = 0) and $schema.has_due_$version(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
+        if not v_more then
+            select min(f.due) into v_next_due
+            from $schema.queue q, lateral (
+                select j.due from $schema.job j
+                where j.queue = q.name and j.state = any ('{$scheduled,$retrying}') and j.due > v_now order by j.due limit 1
+            ) f
+            where q.name = any (p_wants) and not q.paused;
         end if;
-    end loop;
-    if not v_more then
-        select min(f.due) into v_next_due
-        from $schema.queue q, lateral (
-            select j.due from $schema.job j
-            where j.queue = q.name and j.state = any ('{$scheduled,$retrying}') and j.due > v_now order by j.due limit 1
-        ) f
-        where q.name = any (p_wants) and not q.paused;
-    end if;
-    v_inbox := exists (select 1 from $schema.inbox);
-    if v_inbox and cardinality(v_all_lanes) > 0 and $schema.joins_$version(v_all_queues, v_all_lanes) is null then null; end if;
-    if not p_durable and not v_in_lanes then
-        -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
-        perform set_config('synchronous_commit', 'off', true);
+        v_inbox := exists (select 1 from $schema.inbox);
+        if v_inbox and cardinality(v_all_lanes) > 0 and $schema.joins_$version(v_all_queues, v_all_lanes) is null then null; end if;
+        if not p_durable and not v_in_lanes then
+            -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
+            perform set_config('synchronous_commit', 'off', true);
+        end if;
+    end;
     end if;
     return next row(
         -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer,
-        pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea,
+        pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and p_limit > v_claimed then 'inbox' end, ''::bytea,
         v_held
     )::$schema.claimed_$version;
 end $$;

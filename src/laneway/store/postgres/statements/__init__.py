@@ -17,7 +17,7 @@ from laneway.store.sql.statements import SHARED, InOrder, load
 __all__ = ["DIALECT", "VERSION", "call", "functions", "in_schema", "migration", "numbered", "statements"]
 
 #: The version of the tables and functions.
-VERSION = 3
+VERSION = 4
 
 _HERE = Path(__file__).parent
 _FUNCTIONS = ("common", "push", "enqueue", "finish", "restore", "fold", "exchange", "moving")
@@ -31,6 +31,13 @@ _GENERIC = "set plan_cache_mode = force_generic_plan"
 _PATIENCE = "set lock_timeout = '1500ms'"
 #: The next token. Given in the order of what is chosen, and not in the order in which rows are changed, which is the planner's.
 _NEXT_TOKEN = "(v_now / 1000 << 22) | (nextval('$schema.token') & 4194303)"  # noqa: S105 - no password
+#: The jobs that an exchange may settle, and what its claims write.
+_OURS = "state = $running and worker = p_worker"
+_CLAIMS = (
+    "state = $running, worker = p_worker, holds = (j.lane is not null)::integer, "
+    "unique_key = case when j.end_key is not null then j.unique_key end, "
+    "line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"
+)
 _WORD = re.compile(r"\$([a-z]+)\b")
 _TABLE = re.compile(r"\blaneway_([a-z0-9_]+)")
 
@@ -88,5 +95,5 @@ def _fill(text: str, schema: str) -> str:
         "patience": _PATIENCE,
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
-    words["token"] = put(_NEXT_TOKEN)
+    words |= {"token": put(_NEXT_TOKEN), "ours": put(_OURS), "claims": put(_CLAIMS)}
     return put(text)

@@ -1,0 +1,1 @@
+-- 0004.sql: the tables of version 4 are those of version 3; its functions are others.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
+from laneway.cli.command import CliCommand, app_options, confirmed, examples, json_option, opened, question_options, said
 from laneway.cli.known import unknown_job
 from laneway.cli.values import DURATION, MOMENT, OneOf, when
 from laneway.core.job import FINISHED, STATES
@@ -125,7 +125,7 @@ def _options(function: F) -> F:
 
 
 def _command(action: Action, meaning: str, *shown: str) -> click.Command:
-    @click.command(action.verb, cls=Command, help=meaning, epilog=examples(*shown))
+    @click.command(action.verb, cls=CliCommand, help=meaning, epilog=examples(*shown))
     @_options
     def command(ids: tuple[str, ...], **options: Any) -> None:
         _act(action, ids, None, **options)
@@ -134,7 +134,7 @@ def _command(action: Action, meaning: str, *shown: str) -> click.Command:
 
 
 @click.command(
-    "reschedule", cls=Command,
+    "reschedule", cls=CliCommand,
     epilog=examples(
         "laneway jobs reschedule 06c4g8w2r9k1x3v5b7n0 --in 5m",
         "laneway jobs reschedule --queue mail --at 2026-12-24T18:00+01:00",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli import complete, job_views, lane_views
-from laneway.cli.command import Group, app_options, asked, echo_json, examples, json_option, opened
+from laneway.cli.command import CliGroup, app_options, asked, echo_json, examples, json_option, opened
 from laneway.cli.known import find_lane
 from laneway.cli.lanes_act import ACTIONS, lane_argument
 from laneway.cli.show import wants_colour
@@ -33,7 +33,7 @@ MANY = 1000
 
 
 @click.group(
-    "lanes", cls=Group, no_args_is_help=True,
+    "lanes", cls=CliGroup, no_args_is_help=True,
     epilog=examples(
         "laneway lanes list", "laneway lanes show order-7 --queue shop.sync_orders",
         "laneway lanes run --all --queue shop.sync_orders",

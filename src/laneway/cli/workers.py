@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Group, app_options, confirmed, echo_json, examples, json_option, opened, said
+from laneway.cli.command import CliGroup, app_options, confirmed, echo_json, examples, json_option, opened, said
 from laneway.cli.table import PHASE_COLOURS, Cell, Column, moment, print_table
 from laneway.errors import UnknownWorker, did_you_mean
 from laneway.present.documents import worker_document
@@ -21,7 +21,7 @@ __all__ = ["workers"]
 
 
 @click.group(
-    "workers", cls=Group, no_args_is_help=True,
+    "workers", cls=CliGroup, no_args_is_help=True,
     epilog=examples("laneway workers list", "laneway workers quiet 4711", "laneway workers stop --all"),
 )  # fmt: skip
 def workers() -> None:

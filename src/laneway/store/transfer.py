@@ -107,7 +107,7 @@ class StoredQueue(Struct, frozen=True, kw_only=True):
     sources: dict[str, int] = {}  #: outbox → its highest number that this queue has taken
 
 
-class _Stored(Struct, frozen=True, kw_only=True):
+class _StoredFields(Struct, frozen=True, kw_only=True):
     """What a job and the record of a finished one have in common."""
 
     id: str
@@ -125,7 +125,7 @@ class _Stored(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class StoredJob(_Stored, frozen=True, kw_only=True):
+class StoredJob(_StoredFields, frozen=True, kw_only=True):
     """A job that does not run; or a collector's lane, or a dead payload, which are jobs of their queue."""
 
     holds: bool = False  #: it holds its lane; a dead one halts it
@@ -138,7 +138,7 @@ class StoredJob(_Stored, frozen=True, kw_only=True):
     score: float | None = None  #: it is a collector's dead payload
 
 
-class StoredRecord(_Stored, frozen=True, kw_only=True):
+class StoredRecord(_StoredFields, frozen=True, kw_only=True):
     """The record of a finished job."""
 
     worker: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-__all__ = ["DeadJobs", "NoRows", "Schedules"]
+__all__ = ["AdminDeadJobs", "AdminSchedules", "NoRows"]
 
 
 class NoRows(models.Manager[models.Model]):
@@ -29,7 +29,7 @@ class AdminEntry(models.Model):
         base_manager_name = "objects"
 
 
-class DeadJobs(AdminEntry):
+class AdminDeadJobs(AdminEntry):
     """Jobs that failed for good."""
 
     class Meta(AdminEntry.Meta):
@@ -38,7 +38,7 @@ class DeadJobs(AdminEntry):
         verbose_name_plural = "dead jobs"
 
 
-class Schedules(AdminEntry):
+class AdminSchedules(AdminEntry):
     """Calls that run by themselves."""
 
     class Meta(AdminEntry.Meta):

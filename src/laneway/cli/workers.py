@@ -82,7 +82,7 @@ def _chosen(app: App, names: tuple[str, ...], everyone: bool) -> list[WorkerStat
     return list(chosen.values())
 
 
-def _tell(
+def _send_command(
     command: str, words: str, names: tuple[str, ...], everyone: bool, yes: bool, app_option: str | None, store: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def quiet(**options: Any) -> None:
 
     WORKER is an id, a pid, or the id of a fleet.
     """
-    _tell("quiet", "be quiet", **options)
+    _send_command("quiet", "be quiet", **options)
 
 
 @workers.command("stop", epilog=examples("laneway workers stop 4711", "laneway workers stop --all --yes"))
@@ -124,4 +124,4 @@ def stop(**options: Any) -> None:
 
     WORKER is an id, a pid, or the id of a fleet.
     """
-    _tell("stop", "stop", **options)
+    _send_command("stop", "stop", **options)

@@ -28,9 +28,9 @@ from laneway.errors import ConfigError, StoreError, StoreMoved, StoreUnavailable
 from laneway.store.contract import Store
 
 __all__ = [
-    "JOBS", "PAYLOADS", "PORTION", "QUEUE", "RECORDS", "SHARED", "Cursor", "Move", "Portion", "SharedState", "StoredJob",
-    "StoredPayload", "StoredQueue", "StoredRecord", "StoredSchedule", "Tally", "Transfer", "chunks", "out_of_step", "read_cursor",
-    "read_move", "transfer_of", "write_cursor", "write_move",
+    "JOBS", "PAYLOADS", "PORTION", "QUEUE", "RECORDS", "SHARED", "Cursor", "Move", "Portion", "SharedState", "StoredCounts",
+    "StoredJob", "StoredPayload", "StoredQueue", "StoredRecord", "StoredSchedule", "Transfer", "chunks", "out_of_step",
+    "read_cursor", "read_move", "transfer_of", "write_cursor", "write_move",
 ]  # fmt: skip
 
 #: The most jobs, payloads or records in a portion.
@@ -194,7 +194,7 @@ class Portion(Struct, frozen=True, kw_only=True):
         return len(self.jobs) + len(self.payloads) + len(self.records)
 
 
-class Tally(Struct, frozen=True, kw_only=True):
+class StoredCounts(Struct, frozen=True, kw_only=True):
     """How much a store holds, counted where it is."""
 
     waiting: int
@@ -243,7 +243,7 @@ class Transfer(Protocol):
         ...
 
     def export(self, done: Mapping[str, str]) -> Iterator[Portion]:
-        """Walk the content of a source that has come to rest, in portions, without those up to the cursors in `done`."""
+        """Walk the content of a source that nobody changes any more, in portions, without those up to the cursors in `done`."""
         ...
 
     def copied(self) -> dict[str, str]:
@@ -254,7 +254,7 @@ class Transfer(Protocol):
         """Take a portion and its cursor, in one step. Raise StoreError if the section's cursor is not at `Portion.before`."""
         ...
 
-    def tally(self) -> Tally:
+    def stored_counts(self) -> StoredCounts:
         """Count what the store holds, whatever its books say."""
         ...
 

@@ -72,7 +72,7 @@ def dashboard(
     routes = [Route(one.path, handler(site, one), methods=[one.method]) for one in ENDPOINTS]
     made = Starlette(
         routes=[*routes, Route(LIVE, _live(site), methods=["GET"]), *page_routes(site)],
-        exception_handlers={HTTPException: _tell, Exception: _tell},
+        exception_handlers={HTTPException: _show_error, Exception: _show_error},
     )
     made.router.redirect_slashes = False
     made.state.laneway = site
@@ -94,7 +94,7 @@ def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
     return live
 
 
-async def _tell(request: Request, error: Exception) -> Response:
+async def _show_error(request: Request, error: Exception) -> Response:
     refused = _refusal(request, error)
     return await show_refusal(request, refused) if is_for_people(request) else refuse(refused)
 

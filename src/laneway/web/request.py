@@ -1,4 +1,4 @@
-"""A request as an answer's function sees it: who asks, and what for, read and checked.
+"""A request as an answer's function sees it: its user and its parameters, read and checked.
 
 Every mistake in it is a refusal of one line that names the parameter, the value, and what to write instead.
 """

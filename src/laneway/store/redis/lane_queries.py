@@ -20,7 +20,7 @@ from msgspec import Struct
 from laneway.core.instant import SECOND, as_datetime
 from laneway.errors import ConfigError, NotFound, did_you_mean
 from laneway.store.inspection import JobInfo, LaneInfo, LanePage, PayloadInfo, PayloadPage
-from laneway.store.paging import LANE_ORDERS, read_place, write_place
+from laneway.store.paging import LANE_ORDERS, read_position, write_position
 from laneway.store.redis.keys import queue_key
 from laneway.store.redis.reading import number, record_of
 from laneway.store.redis.record import id_of_entry, split_headers
@@ -37,11 +37,11 @@ LEAST = 100
 PORTION = 1000
 
 #: Where a page of lanes ended: the value it is ordered by, queue, lane, and the time that counts for all pages.
-_LanePlace = tuple[float | str, str, str, int]
+_LanePosition = tuple[float | str, str, str, int]
 #: Where a page of payloads ended: whether it ran, score, arrival.
-_PayloadPlace = tuple[bool, float, int]
-_lane_places: msgspec.json.Decoder[_LanePlace] = msgspec.json.Decoder(_LanePlace)
-_payload_places: msgspec.json.Decoder[_PayloadPlace] = msgspec.json.Decoder(_PayloadPlace)
+_PayloadPosition = tuple[bool, float, int]
+_lane_positions: msgspec.json.Decoder[_LanePosition] = msgspec.json.Decoder(_LanePosition)
+_payload_positions: msgspec.json.Decoder[_PayloadPosition] = msgspec.json.Decoder(_PayloadPosition)
 
 
 # -- lanes -------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def list_lanes(
     stands: Callable[[bool], Iterable[Stand]], look: Callable[[list[tuple[str, bytes]]], Mapping[tuple[str, bytes], JobInfo]],
     now: int, order: str, limit: int, after: str | None,
 ) -> LanePage:  # fmt: skip
-    """Return some lanes in an order, from a place on.
+    """Return some lanes in an order, from a position on.
 
     `stands` returns candidate heads of lanes, with the sizes of all if it is asked to; `look` reads jobs.
     """
@@ -85,21 +85,21 @@ def list_lanes(
     if by not in LANE_ORDERS:
         near, known = did_you_mean(by, LANE_ORDERS), ", ".join(LANE_ORDERS)
         raise ConfigError(f'"{order}" is not an order for lanes.{near} There are {known}')
-    place = None if after is None else read_place(after, _lane_places)
-    since = now if place is None else place[3]
+    position = None if after is None else read_position(after, _lane_positions)
+    since = now if position is None else position[3]
     value, down = _ORDERS[by]
     down = down if by == order else not down
     lanes = sorted(_joined(stands(by == "size")), key=lambda lane: (lane.queue, lane.lane))
     lanes.sort(key=lambda lane: value(lane, since), reverse=down)  # ties stay by queue and name
-    if place is not None:
-        ended = (place[0], place[1], place[2])
+    if position is not None:
+        ended = (position[0], position[1], position[2])
         lanes = [lane for lane in lanes if _is_further(value(lane, since), lane, ended, down)]
     shown = lanes[:limit]
     heads = look([(lane.queue, lane.head) for lane in shown])
     page = LanePage(_lane(lane, heads[lane.queue, lane.head], now) for lane in shown if (lane.queue, lane.head) in heads)
     if len(lanes) > limit > 0:
         last = shown[-1]
-        page.next = write_place((value(last, since), last.queue, last.lane, since))
+        page.next = write_position((value(last, since), last.queue, last.lane, since))
     return page
 
 
@@ -121,7 +121,7 @@ def _is_further(value: Any, lane: Stand, ended: tuple[Any, str, str], down: bool
     if value == ended[0]:
         return (lane.queue, lane.lane) > ended[1:]
     if isinstance(value, str) != isinstance(ended[0], str):
-        raise NotFound("this place is of a list in another order. Go on with after=page.next", after=ended[0])
+        raise NotFound("this position is in a list of another order. Go on with after=page.next", after=ended[0])
     return bool(value < ended[0] if down else value > ended[0])
 
 
@@ -176,8 +176,8 @@ def stands_in(wire: Wire, queues: Sequence[str], *, sizes: bool) -> list[Stand]:
 def _read_books(wire: Wire, queues: Sequence[str]) -> list[_Books]:
     each = max(LOOKED // max(len(queues), 1), LEAST)
     runs: dict[str, list[bytes]] = {}
-    for place in what_runs(wire, queues):
-        runs.setdefault(place.queue, []).append(place.id)
+    for run in what_runs(wire, queues):
+        runs.setdefault(run.queue, []).append(run.id)
     asked: list[Command] = []
     for queue in queues:
         # Jobs in lanes have no priority.
@@ -231,19 +231,19 @@ def _measure(wire: Wire, lanes: Sequence[Stand]) -> None:
 
 
 def list_payloads(wire: Wire, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
-    """Return some payloads of a collector's lane, from a place on: running ones first."""
-    place = None if after is None else read_place(after, _payload_places)
+    """Return some payloads of a collector's lane, from a position on: running ones first."""
+    position = None if after is None else read_position(after, _payload_positions)
     found: list[tuple[bool, float, int, bytes]] = []
     sides = [(True, "RUNS", "RUN_BODIES"), (False, "WAITS", "BODIES")]
     for running, index, bodies in sides:
-        if len(found) > limit or (place is not None and place[0] < running):
+        if len(found) > limit or (position is not None and position[0] < running):
             continue
-        ended = place[1:] if place is not None and place[0] == running else None
+        ended = position[1:] if position is not None and position[0] == running else None
         rows = _read_side(wire, queue_key(queue, index, lane), queue_key(queue, bodies, lane), limit + 1 - len(found), ended)
         found += [(running, *row) for row in rows]
     page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, score, _, body in found[:limit])
     if len(found) > limit > 0:
-        page.next = write_place(found[limit - 1][:3])
+        page.next = write_position(found[limit - 1][:3])
     return page
 
 

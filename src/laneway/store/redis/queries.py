@@ -18,7 +18,7 @@ from laneway.core.outcome import ErrorInfo
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
-from laneway.store.paging import read_place, write_place
+from laneway.store.paging import read_position, write_position
 from laneway.store.redis.candidates import PORTION, Candidate, candidate_of, find_candidates
 from laneway.store.redis.finished import FinishedJob, find_finished
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
@@ -101,7 +101,7 @@ class RedisQueries:
                 last = portion  # it has examined enough
         page = Page(info for _, info in found[:limit])
         if last is not None:
-            page.next = write_place((last.group, last.at, last.queue, last.entry.hex()))
+            page.next = write_position((last.group, last.at, last.queue, last.entry.hex()))
         return page
 
     def _walk(
@@ -322,7 +322,7 @@ class RedisQueries:
         if after is None:
             return None
         if after.startswith("["):
-            group, at, queue, entry = read_place(after, _places)
+            group, at, queue, entry = read_position(after, _positions)
             with contextlib.suppress(ValueError):
                 return Cursor(group, at, queue, bytes.fromhex(entry))
             raise NotFound(f"after={after!r} is not a place in this list. Go on with after=page.next", after=after)
@@ -335,7 +335,7 @@ class RedisQueries:
 
 
 #: Where a page of jobs ended: group, time, queue, entry in its index.
-_places: msgspec.json.Decoder[tuple[int, int, str, str]] = msgspec.json.Decoder(tuple[int, int, str, str])
+_positions: msgspec.json.Decoder[tuple[int, int, str, str]] = msgspec.json.Decoder(tuple[int, int, str, str])
 
 
 def _fits(which: Filter, info: JobInfo) -> bool:

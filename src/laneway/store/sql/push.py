@@ -106,7 +106,7 @@ def _in_stead(turn: Turn, job: Job, seq: int) -> str:
     """Return the id of the job that prevented one: of the existing jobs, one with a smaller number."""
     if job.unique is None:
         return job.id
-    [(met,)] = turn.rows("in_stead", id=job.id, seq=seq, unique_key=job.unique)
+    [(met,)] = turn.rows("prevented_by", id=job.id, seq=seq, unique_key=job.unique)
     return str(met)
 
 

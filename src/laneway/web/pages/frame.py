@@ -1,4 +1,4 @@
-"""The frame: what is around every page. Where one can go, the counters, health in words, and who asks.
+"""The frame: what is around every page. Links to the other pages, the counters, health in words, and the user.
 
 Enters: a `WebRequest`, and a snapshot of the store.  Leaves: a `PageFrame`.
 """

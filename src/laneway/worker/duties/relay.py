@@ -42,7 +42,7 @@ class RelayDuty(Service):
         self.carried = 0  #: rows that were handed over, or set aside
         self._came = float("-inf")  # when the last rows came
         self._trouble = ""
-        self._told = float("-inf")
+        self._logged_at = float("-inf")
 
     def run(self) -> None:
         """Carry rows over until this worker stops; then let another one take over."""
@@ -88,6 +88,6 @@ class RelayDuty(Service):
     def _report(self, error: StoreError) -> None:
         """Log why rows wait: once, and again every minute."""
         kind = type(error).__name__
-        if kind != self._trouble or time.monotonic() - self._told > AGAIN:
+        if kind != self._trouble or time.monotonic() - self._logged_at > AGAIN:
             log.warning("rows of the outbox wait: %s", error)
-            self._trouble, self._told = kind, time.monotonic()
+            self._trouble, self._logged_at = kind, time.monotonic()

@@ -15,7 +15,7 @@ on conflict (unique_key) where unique_key is not null do nothing
 -- returns seq
 select seq from laneway_job where seq > :before
 
--- in_stead: the existing job that prevented a push: it has the pushed job's id, or its unique key.
+-- prevented_by: the existing job that prevented a push: it has the pushed job's id, or its unique key.
 -- returns id
 select id from laneway_job where id = :id and seq < :seq
 union all

@@ -1,4 +1,4 @@
--- load.lua: the depth of a queue in which an exchange neither settles nor claims. Writes nothing.
+-- queue_depth.lua: the depth of a queue in which an exchange neither settles nor claims. Writes nothing.
 -- uses   clock queue standing
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''

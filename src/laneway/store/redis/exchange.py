@@ -47,17 +47,17 @@ class _Memory:
 
     def __init__(self) -> None:
         #: Ready, paused, microseconds until the next is due (-1: none), and when that was asked, seconds of the store's clock.
-        self.stood: dict[str, tuple[int, int, int, float]] = {}
+        self.depths: dict[str, tuple[int, int, int, float]] = {}
         self.until = 0.0  #: until when this is good enough for a busy worker, seconds of the store's clock
 
     def begin(self, now: float) -> None:
         """Note that all queues are about to be asked."""
-        self.stood = {}
+        self.depths = {}
         self.until = now + LATELY
 
     def note(self, queue: str, ready: int, paused: int, due_in: int, asked: float) -> None:
         """Remember a queue's answer to a question of that time. When the next job of an empty queue is due, it must be asked."""
-        self.stood[queue] = (ready, paused, due_in, asked)
+        self.depths[queue] = (ready, paused, due_in, asked)
         if due_in >= 0:
             self.until = min(self.until, asked + due_in / 1_000_000)
 
@@ -67,7 +67,7 @@ class _Memory:
             self.until = 0.0
         else:
             for queue in queues:
-                self.stood.pop(queue, None)
+                self.depths.pop(queue, None)
 
 
 class Exchanges:
@@ -133,8 +133,8 @@ class _ExchangeCall:
             self._deal()
         known = self._owner.queues.numbers
         others: list[str] = []
-        if len(memory.stood) < len(known):
-            concerned = {*self._shares, *self._outcomes, *memory.stood}
+        if len(memory.depths) < len(known):
+            concerned = {*self._shares, *self._outcomes, *memory.depths}
             others = [name for name in known if name not in concerned]
         self._send(now, others, count=not self._remembers)
 
@@ -165,14 +165,14 @@ class _ExchangeCall:
         Where something is settled others may follow: the next in a lane, or the settled job again.
         """
         owner, room = self._owner, self._room
-        stood, known = owner.memory.stood, owner.queues.numbers
+        depths, known = owner.memory.depths, owner.queues.numbers
         left: dict[str, int] = {}  # for each queue: how many are ready and not dealt
         for number, want in enumerate(self._wants):
             name = want.queue
             if name in left:
                 ready = left[name]
             else:
-                ready, paused, *_ = stood.get(name, UNKNOWN)
+                ready, paused, *_ = depths.get(name, UNKNOWN)
                 if name in self._outcomes:
                     ready += self._outcomes[name].followers
                 if paused or name in self._spent or name not in known:
@@ -339,15 +339,15 @@ class _ExchangeCall:
         claims: list[Claim] = []
         for number in sorted(self._claims):
             claims += self._claims[number]
-        stood = self._owner.memory.stood.copy()  # other threads exchange too
-        loads = {name: ready for name, (ready, paused, *_) in stood.items() if not paused}
+        depths = self._owner.memory.depths.copy()  # other threads exchange too
+        loads = {name: ready for name, (ready, paused, *_) in depths.items() if not paused}
         waits: list[int] = []
         for want in self._wants:
             name = want.queue
             if name in loads:
                 if loads[name]:
                     return Exchange(refused, claims, True, None, loads)
-                _, _, due_in, asked = stood[name]
+                _, _, due_in, asked = depths[name]
                 if due_in >= 0:
                     waits.append(max(due_in - round((self._asked_at - asked) * 1_000_000), 0))
         return Exchange(refused, claims, False, min(waits) if waits else None, loads)

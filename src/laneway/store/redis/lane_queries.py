@@ -27,7 +27,7 @@ from laneway.store.redis.record import id_of_entry, split_headers
 from laneway.store.redis.scan import what_runs
 from laneway.store.redis.wire import Command, Wire
 
-__all__ = ["Stand", "list_lanes", "list_payloads", "stand_of", "stands_in"]
+__all__ = ["FoundLane", "lane_of", "lanes_found_in", "list_lanes", "list_payloads"]
 
 #: The most waiting jobs that are examined to find their lanes,
 LOOKED = 10_000
@@ -47,7 +47,7 @@ _payload_positions: msgspec.json.Decoder[_PayloadPosition] = msgspec.json.Decode
 # -- lanes -------------------------------------------------------------------------------------------------------
 
 
-class Stand(Struct):
+class FoundLane(Struct):
     """A lane with the fields that it is sorted by."""
 
     queue: str
@@ -58,28 +58,29 @@ class Stand(Struct):
     attempts: int
     size: int = 1  #: jobs in it, or payloads
 
-    def join(self, other: Stand) -> None:
+    def join(self, other: FoundLane) -> None:
         """Take in another job of the same lane."""
         if other.rank < self.rank:
             self.head, self.rank, self.due, self.attempts = other.head, other.rank, other.due, other.attempts
         self.size += other.size
 
 
-def stand_of(job: JobInfo) -> Stand | None:
+def lane_of(job: JobInfo) -> FoundLane | None:
     """Return a job as a candidate head of its lane; None if it has no lane."""
     if job.lane is None or (job.state == "dead" and not job.holds):
         return None
     rank = (not job.holds, _micros(job.place_at), 0)
-    return Stand(job.queue, job.lane, job.id.encode(), rank, _micros(job.due_at), job.attempt, job.payloads or 1)
+    return FoundLane(job.queue, job.lane, job.id.encode(), rank, _micros(job.due_at), job.attempt, job.payloads or 1)
 
 
 def list_lanes(
-    stands: Callable[[bool], Iterable[Stand]], look: Callable[[list[tuple[str, bytes]]], Mapping[tuple[str, bytes], JobInfo]],
+    found_lanes: Callable[[bool], Iterable[FoundLane]],
+    look: Callable[[list[tuple[str, bytes]]], Mapping[tuple[str, bytes], JobInfo]],
     now: int, order: str, limit: int, after: str | None,
 ) -> LanePage:  # fmt: skip
     """Return some lanes in an order, from a position on.
 
-    `stands` returns candidate heads of lanes, with the sizes of all if it is asked to; `look` reads jobs.
+    `found_lanes` returns candidate heads of lanes, with the sizes of all if it is asked to; `look` reads jobs.
     """
     by = order.removeprefix("-")
     if by not in LANE_ORDERS:
@@ -89,7 +90,7 @@ def list_lanes(
     since = now if position is None else position[3]
     value, down = _ORDERS[by]
     down = down if by == order else not down
-    lanes = sorted(_joined(stands(by == "size")), key=lambda lane: (lane.queue, lane.lane))
+    lanes = sorted(_joined(found_lanes(by == "size")), key=lambda lane: (lane.queue, lane.lane))
     lanes.sort(key=lambda lane: value(lane, since), reverse=down)  # ties stay by queue and name
     if position is not None:
         ended = (position[0], position[1], position[2])
@@ -104,7 +105,7 @@ def list_lanes(
 
 
 #: The sort values of lanes, and whether the greatest comes first. A lane that is due later has no lag.
-_ORDERS: dict[str, tuple[Callable[[Stand, int], Any], bool]] = {
+_ORDERS: dict[str, tuple[Callable[[FoundLane, int], Any], bool]] = {
     "lag": (lambda lane, since: min(lane.due, since), False),
     "size": (lambda lane, _: lane.size, True),
     "attempts": (lambda lane, _: lane.attempts, True),
@@ -117,7 +118,7 @@ def _micros(moment: datetime) -> int:
     return round(moment.timestamp() * SECOND)
 
 
-def _is_further(value: Any, lane: Stand, ended: tuple[Any, str, str], down: bool) -> bool:
+def _is_further(value: Any, lane: FoundLane, ended: tuple[Any, str, str], down: bool) -> bool:
     if value == ended[0]:
         return (lane.queue, lane.lane) > ended[1:]
     if isinstance(value, str) != isinstance(ended[0], str):
@@ -125,17 +126,17 @@ def _is_further(value: Any, lane: Stand, ended: tuple[Any, str, str], down: bool
     return bool(value < ended[0] if down else value > ended[0])
 
 
-def _joined(stands: Iterable[Stand]) -> list[Stand]:
+def _joined(found_lanes: Iterable[FoundLane]) -> list[FoundLane]:
     """Return one for each lane. They come by arrival: of equal ranks the first counts."""
-    lanes: dict[tuple[str, str], Stand] = {}
-    for one in stands:
+    lanes: dict[tuple[str, str], FoundLane] = {}
+    for one in found_lanes:
         lane = lanes.setdefault((one.queue, one.lane), one)
         if lane is not one:
             lane.join(one)
     return list(lanes.values())
 
 
-def _lane(lane: Stand, head: JobInfo, now: int) -> LaneInfo:
+def _lane(lane: FoundLane, head: JobInfo, now: int) -> LaneInfo:
     return LaneInfo(
         queue=lane.queue, lane=lane.lane, task=head.task, collects=head.payloads is not None, state=head.state,
         size=lane.size if head.payloads is None else head.payloads, attempts=head.attempt, due_at=head.due_at, head=head.id,
@@ -156,17 +157,17 @@ class _Books(Struct):
     ids: list[bytes]  #: candidate heads of lanes
 
 
-def stands_in(wire: Wire, queues: Sequence[str], *, sizes: bool) -> list[Stand]:
+def lanes_found_in(wire: Wire, queues: Sequence[str], *, sizes: bool) -> list[FoundLane]:
     """Return candidate heads of the lanes of some queues; those of collectors with their sizes only if asked for."""
     books = _read_books(wire, queues)
-    found: list[Stand] = []
+    found: list[FoundLane] = []
     for one, rows in zip(books, _records(wire, [(one.queue, one.ids) for one in books]), strict=True):
         holders = set(one.holders.values())
         for id_, raw in zip(one.ids, rows, strict=True):
             record = record_of(raw) if raw is not None else None
             if record is not None and record.lane is not None:
                 rank = (id_ not in holders, record.place, record.seq)
-                found.append(Stand(one.queue, record.lane, id_, rank, record.due, record.attempt))
+                found.append(FoundLane(one.queue, record.lane, id_, rank, record.due, record.attempt))
     _add_parked(wire, books, found)
     if sizes:
         _measure(wire, [lane for lane in found if lane.queue in {one.queue for one in books if one.collects}])
@@ -204,7 +205,7 @@ def _records(wire: Wire, wanted: Sequence[tuple[str, Sequence[bytes]]]) -> list[
     return found
 
 
-def _add_parked(wire: Wire, books: Sequence[_Books], found: Sequence[Stand]) -> None:
+def _add_parked(wire: Wire, books: Sequence[_Books], found: Sequence[FoundLane]) -> None:
     """Count the jobs that are parked behind holders."""
     holders = {(lane.queue, lane.head): lane for lane in found if not lane.rank[0]}
     lanes = [
@@ -219,7 +220,7 @@ def _add_parked(wire: Wire, books: Sequence[_Books], found: Sequence[Stand]) -> 
         lane.size += size
 
 
-def _measure(wire: Wire, lanes: Sequence[Stand]) -> None:
+def _measure(wire: Wire, lanes: Sequence[FoundLane]) -> None:
     """Count the payloads of a collector's lanes: waiting and running ones."""
     asked = [("ZCARD", queue_key(lane.queue, name, lane.lane)) for lane in lanes for name in ("WAITS", "RUNS")]
     sizes = iter(wire.ask_all(asked))

@@ -1,4 +1,4 @@
--- push_alike.lua: insert new jobs whose records begin with equal bytes, in order, into a queue that has had jobs before. In all
+-- push_uniform.lua: insert new jobs whose records begin with equal bytes, in order, into a queue that has had jobs before. In all
 -- other cases it does nothing, and the client calls push.lua.
 -- uses   clock queue commands bell record arrived
 -- makes  finished: finished

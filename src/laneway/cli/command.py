@@ -38,7 +38,7 @@ __all__ = [
     "opened",
     "question_options",
     "said",
-    "somebody_is_there",
+    "is_interactive",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -172,8 +172,8 @@ def said(text: str, document: object, as_json: bool) -> None:
         click.echo(text)
 
 
-def somebody_is_there() -> bool:
-    """Say whether a question would be read."""
+def is_interactive() -> bool:
+    """Return whether a user can answer a question: standard input is a terminal."""
     return sys.stdin.isatty()
 
 
@@ -181,7 +181,7 @@ def confirmed(question: str, *, yes: bool) -> None:
     """Go on if the user says so; without a terminal only --yes says so."""
     if yes:
         return
-    if not somebody_is_there():
+    if not is_interactive():
         raise click.UsageError(f"{question} Nobody is here to answer: add --yes, or --dry-run to look first")
     if not click.confirm(question, err=True):
         click.echo("nothing was changed", err=True)

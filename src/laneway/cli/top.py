@@ -62,7 +62,7 @@ def top(app_name: str | None, every: float, app_option: str | None, store: str |
 
 
 class Top:
-    """A store that is watched until somebody presses q."""
+    """A store that is watched until the user presses q."""
 
     hint = "q ends it"
     share = None

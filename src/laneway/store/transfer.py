@@ -243,7 +243,7 @@ class Transfer(Protocol):
         ...
 
     def export(self, done: Mapping[str, str]) -> Iterator[Portion]:
-        """Walk the content of a source that nobody changes any more, in portions, without those up to the cursors in `done`."""
+        """Walk the content of a closed source without running jobs, in portions, without those up to the cursors in `done`."""
         ...
 
     def copied(self) -> dict[str, str]:

@@ -174,7 +174,7 @@ class WebRequest:
         return tuple(dict.fromkeys(cast("list[str]", named)))
 
     def only(self, names: Sequence[str]) -> None:
-        """Refuse what nobody knows: it may be a filter that was mistyped."""
+        """Refuse unknown parameters: one may be a filter that was mistyped."""
         for name in self.given:
             if name not in names:
                 known = f"There are {', '.join(names)}" if names else "There are none"

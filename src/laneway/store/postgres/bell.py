@@ -62,7 +62,7 @@ class PostgresBell:
         self._generation = 0  # changes with each ring
         self._mine = threading.local()  # the rings that each thread has heard of
         self._listener: _Listener | None = None
-        self._polls = False  # nobody can notify us
+        self._polls = False  # the server sends no notifications
         self._worked = 0.0  # when there was work, by the monotonic clock
 
     def wait(self, timeout: float) -> bool:

@@ -1,7 +1,7 @@
 """Finding jobs for a page: what the store finds by itself, and what is looked into one by one, within a budget.
 
 By state and queue a store finds jobs at once. Everything else is looked for newest first, in portions, until a page is full or
-the budget is used up; then the page says how far it has come, and goes on from there if somebody wants it. What is secret cannot
+the budget is used up; then the page says how far it has come, and goes on from there if the user wants it. What is secret cannot
 be found: what is searched is what would be shown.
 
 Enters: a `Query` and where to go on.  Leaves: `FoundJobs`.

@@ -59,7 +59,7 @@ class Visitor:
 
     who: str
     may_act: bool
-    read_only: bool  #: nobody may act here
+    read_only: bool  #: no user may act here
     csrf: str
 
 

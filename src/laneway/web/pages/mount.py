@@ -167,7 +167,7 @@ def _write_refusal(frame: PageFrame, refused: Refused) -> Response:
 
 
 def _seen(value: Any) -> Any:
-    """Return what a template writes, with control characters escaped: somebody else may have chosen a task's name."""
+    """Return what a template writes, with control characters escaped: another program may have chosen a task's name."""
     return visible(value, keep="\n\t") if type(value) is str else value
 
 

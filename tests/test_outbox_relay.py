@@ -624,15 +624,15 @@ def test_a_worker_relays_soon_after_the_commit_and_hands_over_when_it_stops(box:
 def test_a_relay_that_stops_right_after_a_push_leaves_no_row_that_is_a_job(box: Box) -> None:
     insert(box, 1)
     duty = RelayDuty(box.app, box.app.outbox or pytest.fail("no outbox"))
-    turn = duty.turn
+    carry_batch = duty.carry_batch
 
     def stopped_meanwhile() -> float:
-        pause = turn()
+        pause = carry_batch()
         if duty.carried:
             duty._stopping.set()  # the store has the job, and the row is not deleted yet
         return pause
 
-    duty.turn = stopped_meanwhile  # type: ignore[method-assign]
+    duty.carry_batch = stopped_meanwhile  # type: ignore[method-assign]
     duty.run()
 
     assert box.status.waiting == 0

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
-from laneway.contrib.django.models import AdminDeadJobs, AdminSchedules
+from laneway.contrib.django.models import DeadJobs, ScheduleList
 from laneway.contrib.django.project import read_settings
 
 __all__ = ["DashboardLink"]
@@ -58,14 +58,14 @@ def _address() -> str | None:
         return None
 
 
-@admin.register(AdminDeadJobs)
+@admin.register(DeadJobs)
 class DeadJobsLink(DashboardLink):
     """To the dead jobs."""
 
     page = "jobs?state=dead"
 
 
-@admin.register(AdminSchedules)
+@admin.register(ScheduleList)
 class SchedulesLink(DashboardLink):
     """To the schedules."""
 

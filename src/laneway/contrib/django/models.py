@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-__all__ = ["AdminDeadJobs", "AdminSchedules", "NoRows"]
+__all__ = ["DeadJobs", "NoRows", "ScheduleList"]
 
 
 class NoRows(models.Manager[models.Model]):
@@ -29,7 +29,7 @@ class AdminEntry(models.Model):
         base_manager_name = "objects"
 
 
-class AdminDeadJobs(AdminEntry):
+class DeadJobs(AdminEntry):
     """Jobs that failed for good."""
 
     class Meta(AdminEntry.Meta):
@@ -38,7 +38,7 @@ class AdminDeadJobs(AdminEntry):
         verbose_name_plural = "dead jobs"
 
 
-class AdminSchedules(AdminEntry):
+class ScheduleList(AdminEntry):
     """Calls that run by themselves."""
 
     class Meta(AdminEntry.Meta):

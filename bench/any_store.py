@@ -256,7 +256,7 @@ class Noops:
 
 
 def queues(on: str, url: str, other_url: str) -> None:
-    """The same number of no-op jobs in one queue, and in fifty."""
+    """No-op jobs in one queue, and as many in fifty."""
     alone, apart = App(url), App(other_url)
 
     def one(number: int) -> None: ...

@@ -70,12 +70,12 @@ def _one_by_one(executor: Executor) -> Callable[[], float]:
 
 
 def busy_queues(where: Path) -> None:
-    """The same number of no-op jobs in 1, 10 and 50 queues, on SQLite."""
+    """As many no-op jobs in 1 queue as in 10 and in 50, on SQLite."""
     _busy_queues("SQLite", [f"sqlite:///{where / f'{number}.db'}" for number in QUEUES])
 
 
 def redis_busy_queues(where: Path) -> None:
-    """The same on Redis."""
+    """As many no-op jobs in 1 queue as in 10 and in 50, on Redis."""
     with ExitStack() as ending:
         _busy_queues("Redis", [ending.enter_context(served(where / str(number))).url for number in QUEUES])
 

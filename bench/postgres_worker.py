@@ -152,7 +152,7 @@ def postgres_lanes(_: Path) -> None:
 
 
 def postgres_queues(_: Path) -> None:
-    """The same number of no-op jobs in one queue, and in fifty."""
+    """No-op jobs in one queue, and as many in fifty."""
     with served() as first, served() as second:
         any_store.queues(ON, first.url, second.url)
 

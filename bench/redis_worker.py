@@ -59,7 +59,7 @@ def redis_noop(where: Path) -> None:
 
 
 def redis_queues(where: Path) -> None:
-    """The same number of no-op jobs in one queue, and in fifty."""
+    """No-op jobs in one queue, and as many in fifty."""
     with served(where / "one") as first, served(where / "many") as second:
         any_store.queues(" on Redis", first.url, second.url)
 

@@ -90,7 +90,7 @@ def log_in() -> Any:
 
 
 def operator() -> Any:
-    """Say who may use the dashboard: whoever has logged in. Others are asked to."""
+    """Let users act who have logged in; send others to the login page."""
     if "user" not in session:
         return redirect("/login")
     g.user = session["user"]

@@ -199,7 +199,7 @@ def redis_by_number(_: Path, clock: Clock) -> Bench:
 
 
 def postgres_by_number(_: Path, __: Clock) -> Bench:
-    """The same for PostgreSQL, whose tokens have the time in them."""
+    """For models, as `redis_by_number`: tokens of PostgreSQL have the time in them."""
     url = postgresbench.server().url
     from laneway.store.postgres import PostgresInspect, PostgresStore  # noqa: PLC0415 - the same
 

@@ -181,7 +181,7 @@ def test_more_than_one_id_needs_a_yes_and_all_of_them_must_be_there(busy: Desk) 
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 2), ("", 2)])
 def test_the_question_is_answered(busy: Desk, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
-    monkeypatch.setattr(command, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(command, "is_interactive", lambda: True)
     done = busy.call("jobs", "retry", "--state", "dead", input=f"{answer}\n")
     assert done.exit_code == 0
     assert "Retry 2 jobs (2 dead)? [y/N]" in done.stderr

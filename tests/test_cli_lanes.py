@@ -303,7 +303,7 @@ def test_a_lane_is_dropped_after_a_yes(busy: Desk) -> None:
 
 @pytest.mark.parametrize(("answer", "left"), [("y", 5), ("n", 6)])
 def test_the_question_is_answered(busy: Desk, monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
-    monkeypatch.setattr(command, "somebody_is_there", lambda: True)
+    monkeypatch.setattr(command, "is_interactive", lambda: True)
     done = busy.call("lanes", "drop", "bad", input=f"{answer}\n")
     assert (done.exit_code, len(busy.json("lanes", "list"))) == (0, left)
 

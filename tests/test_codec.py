@@ -300,7 +300,7 @@ def every_kind(a: int, /, b: str = "b", *rest: UUID, c: date, d: Decimal = Decim
 
 
 def without_variadic(a: int, /, b: str = "b", *, c: date, d: Decimal = Decimal(1)) -> None:
-    """The same with a fixed number of them."""
+    """A task with a fixed number of parameters."""
 
 
 FIXED = st.tuples(st.integers()) | st.tuples(st.integers(), st.text())

@@ -1,4 +1,4 @@
-"""Schedules as pure values: which slots there are, and which are made up for."""
+"""Schedules as pure values: which occurrences there are, and which are made up for."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def micros(*when: int, zone: Any = PARIS, fold: int = 0) -> int:
     return round(datetime(*when, tzinfo=zone, fold=fold).timestamp()) * SECOND  # type: ignore[misc,arg-type]
 
 
-def slots(expression: str, after: int, number: int, timezone: str = "Europe/Paris") -> list[str]:
+def occurrences(expression: str, after: int, number: int, timezone: str = "Europe/Paris") -> list[str]:
     found = islice(read_schedule(expression, timezone).occurrences(after), number)
-    return [f"{as_datetime(slot).astimezone(ZoneInfo(timezone)):%d. %H:%M:%S%z}" for slot in found]
+    return [f"{as_datetime(occurrence).astimezone(ZoneInfo(timezone)):%d. %H:%M:%S%z}" for occurrence in found]
 
 
 @pytest.mark.parametrize(
@@ -41,24 +41,28 @@ def slots(expression: str, after: int, number: int, timezone: str = "Europe/Pari
         ("0 9 * * mon", ["05. 09:00:00+0100", "12. 09:00:00+0100"]),
     ],
 )
-def test_a_cron_expression_has_its_slots_in_its_time_zone(expression: str, said: list[str]) -> None:
-    assert slots(expression, micros(2026, 1, 1, 12), 2) == said
+def test_a_cron_expression_has_its_occurrences_in_its_time_zone(expression: str, said: list[str]) -> None:
+    assert occurrences(expression, micros(2026, 1, 1, 12), 2) == said
 
 
 def test_the_hour_that_is_skipped_in_spring() -> None:
     before = micros(2026, 3, 28, 12)
-    assert slots("30 2 * * *", before, 2) == ["29. 03:00:00+0200", "30. 02:30:00+0200"]
-    assert slots("30 * * * *", micros(2026, 3, 29, 1), 3) == ["29. 01:30:00+0100", "29. 03:30:00+0200", "29. 04:30:00+0200"]
+    assert occurrences("30 2 * * *", before, 2) == ["29. 03:00:00+0200", "30. 02:30:00+0200"]
+    assert occurrences("30 * * * *", micros(2026, 3, 29, 1), 3) == ["29. 01:30:00+0100", "29. 03:30:00+0200", "29. 04:30:00+0200"]
 
 
 def test_the_hour_that_comes_twice_in_autumn() -> None:
-    assert slots("30 2 * * *", micros(2026, 10, 24, 12), 2) == ["25. 02:30:00+0200", "26. 02:30:00+0100"]
-    assert slots("30 * * * *", micros(2026, 10, 25, 1, 59), 3) == ["25. 02:30:00+0200", "25. 02:30:00+0100", "25. 03:30:00+0100"]
+    assert occurrences("30 2 * * *", micros(2026, 10, 24, 12), 2) == ["25. 02:30:00+0200", "26. 02:30:00+0100"]
+    assert occurrences("30 * * * *", micros(2026, 10, 25, 1, 59), 3) == [
+        "25. 02:30:00+0200",
+        "25. 02:30:00+0100",
+        "25. 03:30:00+0100",
+    ]
 
 
-def test_an_interval_has_the_same_slots_for_everybody() -> None:
+def test_an_interval_has_the_same_occurrences_for_everybody() -> None:
     every = read_schedule(timedelta(minutes=5))
-    assert [slot // SECOND for slot in islice(every.occurrences(1_000 * SECOND), 3)] == [1200, 1500, 1800]
+    assert [occurrence // SECOND for occurrence in islice(every.occurrences(1_000 * SECOND), 3)] == [1200, 1500, 1800]
     assert every.last(1_200 * SECOND) == 1_200 * SECOND
 
 
@@ -66,7 +70,7 @@ def test_an_interval_has_the_same_slots_for_everybody() -> None:
     "schedule", [Schedule(every=7 * SECOND), read_schedule("*/7 * * * * *"), read_schedule("5 4 * * *", "Europe/Paris")]
 )
 @given(st.integers(0, 60_000_000), st.integers(0, 500_000))
-def test_slots_go_up_and_the_last_one_is_the_one_before_the_next(schedule: Schedule, start: int, more: int) -> None:
+def test_occurrences_go_up_and_the_last_one_is_the_one_before_the_next(schedule: Schedule, start: int, more: int) -> None:
     now = (1_700_000_000 + start) * SECOND + more
     first, second = islice(schedule.occurrences(now), 2)
     assert now < first < second
@@ -81,9 +85,9 @@ def test_slots_go_up_and_the_last_one_is_the_one_before_the_next(schedule: Sched
 def test_what_is_made_up_for(last: int, passed: int) -> None:
     every = Schedule(every=10 * SECOND)
     now = last + passed
-    all_of_them = [slot for slot in range(10, 500, 10) if last < slot <= now]
+    all_of_them = [occurrence for occurrence in range(10, 500, 10) if last < occurrence <= now]
     said = {
-        policy: [slot // SECOND for slot in missed(every, last * SECOND, now * SECOND, policy)]
+        policy: [occurrence // SECOND for occurrence in missed(every, last * SECOND, now * SECOND, policy)]
         for policy in ("one", "all", "none")
     }
     assert said == {"one": all_of_them[-1:], "all": all_of_them, "none": []}
@@ -126,8 +130,8 @@ def test_a_task_with_a_schedule_runs_without_arguments(app: App) -> None:
 
 
 def test_a_slot_in_utc_is_the_same_instant_everywhere() -> None:
-    slot = next(read_schedule("0 3 * * *").occurrences(micros(2026, 1, 1, zone=UTC)))
-    assert as_datetime(slot) == datetime(2026, 1, 1, 3, tzinfo=UTC)
+    occurrence = next(read_schedule("0 3 * * *").occurrences(micros(2026, 1, 1, zone=UTC)))
+    assert as_datetime(occurrence) == datetime(2026, 1, 1, 3, tzinfo=UTC)
 
 
 # -- without time zone data --------------------------------------------------------------------------------------
@@ -146,7 +150,7 @@ try:
 except DeclarationError as error:
     sys.exit(str(error))
 after = 1_767_268_800 * SECOND  # noon of the first of January 2026
-print(*(as_datetime(slot).isoformat() for slot in (task.schedule.last(after), *islice(task.schedule.occurrences(after), 2))))
+print(*(as_datetime(at).isoformat() for at in (task.schedule.last(after), *islice(task.schedule.occurrences(after), 2))))
 """
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import laneway.ids
 from laneway import App, Retry
 from laneway.core.codec import Codec
-from laneway.core.job import Alike, Gather, Job, lane_id
+from laneway.core.job import Gather, Job, UniformJobs, lane_id
 from laneway.core.outcome import Done, Settled
 from laneway.desk.signature import Call, Signature
 from laneway.errors import BadArguments, BadOption, BulkError, LanewayError, PayloadTooLarge, WrongQueue
@@ -258,9 +258,9 @@ def used(store: Store) -> Store:
     return store
 
 
-def alike(number: int, **shared: Any) -> Alike:
+def alike(number: int, **shared: Any) -> UniformJobs:
     ids = new_ids(number)
-    return Alike(Job(ids[0], "app.task", "default", BODY, **shared), ids, [b"[[%d],{}]" % n for n in range(number)])
+    return UniformJobs(Job(ids[0], "app.task", "default", BODY, **shared), ids, [b"[[%d],{}]" % n for n in range(number)])
 
 
 def stands(inspect: Inspect, ids: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -301,7 +301,7 @@ def test_alike_jobs_stand_as_jobs_that_come_one_by_one(used: Store, inspect: Ins
 def test_a_push_in_two_steps_says_what_a_push_says(used: Store, inspect: Inspect) -> None:
     first, mixed = alike(3), [*alike(2), Job(new_id(), "t", "another", BODY, "lane")]
     ids = new_ids(2)
-    others = Alike(Job(ids[0], "app.task", "new", BODY), ids, [BODY, BODY])
+    others = UniformJobs(Job(ids[0], "app.task", "new", BODY), ids, [BODY, BODY])
 
     assert begin_push(used, first)() == [None] * 3
     assert begin_push(used, first)() == list(first.ids)

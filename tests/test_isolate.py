@@ -558,7 +558,7 @@ outcomes = (Done(), Retrying(5, ErrorInfo(kind="x", message="y")))
 def hear(barrier, line):
     talk = _Talk(MessageSocket.pair()[0], line)
     barrier.wait()
-    assert talk.read_line() == [outcomes]
+    assert talk.read_run() == [outcomes]
 
 def be_worker():
     barrier, threads = threading.Barrier(6), []

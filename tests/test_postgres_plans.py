@@ -16,7 +16,7 @@ import postgresbench
 if postgresbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(postgresbench.why_not(), allow_module_level=True)
 
-from laneway.core.job import Alike, Gather, Job, lane_id
+from laneway.core.job import Gather, Job, UniformJobs, lane_id
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.ids import new_ids
 from laneway.store.contract import ClaimRequest, WorkerInfo
@@ -110,7 +110,7 @@ def test_no_whole_table_is_read_in_a_full_store(server: postgresbench.Server, st
     if not known:
         use(store, 0)  # sessions keep the plans that they made while it was empty
     for lane in (None, "a", "b"):
-        store.push(Alike(job(0, lane), new_ids(FULL // 4), [BODY] * (FULL // 4)))
+        store.push(UniformJobs(job(0, lane), new_ids(FULL // 4), [BODY] * (FULL // 4)))
     store.push([payload(f"x{number}") for number in range(500)])
     if known:
         server.ask("ANALYZE")

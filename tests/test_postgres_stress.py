@@ -192,7 +192,7 @@ def test_without_its_rule_a_race_ends_badly(scene: Scene, mutant: Mutant) -> Non
 
 
 def test_a_replay_and_a_death_that_wait_for_each_other_are_both_done(url: str) -> None:
-    """The same payload is dead and runs again. A replay locks the dead one first, a death the lane: one of them is repeated."""
+    """A payload is dead, and an equal one runs. A replay locks the dead one first, a death the lane: one of them is repeated."""
     scene = Scene(url)
     for _ in range(2):
         scene.push(payload("A", "x"))

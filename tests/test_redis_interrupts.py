@@ -22,7 +22,7 @@ import pytest
 import laneway
 import redisbench
 from conftest import SOAK
-from laneway.core.job import Alike, Claim, Gather, Job, lane_id
+from laneway.core.job import Claim, Gather, Job, UniformJobs, lane_id
 from laneway.core.outcome import Done, Settled
 from laneway.errors import StoreUnavailable
 from laneway.ids import new_id, new_ids
@@ -65,9 +65,9 @@ def job(queue: str = "default", lane: str | None = None, **more: Any) -> Job:
     return Job(more.pop("id", None) or new_id(), "app.task", queue, BODY, lane, **more)
 
 
-def alike(number: int) -> Alike:
+def alike(number: int) -> UniformJobs:
     ids = new_ids(number)
-    return Alike(Job(ids[0], "app.task", "default", BODY), ids, [BODY] * number)
+    return UniformJobs(Job(ids[0], "app.task", "default", BODY), ids, [BODY] * number)
 
 
 def payload(lane: str) -> Job:

@@ -571,7 +571,7 @@ def test_more_is_exact_though_loads_are_not(store: SQLiteStore, opened: Callable
     ("statement", "index"),
     [
         ("walk", "laneway_due"), ("let_out", "laneway_parked"), ("parked", "laneway_parked"), ("parked_before", "laneway_parked"),
-        ("in_stead", "laneway_unique"), ("newly_due", "laneway_due"), ("running", "laneway_running"),
+        ("prevented_by", "laneway_unique"), ("newly_due", "laneway_due"), ("running", "laneway_running"),
         ("dead_oldest", "laneway_dead"),
     ],
 )  # fmt: skip
@@ -865,7 +865,7 @@ def test_threads_get_the_lock_in_the_order_of_asking() -> None:
     threads = [threading.Thread(target=take, args=(n,)) for n in range(5)]
     for number, thread in enumerate(threads):
         thread.start()
-        while len(lock._line) <= number + 1:
+        while len(lock._waiters) <= number + 1:
             time.sleep(0.001)
     lock.release(first)
     for thread in threads:

@@ -407,7 +407,7 @@ def test_the_exception_never_leaks_into_what_the_thread_does_next() -> None:
 
 @pytest.mark.soak
 def test_jobs_after_one_that_timed_out_are_not_struck(tmp_path: Path) -> None:
-    """The same with jobs: those that end at about their timeout, and their successors on the same threads."""
+    """Jobs that end at about their timeout, and the jobs that run after them on those threads."""
     app = App(url(tmp_path))
     innocent = Counter[str]()
 

@@ -1,4 +1,4 @@
-"""The timetable: every slot fires once, and missed ones as the task says."""
+"""The timetable: every occurrence fires once, and missed ones as the task says."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_worker_that_runs_sees_what_is_set_and_dropped(tmp_path: Path, monkeyp
     app.close()
 
 
-#: Writes down which slots it fires, and each run.
+#: Writes down which occurrences it fires, and each run.
 PROGRAM = """
 from laneway import App
 from laneway.desk.schedules import Scheduled

@@ -33,7 +33,7 @@ DEADLINE = 60.0
 NEIGHBOURS = 40
 
 
-class Street:
+class GoodJobs:
     """A worker with a bad job among forty good ones."""
 
     def __init__(self, app: App) -> None:
@@ -56,7 +56,7 @@ class Street:
         with self._lock:
             self.finished += 1
 
-    def live(self, enqueue: Callable[[], object]) -> None:
+    def survive(self, enqueue: Callable[[], object]) -> None:
         """Put the bad job in the middle, run everything with a deadline, and see that the neighbours are well."""
         for n in range(NEIGHBOURS // 2):
             self._tasks[n % 2].enqueue()
@@ -88,8 +88,8 @@ def run_within_deadline(worker: Worker) -> BaseException | None:
 
 
 @pytest.fixture
-def street(app: App) -> Street:
-    return Street(app)
+def good_jobs(app: App) -> GoodJobs:
+    return GoodJobs(app)
 
 
 def dead(app: App) -> JobInfo:
@@ -147,11 +147,11 @@ def declare_mail(app: App) -> list[Any]:
     ],
     ids=lambda body: repr(body[:20]),
 )
-def test_a_body_that_does_not_fit_kills_its_job_at_once(app: App, street: Street, task: str, body: bytes) -> None:
+def test_a_body_that_does_not_fit_kills_its_job_at_once(app: App, good_jobs: GoodJobs, task: str, body: bytes) -> None:
     ran = declare_mail(app)
     ids: list[str] = []
 
-    street.live(lambda: ids.append(push(app, task, body)))
+    good_jobs.survive(lambda: ids.append(push(app, task, body)))
 
     assert ran == []
     found = dead(app)
@@ -226,10 +226,12 @@ def test_a_payload_that_is_no_json_dies_like_any_other_and_its_lane_goes_on(app:
         ("many", b'[[1], {"first": 2}]'),
     ],
 )
-def test_a_call_that_no_longer_fits_the_signature_kills_its_job_at_once(app: App, street: Street, task: str, body: bytes) -> None:
+def test_a_call_that_no_longer_fits_the_signature_kills_its_job_at_once(
+    app: App, good_jobs: GoodJobs, task: str, body: bytes
+) -> None:
     ran = declare_mail(app)
 
-    street.live(lambda: push(app, task, body))
+    good_jobs.survive(lambda: push(app, task, body))
 
     assert ran == []
     assert app.inspect.counts()["retrying"] == 0, "running it again will not make it fit"
@@ -245,27 +247,27 @@ def test_a_call_that_no_longer_fits_the_signature_kills_its_job_at_once(app: App
         b'"retry"', b"[1, 2]", b"17",
     ],
 )  # fmt: skip
-def test_options_that_cannot_be_read_kill_their_job(app: App, street: Street, task: str, options: bytes) -> None:
+def test_options_that_cannot_be_read_kill_their_job(app: App, good_jobs: GoodJobs, task: str, options: bytes) -> None:
     ran = declare_mail(app)
 
-    street.live(lambda: push(app, task, b"[[1], {}, " + options + b"]"))
+    good_jobs.survive(lambda: push(app, task, b"[[1], {}, " + options + b"]"))
 
     assert ran == []
     assert dead(app).errors[-1].message
 
 
-def test_options_that_nobody_knows_are_passed_over(app: App, street: Street) -> None:
+def test_options_that_nobody_knows_are_passed_over(app: App, good_jobs: GoodJobs) -> None:
     ran = declare_mail(app)
 
-    street.live(lambda: push(app, "mail", b'[[1], {}, {"colour": "red", "headers": {"a": 1}}]'))
+    good_jobs.survive(lambda: push(app, "mail", b'[[1], {}, {"colour": "red", "headers": {"a": 1}}]'))
 
     assert ran == [(1, "welcome", False)]
 
 
-def test_an_unknown_task_is_put_back_and_warned_about(app: App, street: Street, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_task_is_put_back_and_warned_about(app: App, good_jobs: GoodJobs, caplog: pytest.LogCaptureFixture) -> None:
     ids: list[str] = []
 
-    street.live(lambda: ids.append(app.enqueue("nobody.knows", 1, check=False).id))
+    good_jobs.survive(lambda: ids.append(app.enqueue("nobody.knows", 1, check=False).id))
 
     found = app.inspect.job(ids[0])
     assert found is not None
@@ -273,16 +275,16 @@ def test_an_unknown_task_is_put_back_and_warned_about(app: App, street: Street, 
     assert f'job {ids[0]}: put back: this worker knows no task named "nobody.knows"' in caplog.text
 
 
-def test_an_unknown_task_is_dead_after_an_hour(app: App, street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_task_is_dead_after_an_hour(app: App, good_jobs: GoodJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "UNKNOWN_FOR", -1)  # the hour is over
 
-    street.live(lambda: app.enqueue("nobody.knows", check=False))
+    good_jobs.survive(lambda: app.enqueue("nobody.knows", check=False))
 
     assert dead(app).errors[-1].kind == "unknown task"
 
 
 @pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(3)])
-def test_a_codec_that_raises_kills_its_job(app: App, street: Street, raised: BaseException) -> None:
+def test_a_codec_that_raises_kills_its_job(app: App, good_jobs: GoodJobs, raised: BaseException) -> None:
     fails = False
 
     def decode(value: str) -> Fraction:
@@ -298,7 +300,7 @@ def test_a_codec_that_raises_kills_its_job(app: App, street: Street, raised: Bas
 
     pour.enqueue(Fraction(1, 3))
     fails = True
-    street.live(lambda: None)
+    good_jobs.survive(lambda: None)
 
     assert dead(app).errors[-1].message
 
@@ -335,7 +337,7 @@ RAISED: list[BaseException] = [
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__.encode("ascii", "replace").decode())
 def test_whatever_is_raised_kills_its_own_job_alone(
-    app: App, street: Street, error: BaseException, is_async: bool, with_middlewares: bool
+    app: App, good_jobs: GoodJobs, error: BaseException, is_async: bool, with_middlewares: bool
 ) -> None:
     if with_middlewares:
 
@@ -355,7 +357,7 @@ def test_whatever_is_raised_kills_its_own_job_alone(
 
     declare = app.task(name="bad", retry=Retry(times=0))
     task = declare(on_loop) if is_async else declare(plain)
-    street.live(task.enqueue)
+    good_jobs.survive(task.enqueue)
 
     found = dead(app).errors[-1]
     assert found.kind
@@ -365,7 +367,7 @@ def test_whatever_is_raised_kills_its_own_job_alone(
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), Own("own")])
 def test_whatever_is_raised_in_a_child_task_of_an_async_job_harms_nobody_else(
-    app: App, street: Street, error: BaseException
+    app: App, good_jobs: GoodJobs, error: BaseException
 ) -> None:
     async def child() -> None:
         raise error
@@ -374,23 +376,23 @@ def test_whatever_is_raised_in_a_child_task_of_an_async_job_harms_nobody_else(
     async def parent() -> None:
         await asyncio.gather(child(), asyncio.sleep(0))
 
-    street.live(parent.enqueue)
+    good_jobs.survive(parent.enqueue)
 
     assert dead(app).errors[-1].kind.endswith(type(error).__name__)
 
 
-def test_a_reason_for_cancelling_may_be_any_text(app: App, street: Street) -> None:
+def test_a_reason_for_cancelling_may_be_any_text(app: App, good_jobs: GoodJobs) -> None:
     @app.task
     def bad() -> None:
         raise Cancel("\ud800" + "x" * 1_000_000)
 
     handles: list[JobHandle[None]] = []
-    street.live(lambda: handles.append(bad.enqueue()))
+    good_jobs.survive(lambda: handles.append(bad.enqueue()))
 
     assert handles[0].state() == "cancelled"
 
 
-def test_endless_recursion_kills_its_job_alone(app: App, street: Street) -> None:
+def test_endless_recursion_kills_its_job_alone(app: App, good_jobs: GoodJobs) -> None:
     def deeper(n: int) -> int:
         return deeper(n + 1) + 1
 
@@ -398,7 +400,7 @@ def test_endless_recursion_kills_its_job_alone(app: App, street: Street) -> None
     def bad() -> None:
         deeper(0)
 
-    street.live(bad.enqueue)
+    good_jobs.survive(bad.enqueue)
 
     assert dead(app).errors[-1].kind == "RecursionError"
 
@@ -408,17 +410,17 @@ def boom(_: int) -> float:
 
 
 @pytest.mark.parametrize("backoff", [boom, lambda _: -1, lambda _: "soon", lambda _: float("nan"), lambda: 1])
-def test_a_backoff_that_cannot_be_used_kills_its_job(app: App, street: Street, backoff: Any) -> None:
+def test_a_backoff_that_cannot_be_used_kills_its_job(app: App, good_jobs: GoodJobs, backoff: Any) -> None:
     @app.task(retry=Retry(times=5, backoff=backoff))
     def bad() -> None:
         raise ValueError("the job's own")
 
-    street.live(bad.enqueue)
+    good_jobs.survive(bad.enqueue)
 
     assert dead(app).errors[-1].kind in ("LookupError", "ValueError", "TypeError")
 
 
-def test_a_backoff_that_exits_kills_its_job_alone(app: App, street: Street) -> None:
+def test_a_backoff_that_exits_kills_its_job_alone(app: App, good_jobs: GoodJobs) -> None:
     def leave(_: int) -> float:
         sys.exit(3)
 
@@ -426,7 +428,7 @@ def test_a_backoff_that_exits_kills_its_job_alone(app: App, street: Street) -> N
     def bad() -> None:
         raise ValueError
 
-    street.live(bad.enqueue)
+    good_jobs.survive(bad.enqueue)
 
     assert dead(app).errors
 
@@ -447,7 +449,7 @@ def endless() -> list[Any]:
 @pytest.mark.parametrize("result", [Stranger(), float("nan"), endless(), "\ud800", {1: {2: Stranger()}}], ids=range(5))
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_result_that_cannot_be_kept_kills_its_job_without_running_it_again(
-    app: App, street: Street, caplog: pytest.LogCaptureFixture, result: object, is_async: bool
+    app: App, good_jobs: GoodJobs, caplog: pytest.LogCaptureFixture, result: object, is_async: bool
 ) -> None:
     ran: list[int] = []
     deaths: list[str] = []
@@ -465,7 +467,7 @@ def test_a_result_that_cannot_be_kept_kills_its_job_without_running_it_again(
 
     declare = app.task(name="bad", keep_result=60)
     task = declare(on_loop) if is_async else declare(plain)
-    street.live(task.enqueue)
+    good_jobs.survive(task.enqueue)
 
     assert ran == [1]
     assert "its result cannot be kept" in dead(app).errors[-1].message
@@ -474,7 +476,7 @@ def test_a_result_that_cannot_be_kept_kills_its_job_without_running_it_again(
 
 
 @pytest.mark.parametrize("body", [b'[["a"], {}]', b"[[], {}]"])
-def test_the_death_of_a_job_that_could_not_start_is_told_too(app: App, street: Street, body: bytes) -> None:
+def test_the_death_of_a_job_that_could_not_start_is_told_too(app: App, good_jobs: GoodJobs, body: bytes) -> None:
     declare_mail(app)
     deaths: list[tuple[str, BaseException]] = []
 
@@ -482,7 +484,7 @@ def test_the_death_of_a_job_that_could_not_start_is_told_too(app: App, street: S
     def note(job: JobContext, error: BaseException) -> None:
         deaths.append((job.id, error))
 
-    street.live(lambda: push(app, "mail", body))
+    good_jobs.survive(lambda: push(app, "mail", body))
 
     ((id_, error),) = deaths
     assert id_ == dead(app).id
@@ -492,7 +494,7 @@ def test_the_death_of_a_job_that_could_not_start_is_told_too(app: App, street: S
 @pytest.mark.parametrize(("done", "total"), [(object(), 1), ("a", "b"), (2**200, 2**201), (float("nan"), 1), (None, None)])
 @pytest.mark.parametrize("fails", [True, False])
 def test_progress_that_cannot_be_written_down_harms_nobody_else(
-    app: App, street: Street, done: Any, total: Any, fails: bool
+    app: App, good_jobs: GoodJobs, done: Any, total: Any, fails: bool
 ) -> None:
     @app.task(retry=Retry(times=0))
     def bad() -> None:
@@ -502,7 +504,7 @@ def test_progress_that_cannot_be_written_down_harms_nobody_else(
         if fails:
             raise ValueError("no")
 
-    street.live(bad.enqueue)
+    good_jobs.survive(bad.enqueue)
 
     assert app.inspect.counts()["dead"] == fails
     assert all(job.errors[-1].message == "no" for job in app.inspect.jobs("dead"))
@@ -510,7 +512,7 @@ def test_progress_that_cannot_be_written_down_harms_nobody_else(
 
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), GeneratorExit()])
-def test_a_middleware_that_raises_fails_its_run_alone(app: App, street: Street, before: bool, error: BaseException) -> None:
+def test_a_middleware_that_raises_fails_its_run_alone(app: App, good_jobs: GoodJobs, before: bool, error: BaseException) -> None:
     @app.middleware
     def broken(job: JobContext) -> Generator[None, None, None]:
         if before and job.task == "bad":
@@ -523,7 +525,7 @@ def test_a_middleware_that_raises_fails_its_run_alone(app: App, street: Street, 
     def bad() -> None:
         pass
 
-    street.live(bad.enqueue)
+    good_jobs.survive(bad.enqueue)
 
     assert dead(app).errors[-1].kind == type(error).__name__
 
@@ -581,7 +583,7 @@ def test_an_async_task_that_blocks_the_loop_delays_no_threads(app: App) -> None:
 
 
 @pytest.mark.parametrize("way", ["os._exit", "sys.exit", "return", "raise"])
-def test_a_fork_in_a_task_ends_with_the_task_in_the_child(app: App, street: Street, way: str) -> None:
+def test_a_fork_in_a_task_ends_with_the_task_in_the_child(app: App, good_jobs: GoodJobs, way: str) -> None:
     ended: list[int] = []
 
     @app.task(retry=Retry(times=0))
@@ -596,7 +598,7 @@ def test_a_fork_in_a_task_ends_with_the_task_in_the_child(app: App, street: Stre
         elif way == "raise":
             raise ValueError("in the child")
 
-    street.live(bad.enqueue)
+    good_jobs.survive(bad.enqueue)
 
     assert len(ended) == 1, "the child did not end"
     assert app.inspect.counts()["dead"] == 0
@@ -616,7 +618,7 @@ def reap(child: int) -> int:
     raise AssertionError("the child goes on as a worker")
 
 
-def test_a_task_that_changes_the_process_harms_nobody(app: App, street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_changes_the_process_harms_nobody(app: App, good_jobs: GoodJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sys.getswitchinterval()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
@@ -627,20 +629,20 @@ def test_a_task_that_changes_the_process_harms_nobody(app: App, street: Street, 
         sys.stdout.close()
         sys.stderr.close()
 
-    street.live(bad.enqueue)
+    good_jobs.survive(bad.enqueue)
 
     assert app.inspect.counts()["dead"] == 0
     assert sys.getswitchinterval() == before
 
 
-def test_printing_what_has_no_bytes_fails_its_job_alone(app: App, street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_printing_what_has_no_bytes_fails_its_job_alone(app: App, good_jobs: GoodJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
 
     @app.task(retry=Retry(times=0))
     def bad() -> None:
         print("\ud800")  # noqa: T201 - it is the point
 
-    street.live(bad.enqueue)
+    good_jobs.survive(bad.enqueue)
 
     assert dead(app).errors[-1].kind == "UnicodeEncodeError"
 

@@ -1,4 +1,4 @@
-"""Our database: who has subscribed, and what they owe. SQLite or PostgreSQL; it is the source of truth.
+"""Our database: subscribers, and what they owe. SQLite or PostgreSQL; it is the source of truth.
 
 LANEWAY_URL says where jobs are, and BILLING_DATABASE where the books are: in the same database, unless jobs are in Redis. Without
 either they are in a new file, for this run.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: Who runs a PostgreSQL server if we are root: it refuses to.
+#: The user that runs a PostgreSQL server if we are root: PostgreSQL refuses to run as root.
 POSTGRES_USER = "postgres"
 
 

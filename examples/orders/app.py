@@ -38,7 +38,7 @@ class Order:
 
 
 class Shop:
-    """Our own copy of the orders: who saves last has the last word, as in most databases."""
+    """Our own copy of the orders: the last write wins, as in most databases."""
 
     def __init__(self) -> None:
         self.orders: dict[int, Order] = {}

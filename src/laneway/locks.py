@@ -1,8 +1,8 @@
 """Locks that outlive exceptions and forks.
 
 A signal handler may raise an exception at any line, also between taking a lock and the `try` that would release it.
-So a `FairLock` needs no clean-up: its whole state is one deque, each operation on it is atomic, and a place in it
-belongs to a frame. If that frame has ended, so has the place.
+So a `FairLock` needs no clean-up: its whole state is one deque, each operation on it is atomic, and each waiter in
+it belongs to a frame. When that frame has ended, its waiter counts no more.
 
 A forked child has only the thread that forked: a lock that another thread held would stay locked in it for ever. So the locks
 that the child needs are taken before a fork, and released on both sides.
@@ -33,18 +33,18 @@ _FORK_WAITS = 10.0
 
 
 class Waiter:
-    """A thread's place in the line of a lock. The first in line has the lock."""
+    """A thread that has a lock or waits for it. The first of a lock's waiters has the lock."""
 
-    __slots__ = ("bed", "forks", "frame", "thread")
+    __slots__ = ("forks", "frame", "sleep_lock", "thread")
 
     def __init__(self, frame: FrameType, forks: bool) -> None:
-        self.frame = frame  #: the owner of the place
+        self.frame = frame  #: the frame that asked for the lock
         self.forks = forks  #: whether it is held for a fork
         self.thread = threading.get_ident()
-        self.bed: threading.Lock | None = None  #: the lock that its thread sleeps on
+        self.sleep_lock: threading.Lock | None = None  #: the lock that its thread sleeps on
 
     def is_gone(self) -> bool:
-        """Return whether the frame has ended without giving the place back."""
+        """Return whether the frame has ended without releasing the lock."""
         try:
             self.frame.clear()  # raises while the frame runs, in any thread or greenlet
         except RuntimeError:
@@ -53,69 +53,69 @@ class Waiter:
 
     def wake(self) -> None:
         """Wake its thread to look again."""
-        bed = self.bed
-        if bed is not None and bed.locked():
+        sleep_lock = self.sleep_lock
+        if sleep_lock is not None and sleep_lock.locked():
             with suppress(RuntimeError):  # another thread has just done so
-                bed.release()
+                sleep_lock.release()
 
 
 class FairLock:
     """A lock that is handed over in the order of asking, and that an owner does not keep when its frame ends."""
 
     def __init__(self) -> None:
-        self._line: deque[Waiter] = deque()
+        self._waiters: deque[Waiter] = deque()
 
     def acquire(self, timeout: float, frame: FrameType, *, forks: bool = False) -> Waiter | None:
         """Take the lock for a frame of this thread; return None if it was not free in time.
 
-        A thread that is in line already (a signal handler or a `__del__` has interrupted it there) gets None at once: it would
-        wait for itself.
+        A thread that has the lock or waits for it already (a signal handler or a `__del__` has interrupted it there) gets None
+        at once: it would wait for itself.
         """
-        place = Waiter(frame, forks)
+        waiter = Waiter(frame, forks)
         try:
-            self._line.append(place)
-            if self._line[0] is place or self._wait(place, timeout):
-                return place
+            self._waiters.append(waiter)
+            if self._waiters[0] is waiter or self._wait(waiter, timeout):
+                return waiter
         except BaseException:
-            self.release(place)
+            self.release(waiter)
             raise
-        self.release(place)
+        self.release(waiter)
         return None
 
-    def release(self, place: Waiter) -> bool:
+    def release(self, waiter: Waiter) -> bool:
         """Hand the lock on; return False if that was done before."""
         try:
-            self._line.remove(place)
+            self._waiters.remove(waiter)
         except ValueError:
             return False
-        if self._line:
-            for first in list(self._line)[:1]:
+        if self._waiters:
+            for first in list(self._waiters)[:1]:
                 first.wake()
         return True
 
     @contextmanager
     def held(self, frame: FrameType) -> Generator[None]:
         """Hold the lock during a `with` in this frame, for work too short to need a limit on the wait."""
-        place = None
-        while place is None:
-            place = self.acquire(1.0, frame)
-            if place is None and self.is_in_line():
+        waiter = None
+        while waiter is None:
+            waiter = self.acquire(1.0, frame)
+            if waiter is None and self.has_or_waits():
                 break  # interrupted inside this very block: this thread's work is done twice
         try:
             yield
         finally:
-            if place is not None:
-                self.release(place)
+            if waiter is not None:
+                self.release(waiter)
 
-    def is_in_line(self) -> bool:
+    def has_or_waits(self) -> bool:
         """Return whether this thread has the lock or waits for it."""
         me = threading.get_ident()
-        return any(place.thread == me for place in list(self._line))
+        return any(waiter.thread == me for waiter in list(self._waiters))
 
     def enter_fork(self, end: float, frame: FrameType) -> bool:
         """Hold the lock until `leave_fork`, for a frame that forks; return False if it was not free in time."""
         me = threading.get_ident()
-        if any(place.forks and place.thread == me for place in list(self._line)[:1]):
+        if any(waiter.forks and waiter.thread == me for waiter in list(self._waiters)[:1]):
             return True
         self.leave_fork()  # if it was interrupted while it waited
         return self.acquire(max(end - time.monotonic(), 0), frame, forks=True) is not None
@@ -123,31 +123,31 @@ class FairLock:
     def leave_fork(self) -> None:
         """Release what this thread took for a fork."""
         me = threading.get_ident()
-        for place in list(self._line):
-            if place.forks and place.thread == me:
-                self.release(place)
+        for waiter in list(self._waiters):
+            if waiter.forks and waiter.thread == me:
+                self.release(waiter)
 
     def reset(self) -> None:
-        """Free the lock in a forked child, which has none of the threads that were in line."""
-        self._line = deque()
+        """Free the lock in a forked child, which has none of the threads that waited."""
+        self._waiters = deque()
 
-    def _wait(self, place: Waiter, timeout: float) -> bool:
-        """Sleep until this place is the first; return False if that took too long."""
+    def _wait(self, waiter: Waiter, timeout: float) -> bool:
+        """Sleep until this waiter is the first, and so has the lock; return False if that took too long."""
         deadline = time.monotonic() + timeout
-        bed = threading.Lock()
-        bed.acquire()
-        place.bed = bed
-        for other in list(self._line):
-            if other is not place and other.thread == place.thread and not other.is_gone():
+        sleep_lock = threading.Lock()
+        sleep_lock.acquire()
+        waiter.sleep_lock = sleep_lock
+        for other in list(self._waiters):
+            if other is not waiter and other.thread == waiter.thread and not other.is_gone():
                 return False
-        while (first := self._line[0]) is not place:
+        while (first := self._waiters[0]) is not waiter:
             if first.is_gone():
                 self.release(first)
                 continue
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            bed.acquire(timeout=min(left, _LOOK_EVERY))
+            sleep_lock.acquire(timeout=min(left, _LOOK_EVERY))
         return True
 
 

@@ -240,7 +240,7 @@ def shown() -> dict[str, Any]:
             found["login"] = answers[0]["Location"]
     client = Client()
     client.force_login(allowed)
-    found["links"] = [client.get(f"/admin/laneway/{one}/")["Location"] for one in ("deadjobs", "schedules")]
+    found["links"] = [client.get(f"/admin/laneway/{one}/")["Location"] for one in ("deadjobs", "schedulelist")]
     found["followed"] = [client.get(path).status_code for path in found["links"]]
     return found
 

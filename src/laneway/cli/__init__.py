@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 import laneway as front
-from laneway.cli.command import Group
+from laneway.cli.command import CliGroup
 from laneway.config import mask_urls, safe_url
 from laneway.errors import LanewayError, NotFound, ResultError, StoreError
 
@@ -44,7 +44,7 @@ Completion for bash (zsh and fish alike), in ~/.bashrc:
   eval "$(_LANEWAY_COMPLETE=bash_source laneway)\""""
 
 
-class Commands(Group):
+class Commands(CliGroup):
     """A group that loads a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click gives it

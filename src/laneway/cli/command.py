@@ -1,7 +1,7 @@
 """What all commands share: their shape, their common options, and the app they are about.
 
-`Command` and `Group` show examples as they are written and know what a mistyped name may have meant. Commands take -A, --store
-and --json; `opened` turns the first two into an app whose store can be used.
+`CliCommand` and `CliGroup` show examples as they are written; for a mistyped name they suggest the nearest one. Commands take -A,
+--store and --json; `opened` turns the first two into an app whose store can be used.
 
 Enters: options.  Leaves: an open `App`.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from laneway.desk.app import App
 
 __all__ = [
-    "Command",
-    "Group",
+    "CliCommand",
+    "CliGroup",
     "app_argument",
     "app_if_any",
     "app_options",
@@ -38,7 +38,7 @@ __all__ = [
     "opened",
     "question_options",
     "said",
-    "somebody_is_there",
+    "is_interactive",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -47,7 +47,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _OBEYED = re.compile("[\\x7f-\\x9f\\ud800-\\udfff]")
 
 
-class Command(click.Command):
+class CliCommand(click.Command):
     """A command with examples: its epilog is shown as it is written."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click gives it
@@ -58,10 +58,10 @@ class Command(click.Command):
                 formatter.write(f"{line}\n")
 
 
-class Group(Command, click.Group):
+class CliGroup(CliCommand, click.Group):
     """Commands about one thing."""
 
-    command_class = Command
+    command_class = CliCommand
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that is asked for."""
@@ -172,8 +172,8 @@ def said(text: str, document: object, as_json: bool) -> None:
         click.echo(text)
 
 
-def somebody_is_there() -> bool:
-    """Say whether a question would be read."""
+def is_interactive() -> bool:
+    """Return whether a user can answer a question: standard input is a terminal."""
     return sys.stdin.isatty()
 
 
@@ -181,7 +181,7 @@ def confirmed(question: str, *, yes: bool) -> None:
     """Go on if the user says so; without a terminal only --yes says so."""
     if yes:
         return
-    if not somebody_is_there():
+    if not is_interactive():
         raise click.UsageError(f"{question} Nobody is here to answer: add --yes, or --dry-run to look first")
     if not click.confirm(question, err=True):
         click.echo("nothing was changed", err=True)

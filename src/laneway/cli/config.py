@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import click
 
-from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option
+from laneway.cli.command import CliCommand, app_argument, app_options, echo_json, examples, json_option
 from laneway.cli.table import Cell, Column, print_table
 from laneway.config import safe_url
 from laneway.errors import ConfigError
@@ -16,7 +16,7 @@ __all__ = ["config"]
 
 
 @click.command(
-    "config", cls=Command, epilog=examples("laneway config", "laneway config --sources", "laneway config shop.jobs:app --json")
+    "config", cls=CliCommand, epilog=examples("laneway config", "laneway config --sources", "laneway config shop.jobs:app --json")
 )
 @app_argument
 @click.option("--sources", is_flag=True, help="Say where each value comes from, and where it can be set.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
+from laneway.cli.command import CliCommand, app_argument, app_options, examples, json_option, opened, said
 from laneway.config import safe_url
 from laneway.errors import ConfigError
 
@@ -26,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @click.command(
-    "dashboard", cls=Command,
+    "dashboard", cls=CliCommand,
     epilog=examples(
         "laneway dashboard",
         "laneway dashboard shop.jobs:app --port 9000 --read-only",

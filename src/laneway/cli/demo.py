@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from laneway.cli.command import Command, examples
+from laneway.cli.command import CliCommand, examples
 from laneway.cli.dashboard import beside
 from laneway.cli.show import wants_colour
 from laneway.present.words import plural
@@ -45,7 +45,7 @@ SLOTS = 25
 ON_TERMINAL, IN_A_PIPE = 60.0, 10.0
 
 
-@click.command("demo", cls=Command, epilog=examples("laneway demo", "laneway demo --seconds 300 --open"))
+@click.command("demo", cls=CliCommand, epilog=examples("laneway demo", "laneway demo --seconds 300 --open"))
 @click.option(
     "--seconds", metavar="N", envvar="DEMO_SECONDS", type=click.FloatRange(min=0.5, max=86_400),
     help="How long the shop is open: 60, or 10 if not on a terminal. DEMO_SECONDS does the same.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
+from laneway.cli.command import CliCommand, app_argument, app_options, echo_json, examples, json_option, opened
 from laneway.cli.show import wants_colour
 from laneway.errors import SchemaError
 from laneway.logs import visible
@@ -24,7 +24,7 @@ COLOURS = {"problem": "red", "warning": "yellow", "note": "cyan", "ok": "green"}
 
 
 @click.command(
-    "doctor", cls=Command,
+    "doctor", cls=CliCommand,
     epilog=examples("laneway doctor", "laneway doctor --store redis://localhost:6379/0", "laneway doctor --deep --json"),
 )  # fmt: skip
 @app_argument

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_if_any, app_options, echo_json, examples, json_option, opened
+from laneway.cli.command import CliCommand, app_if_any, app_options, echo_json, examples, json_option, opened
 from laneway.cli.enqueue_file import by_signature, enqueue_rows
 from laneway.cli.values import DURATION, MOMENT, when
 from laneway.errors import BadArguments, JobCancelled, JobFailed, ResultTimeout, UnknownTask, did_you_mean
@@ -31,7 +31,7 @@ PATIENCE = 2.0
 ENDS = ("done", "dead", "cancelled", "gone")
 
 
-class CallCommand(Command):
+class CallCommand(CliCommand):
     """A command whose last words are the arguments of a call."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

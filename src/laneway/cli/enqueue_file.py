@@ -99,7 +99,7 @@ def _send(app: App, chunk: list[Bound], before: int, noun: str) -> int:
 
 @contextlib.contextmanager
 def _progress(rows: TextIO) -> Generator[Callable[[int], None]]:
-    """Show a bar where somebody looks, if it is known how much there is."""
+    """Show a bar on a terminal, if it is known how much there is."""
     size = 0
     with contextlib.suppress(OSError, ValueError):
         size = os.fstat(rows.fileno()).st_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from laneway.cli.command import Command, examples, json_option, said
+from laneway.cli.command import CliCommand, examples, json_option, said
 from laneway.errors import ConfigError
 from laneway.present.words import plural
 from laneway.settings import Settings
@@ -12,7 +12,7 @@ from laneway.settings import Settings
 __all__ = ["health"]
 
 
-@click.command("health", cls=Command, epilog=examples("laneway health", "laneway health --store redis://localhost:6379/0"))
+@click.command("health", cls=CliCommand, epilog=examples("laneway health", "laneway health --store redis://localhost:6379/0"))
 @click.option("--store", metavar="URL", help="The store. [LANEWAY_URL]")
 @json_option
 @click.pass_context

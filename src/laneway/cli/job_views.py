@@ -15,7 +15,7 @@ from laneway.cli.table import STATE_COLOURS, Cell, Column, moment
 from laneway.core.instant import as_datetime
 from laneway.logs import visible
 from laneway.present.documents import call_text
-from laneway.present.words import ago, clip, due_word, duration, kind, plural, score_words, seconds_of, share_of, summary
+from laneway.present.words import ago, clip, due_word, duration, job_type, plural, score_words, seconds_of, share_of, summary
 
 if TYPE_CHECKING:
     from laneway.core.outcome import ErrorInfo
@@ -46,7 +46,7 @@ MOST = 200
 
 def columns(jobs: Sequence[JobInfo]) -> list[Column]:
     """Return the columns of a list."""
-    return COLLECTED if len({job.queue for job in jobs}) == 1 and all(kind(job) != "job" for job in jobs) else COLUMNS
+    return COLLECTED if len({job.queue for job in jobs}) == 1 and all(job_type(job) != "job" for job in jobs) else COLUMNS
 
 
 def row(job: JobInfo, queues: int, lanes: int = 0) -> list[str | Cell]:
@@ -120,7 +120,7 @@ def _about(job: JobInfo) -> list[tuple[str, str]]:
         "payload": [("payload", _payload(job)), ("score", _score(job.score or 0.0))],
     }
     return [
-        *what[kind(job)],
+        *what[job_type(job)],
         ("queue", job.queue),
         ("lane", f"{job.lane}{' (this job holds it)' if job.holds else ''}" if job.lane else ""),
         ("priority", str(job.priority) if job.priority else ""),

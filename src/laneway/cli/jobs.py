@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from laneway.cli import complete, job_views
-from laneway.cli.command import Group, app_options, asked, echo_json, examples, json_option, opened
+from laneway.cli.command import CliGroup, app_options, asked, echo_json, examples, json_option, opened
 from laneway.cli.jobs_act import ACTIONS, filter_options, given
 from laneway.cli.known import find_job, find_run, unknown_job
 from laneway.cli.show import wants_colour
@@ -23,7 +23,7 @@ __all__ = ["jobs"]
 
 
 @click.group(
-    "jobs", cls=Group, no_args_is_help=True,
+    "jobs", cls=CliGroup, no_args_is_help=True,
     epilog=examples(
         "laneway jobs list --state dead",
         "laneway jobs show 06c4g8w2r9k1x3v5b7n0",

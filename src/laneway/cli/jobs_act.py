@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_options, confirmed, examples, json_option, opened, question_options, said
+from laneway.cli.command import CliCommand, app_options, confirmed, examples, json_option, opened, question_options, said
 from laneway.cli.known import unknown_job
 from laneway.cli.values import DURATION, MOMENT, OneOf, when
 from laneway.core.job import FINISHED, STATES
 from laneway.present.actions import CANCEL, DELETE, FILTERS, KILL, RESCHEDULE, RETRY, Action
 from laneway.present.known import check_queue, check_task, collects
-from laneway.present.words import kind, plural
+from laneway.present.words import job_type, plural
 
 if TYPE_CHECKING:
     from laneway.desk.app import App
@@ -73,7 +73,7 @@ def _one(app: App, action: Action, id_: str, at: float | datetime | None, dry_ru
     job = _job(app, id_)
     if not dry_run and not action.apply(app, id_, at):
         raise click.ClickException(f"{id_} is {job.state}: there is nothing to {action.verb}")
-    return int(not dry_run), 1, kind(job)
+    return int(not dry_run), 1, job_type(job)
 
 
 def _job(app: App, id_: str) -> JobInfo:
@@ -99,7 +99,7 @@ def _many(
 
 def _count_ids(app: App, ids: Sequence[str]) -> Counter[tuple[str, str]]:
     """Count jobs by what they are and by state; all of them must be there."""
-    return Counter((kind(job), str(job.state)) for job in (_job(app, id_) for id_ in dict.fromkeys(ids)))
+    return Counter((job_type(job), str(job.state)) for job in (_job(app, id_) for id_ in dict.fromkeys(ids)))
 
 
 def _count(app: App, action: Action, which: Mapping[str, Any]) -> Counter[tuple[str, str]]:
@@ -125,7 +125,7 @@ def _options(function: F) -> F:
 
 
 def _command(action: Action, meaning: str, *shown: str) -> click.Command:
-    @click.command(action.verb, cls=Command, help=meaning, epilog=examples(*shown))
+    @click.command(action.verb, cls=CliCommand, help=meaning, epilog=examples(*shown))
     @_options
     def command(ids: tuple[str, ...], **options: Any) -> None:
         _act(action, ids, None, **options)
@@ -134,7 +134,7 @@ def _command(action: Action, meaning: str, *shown: str) -> click.Command:
 
 
 @click.command(
-    "reschedule", cls=Command,
+    "reschedule", cls=CliCommand,
     epilog=examples(
         "laneway jobs reschedule 06c4g8w2r9k1x3v5b7n0 --in 5m",
         "laneway jobs reschedule --queue mail --at 2026-12-24T18:00+01:00",

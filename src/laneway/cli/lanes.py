@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli import complete, job_views, lane_views
-from laneway.cli.command import Group, app_options, asked, echo_json, examples, json_option, opened
+from laneway.cli.command import CliGroup, app_options, asked, echo_json, examples, json_option, opened
 from laneway.cli.known import find_lane
 from laneway.cli.lanes_act import ACTIONS, lane_argument
 from laneway.cli.show import wants_colour
@@ -33,7 +33,7 @@ MANY = 1000
 
 
 @click.group(
-    "lanes", cls=Group, no_args_is_help=True,
+    "lanes", cls=CliGroup, no_args_is_help=True,
     epilog=examples(
         "laneway lanes list", "laneway lanes show order-7 --queue shop.sync_orders",
         "laneway lanes run --all --queue shop.sync_orders",
@@ -87,10 +87,10 @@ def list_(
 def _trouble(app: App, queue: str | None, limit: int) -> LanePage:
     """Return the lanes that are halted or fail, the worst first, then those that should have run long ago.
 
-    A lane that waits for its retry is not overdue, and one that nobody takes does not fail: neither order shows both.
+    A lane that waits for its retry is not overdue, and one that no worker takes does not fail: neither order shows both.
     """
     failing = [lane for lane in app.inspect.lanes(queue, order="attempts", limit=max(limit, MANY)) if lane.attempts]
-    failing.sort(key=lambda lane: lane.state != "dead")  # a halted one waits for somebody
+    failing.sort(key=lambda lane: lane.state != "dead")  # a halted one waits for a user
     page = app.inspect.lanes(queue, order="lag", limit=limit)
     shown = {(lane.queue, lane.lane) for lane in failing}
     listed = [*failing, *(lane for lane in page if (lane.queue, lane.lane) not in shown)]

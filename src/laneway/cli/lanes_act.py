@@ -14,7 +14,7 @@ import click
 
 from laneway.cli import complete
 from laneway.cli.command import (
-    Command,
+    CliCommand,
     app_options,
     change_many,
     confirmed,
@@ -66,7 +66,7 @@ def _parts(counted: Mapping[str, int]) -> str:
 
 
 @click.command(
-    "run", cls=Command,
+    "run", cls=CliCommand,
     epilog=examples("laneway lanes run order-7", "laneway lanes run --all --queue shop.sync_orders --yes"),
 )  # fmt: skip
 @click.argument("name", metavar="[LANE]", required=False, shell_complete=complete.lanes)
@@ -125,7 +125,7 @@ def _run_all(app: App, queue: str, **options: bool) -> None:
 
 
 @click.command(
-    "drop-oldest", cls=Command,
+    "drop-oldest", cls=CliCommand,
     epilog=examples("laneway lanes drop-oldest order-7", "laneway lanes drop-oldest order-7 --queue shop.sync_orders"),
 )  # fmt: skip
 @lane_argument
@@ -150,7 +150,7 @@ def drop_oldest(name: str, queue: str | None, app_option: str | None, store: str
 
 @click.command(
     "drop",
-    cls=Command,
+    cls=CliCommand,
     epilog=examples("laneway lanes drop order-7", "laneway lanes drop order-7 --queue shop.sync_orders --yes"),
 )
 @lane_argument
@@ -212,7 +212,7 @@ def _act_failing(
         )  # fmt: skip
 
 
-@click.command("kill", cls=Command, epilog=examples("laneway lanes kill --failing --queue shop.sync_orders --dry-run"))
+@click.command("kill", cls=CliCommand, epilog=examples("laneway lanes kill --failing --queue shop.sync_orders --dry-run"))
 @_failing_options
 def kill(**options: Any) -> None:
     """Let failing lanes of a collector die.
@@ -222,7 +222,7 @@ def kill(**options: Any) -> None:
     _act_failing(KILL, **options)
 
 
-@click.command("delete", cls=Command, epilog=examples("laneway lanes delete --failing --queue shop.sync_orders --dry-run"))
+@click.command("delete", cls=CliCommand, epilog=examples("laneway lanes delete --failing --queue shop.sync_orders --dry-run"))
 @_failing_options
 def delete(**options: Any) -> None:
     """Remove failing lanes of a collector, for good."""

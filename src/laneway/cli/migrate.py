@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from laneway.cli.command import Command, app_argument, app_options, examples, json_option, opened, said
+from laneway.cli.command import CliCommand, app_argument, app_options, examples, json_option, opened, said
 from laneway.errors import SchemaError, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ __all__ = ["migrate"]
 
 
 @click.command(
-    "migrate", cls=Command,
+    "migrate", cls=CliCommand,
     epilog=examples("laneway migrate --dry-run", "laneway migrate shop.jobs:app", "laneway migrate --sql --store postgresql://localhost/shop"),
 )  # fmt: skip
 @app_argument

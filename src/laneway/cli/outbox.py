@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laneway.cli.command import Group, app_argument, app_options, echo_json, examples, json_option, opened, said
+from laneway.cli.command import CliGroup, app_argument, app_options, echo_json, examples, json_option, opened, said
 from laneway.cli.table import aligned
 from laneway.cli.values import chosen_settings, setting_option
 from laneway.config import safe_url
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["outbox"]
 
 
-@click.group("outbox", cls=Group, no_args_is_help=True, epilog=examples("laneway outbox init --sql", "laneway outbox status"))
+@click.group("outbox", cls=CliGroup, no_args_is_help=True, epilog=examples("laneway outbox init --sql", "laneway outbox status"))
 def outbox() -> None:
     """Rows in your database that become jobs: make the tables, look, relay."""
 

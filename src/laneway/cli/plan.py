@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
+from laneway.cli.command import CliCommand, app_argument, app_options, echo_json, examples, json_option, opened
 from laneway.cli.show import wants_colour
 from laneway.cli.values import DURATION, SIZE, OneOf, Reader
 from laneway.errors import ConfigError
@@ -49,7 +49,7 @@ REQUESTS = 1000
 
 
 @click.command(
-    "plan", cls=Command,
+    "plan", cls=CliCommand,
     epilog=examples(
         "laneway plan",
         "laneway plan --rate 1000 --share 10% --seconds 0.05 --kind io --bytes 26",

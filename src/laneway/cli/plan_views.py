@@ -77,7 +77,7 @@ def _rate(number: float) -> str:
 
 
 def lines(answers: Plan, seen: Observed | None = None, *, guessed: bool = False) -> list[str]:
-    """Return a plan as text for 80 columns; `guessed` if nobody said which kind of jobs it is."""
+    """Return a plan as text for 80 columns; `guessed` if the kind of the jobs was not given."""
     paces = _paces(answers)
     return [
         *_load(answers, seen, guessed=guessed),

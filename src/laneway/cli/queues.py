@@ -5,7 +5,17 @@ from __future__ import annotations
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Group, app_options, change_many, echo_json, examples, json_option, opened, question_options, said
+from laneway.cli.command import (
+    CliGroup,
+    app_options,
+    change_many,
+    echo_json,
+    examples,
+    json_option,
+    opened,
+    question_options,
+    said,
+)
 from laneway.cli.table import STATE_COLOURS, Cell, Column, print_table
 from laneway.core.job import STATES
 from laneway.errors import did_you_mean
@@ -17,7 +27,7 @@ __all__ = ["queues"]
 
 
 @click.group(
-    "queues", cls=Group, no_args_is_help=True,
+    "queues", cls=CliGroup, no_args_is_help=True,
     epilog=examples("laneway queues list", "laneway queues pause mail", "laneway queues clear mail --dry-run"),
 )  # fmt: skip
 def queues() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Group, app_if_any, app_options, echo_json, examples, json_option, opened, said
+from laneway.cli.command import CliGroup, app_if_any, app_options, echo_json, examples, json_option, opened, said
 from laneway.cli.enqueue import CallCommand, hint, named_values, read_value
 from laneway.cli.table import Cell, Column, moment, print_table
 from laneway.cli.values import OneOf
@@ -24,7 +24,7 @@ __all__ = ["schedules"]
 
 
 @click.group(
-    "schedules", cls=Group, no_args_is_help=True,
+    "schedules", cls=CliGroup, no_args_is_help=True,
     epilog=examples(
         "laneway schedules list",
         "laneway schedules run shop.report",

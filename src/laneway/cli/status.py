@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
+from laneway.cli.command import CliCommand, app_argument, app_options, echo_json, examples, json_option, opened
 from laneway.cli.show import OUTCOME_COLOURS, clock, wants_colour
 from laneway.cli.table import STATE_COLOURS, Cell, Column, aligned, print_table
 from laneway.core.instant import SECOND
@@ -25,7 +25,7 @@ __all__ = ["document", "status"]
 RUNS = 10
 
 
-@click.command("status", cls=Command, epilog=examples("laneway status", "laneway status --store sqlite:///jobs.db --json"))
+@click.command("status", cls=CliCommand, epilog=examples("laneway status", "laneway status --store sqlite:///jobs.db --json"))
 @app_argument
 @app_options
 @json_option

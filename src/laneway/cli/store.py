@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from laneway.cli.command import Group, confirmed, examples, json_option, opened, question_options, said
+from laneway.cli.command import CliGroup, confirmed, examples, json_option, opened, question_options, said
 from laneway.cli.table import aligned
 from laneway.present.words import plural
 
@@ -22,7 +22,7 @@ SAY_EVERY = 5.0
 
 
 @click.group(
-    "store", cls=Group, no_args_is_help=True,
+    "store", cls=CliGroup, no_args_is_help=True,
     epilog=examples("laneway store copy sqlite:///jobs.db redis://localhost:6379/0", "laneway store reopen sqlite:///jobs.db"),
 )  # fmt: skip
 def store() -> None:

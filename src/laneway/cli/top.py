@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from laneway.cli.command import Command, app_argument, app_options, echo_json, examples, json_option, opened
+from laneway.cli.command import CliCommand, app_argument, app_options, echo_json, examples, json_option, opened
 from laneway.cli.status import document
 from laneway.cli.values import DURATION
 from laneway.config import safe_url
@@ -28,7 +28,7 @@ RUNS = 200
 
 @click.command(
     "top",
-    cls=Command,
+    cls=CliCommand,
     epilog=examples("laneway top", "laneway top shop.jobs:app", "laneway top --store sqlite:///jobs.db --every 5"),
 )
 @app_argument
@@ -62,7 +62,7 @@ def top(app_name: str | None, every: float, app_option: str | None, store: str |
 
 
 class Top:
-    """A store that is watched until somebody presses q."""
+    """A store that is watched until the user presses q."""
 
     hint = "q ends it"
     share = None

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Command, app_argument, examples
+from laneway.cli.command import CliCommand, app_argument, examples
 from laneway.cli.values import chosen_settings, setting_option
 from laneway.config import safe_url
 from laneway.logs import log, start_logging
@@ -19,7 +19,7 @@ __all__ = ["worker"]
 
 
 @click.command(
-    "worker", cls=Command,
+    "worker", cls=CliCommand,
     epilog=examples(
         "laneway worker", "laneway worker shop.jobs:app -q mail,default -s 10 -p 4", "laneway worker -q critical:6,default:3,low",
         "laneway worker --burst",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli import complete
-from laneway.cli.command import Group, app_options, confirmed, echo_json, examples, json_option, opened, said
+from laneway.cli.command import CliGroup, app_options, confirmed, echo_json, examples, json_option, opened, said
 from laneway.cli.table import PHASE_COLOURS, Cell, Column, moment, print_table
 from laneway.errors import UnknownWorker, did_you_mean
 from laneway.present.documents import worker_document
@@ -21,7 +21,7 @@ __all__ = ["workers"]
 
 
 @click.group(
-    "workers", cls=Group, no_args_is_help=True,
+    "workers", cls=CliGroup, no_args_is_help=True,
     epilog=examples("laneway workers list", "laneway workers quiet 4711", "laneway workers stop --all"),
 )  # fmt: skip
 def workers() -> None:
@@ -82,7 +82,7 @@ def _chosen(app: App, names: tuple[str, ...], everyone: bool) -> list[WorkerStat
     return list(chosen.values())
 
 
-def _tell(
+def _send_command(
     command: str, words: str, names: tuple[str, ...], everyone: bool, yes: bool, app_option: str | None, store: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
@@ -110,7 +110,7 @@ def quiet(**options: Any) -> None:
 
     WORKER is an id, a pid, or the id of a fleet.
     """
-    _tell("quiet", "be quiet", **options)
+    _send_command("quiet", "be quiet", **options)
 
 
 @workers.command("stop", epilog=examples("laneway workers stop 4711", "laneway workers stop --all --yes"))
@@ -124,4 +124,4 @@ def stop(**options: Any) -> None:
 
     WORKER is an id, a pid, or the id of a fleet.
     """
-    _tell("stop", "stop", **options)
+    _send_command("stop", "stop", **options)

@@ -243,7 +243,7 @@ class _Counted(_Total, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_told = msgspec.msgpack.Decoder(_EncodedReport)
+_encoded_report = msgspec.msgpack.Decoder(_EncodedReport)
 _total = msgspec.msgpack.Decoder(_Total)
 _counted = msgspec.msgpack.Decoder(_Counted)
 _steps = msgspec.msgpack.Decoder(list[int])
@@ -305,7 +305,7 @@ def encode_report(report: Report) -> bytes:
 
 def decode_report(raw: bytes) -> tuple[str, Gauge | None, dict[Key, Figures]]:
     """Read the figures of a report: its worker, its gauge, its series."""
-    found = _read(_told, raw)
+    found = _read(_encoded_report, raw)
     return ("", None, {}) if found is None else (found.worker, found.gauge, {(q, task): one for q, task, one in found.series})
 
 

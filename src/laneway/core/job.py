@@ -21,7 +21,7 @@ from laneway.core.instant import FAR
 __all__ = [
     "FINISHED",
     "STATES",
-    "Alike",
+    "UniformJobs",
     "Claim",
     "Gather",
     "Job",
@@ -71,7 +71,7 @@ class Job(Struct, frozen=True, gc=False):
     until_end: bool = False  #: it has a unique key, which ends when it does, or dies; else at its first claim
 
 
-class Alike(Sequence[Job]):
+class UniformJobs(Sequence[Job]):
     """New jobs that differ only in their ids and bodies. None has a unique key, and `new_ids` made their ids.
 
     A store that has no use for that reads them one by one, as from any sequence.

@@ -128,7 +128,7 @@ class JobContext(Struct, eq=False):
     declared: TaskBase | None = None  #: the task that runs
     finishes: bool = False  #: `finish` was called, or may have been: a transaction of the user's may have made it done
     marked: FinishMark | None = None  #: what the last `finish` here has written
-    lost: bool = False  #: its claim may have been given to another worker: this run counts only if it succeeds
+    claim_may_be_lost: bool = False  #: its claim may have been given to another worker: this run counts only if it succeeds
     notes: Notes | None = None  #: the notes so far
     notes_changed: bool = False
 

@@ -20,7 +20,7 @@ from laneway.clock import now_micros
 from laneway.core.codec import check_size
 from laneway.core.headers import check_headers, write_headers
 from laneway.core.instant import SECOND, micros
-from laneway.core.job import Alike, Gather, Job, check_lane, check_score, lane_id
+from laneway.core.job import Gather, Job, UniformJobs, check_lane, check_score, lane_id
 from laneway.core.retry import Retry, stored_policy
 from laneway.desk.gatherer import Gatherer
 from laneway.desk.middleware import Middleware, around
@@ -104,7 +104,7 @@ class Draft:
         """Return a job for each call, with this draft's options, or raise an error for the first call that is wrong."""
         bodies = self._signature.pack_all(calls, self._travelling())
         if not self._unique and (self.lane is not None or self._key is None):
-            return Alike(self._job(ids[0], bodies[0], calls[0]), ids, bodies)
+            return UniformJobs(self._job(ids[0], bodies[0], calls[0]), ids, bodies)
         return [self._job(*parts) for parts in zip(ids, bodies, calls, strict=True)]
 
     def _travelling(self) -> dict[str, Any]:

@@ -190,13 +190,13 @@ class Inspection(LaneInspection, ScheduleInspection):
 
     def quiet(self, worker: WorkerStatus | str) -> None:
         """Ask a worker to claim nothing more, from its next beat on. Running jobs go on."""
-        self._tell(worker, "quiet")
+        self._send_command(worker, "quiet")
 
     def stop(self, worker: WorkerStatus | str) -> None:
         """Ask a worker to stop, from its next beat on, when its running jobs have ended."""
-        self._tell(worker, "stop")
+        self._send_command(worker, "stop")
 
-    def _tell(self, worker: WorkerStatus | str, command: str) -> None:
+    def _send_command(self, worker: WorkerStatus | str, command: str) -> None:
         id_ = worker.id if isinstance(worker, WorkerStatus) else worker
         if not self._store().tell(id_, command):
             raise UnknownWorker(f'no worker "{id_}" beats in the store: it has ended, or was taken for dead', id=id_)

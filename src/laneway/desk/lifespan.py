@@ -211,7 +211,7 @@ class _AsyncLife:
             if not entered.done():
                 entered.set_exception(error)
             return
-        if entered.done():  # nobody waits for it any more
+        if entered.done():  # no caller waits for it any more
             await self._generator.aclose()
             return
         entered.set_result(value)

@@ -172,7 +172,7 @@ _decode = msgspec.json.Decoder(KeptSchedule).decode
 
 
 def read_entry(name: str, raw: bytes) -> KeptSchedule:
-    """Return an entry as the store has it, or raise GarbageError: anybody may have written there."""
+    """Return an entry as the store has it, or raise GarbageError: any program may have written there."""
     try:
         entry = _decode(raw)
         _ = entry.schedule

@@ -57,12 +57,12 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, family: int, readiness: Readiness) -> None:
         self.address_family = family
         self.readiness = readiness
-        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self._connections = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__((host, port), _Answer)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread, unless too many are under way."""
-        if self._places.acquire(blocking=False):
+        if self._connections.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -72,7 +72,7 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave a client that hangs up, or sends garbage, alone."""

@@ -60,7 +60,7 @@ class Stacks:
         if size > file.told and (size == before or last):  # else it is being written now
             text = os.pread(file.fd, size - file.told, file.told)
             file.told = size
-            self._tell(member, text)
+            self._log_stacks(member, text)
         if size > before or last:
             self._asked.pop(member.id, None)
         elif member.id in self._asked and time.monotonic() > self._asked[member.id] + PATIENCE:
@@ -68,7 +68,7 @@ class Stacks:
             if member.process is not None:
                 member.process.kill(signal.SIGTTOU)
 
-    def _tell(self, member: Member, text: bytes) -> None:
+    def _log_stacks(self, member: Member, text: bytes) -> None:
         pid = member.process.pid if member.process else 0
         with tempfile.NamedTemporaryFile("wb", prefix=f"laneway-stacks-{pid}-", suffix=".txt", delete=False) as file:
             file.write(text)

@@ -71,9 +71,9 @@ def main(fd: int) -> None:
         os._exit(2)
     start_logging(sys.stderr, sorted(app.declared), app.hooks.events, plan.log_level, plan.log_format)
     set_title(f"zygote of {safe_url(app.url)}")
-    _doubt(plan.queues, {declared.queue for declared in app.declared.values()})
+    _warn_of_undeclared_queues(plan.queues, {declared.queue for declared in app.declared.values()})
     boss.send(AppReport(app.url, app.settings, sorted(app.declared), _files()))
-    _settle_down(app, plan.loop)
+    _prepare_to_fork(app, plan.loop)
     forker = Forker(
         boss,
         lambda message, fds, wire: _be_worker(plan, worker, message, fds, wire),
@@ -84,7 +84,7 @@ def main(fd: int) -> None:
     os._exit(0)
 
 
-def _doubt(queues: Sequence[str], declared: Collection[str]) -> None:
+def _warn_of_undeclared_queues(queues: Sequence[str], declared: Collection[str]) -> None:
     """Log queues without a declared task: their jobs may come by an option of an enqueue, or the name is mistyped."""
     for queue in queues:
         if queue not in declared:
@@ -92,7 +92,7 @@ def _doubt(queues: Sequence[str], declared: Collection[str]) -> None:
             log.log(logging.WARNING if near else logging.INFO, 'no task here is declared for the queue "%s".%s', queue, near)
 
 
-def _settle_down(app: App, loop: str) -> None:
+def _prepare_to_fork(app: App, loop: str) -> None:
     """Prepare for forking: drop what a child must not inherit, load what all children need, and freeze the memory."""
     app.close()
     open_store(app.url, StoreSettings(**app.settings))  # loads the store's code, and opens nothing

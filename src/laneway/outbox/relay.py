@@ -151,7 +151,7 @@ class Relay:
         return self._epoch is not None
 
     def step(self) -> Standing:
-        """Take over if nobody works, and carry one batch. Raises StoreError if a database or the store is away.
+        """Take over if no relay works, and carry one batch. Raises StoreError if a database or the store is away.
 
         After an error this relay lets go, so that another one may try, which can perhaps reach both.
         """

@@ -77,11 +77,11 @@ class PoolThread:
             result = function(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - any error belongs to the caller, and this thread goes on
             self._ended(job, self)
-            _tell(job.set_exception, error)
+            _settle_future(job.set_exception, error)
             del job, function, args, kwargs  # the error's traceback has this frame, and the job has the error: no cycle
         else:
             self._ended(job, self)
-            _tell(job.set_result, result)
+            _settle_future(job.set_result, result)
 
 
 class WorkerQueue(ThreadQueue[AnyJob]):
@@ -223,7 +223,7 @@ class Scheduler:
                     return
                 self._join(job, row)
             except Exception as error:  # noqa: BLE001 - a policy's mistake, or no thread can be started: the caller gets it
-                _tell(job.set_exception, error)
+                _settle_future(job.set_exception, error)
             gate.outside.popleft()
             job.gate = None
             if job.let_in is not None:
@@ -334,7 +334,7 @@ def _starts(job: AnyJob) -> bool:
         return False  # other code has put a result into this future
 
 
-def _tell(settle: Callable[[Any], None], value: object) -> None:
+def _settle_future(settle: Callable[[Any], None], value: object) -> None:
     """Settle a future. An error in its callbacks must not end the thread."""
     try:
         settle(value)

@@ -17,7 +17,7 @@ from laneway.store.inspection import JobInfo, StoredResult
 
 __all__ = ["job_status"]
 
-#: Nothing more comes after these, unless somebody replays a dead job.
+#: Nothing more comes after these, unless a user replays a dead job.
 ENDED = (*FINISHED, "dead", "gone")
 
 

@@ -1,4 +1,4 @@
-"""What is known by name: queues, tasks, lanes and jobs. A name that nobody knows is refused, with the nearest one."""
+"""What is known by name: queues, tasks, lanes and jobs. An unknown name is refused, with the nearest one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def collects(app: App, queue: str | None) -> bool:
 
 
 def check_queue(app: App, queue: str | None) -> None:
-    """Refuse a queue that nobody knows."""
+    """Refuse an unknown queue."""
     if queue is None or queue in (known := queue_names(app)):
         return
     listed = f" Queues: {', '.join(known[:10])}" if known else " It has none yet"
@@ -74,7 +74,7 @@ def check_queue(app: App, queue: str | None) -> None:
 
 
 def check_task(app: App, task: str | None) -> None:
-    """Refuse a task that nobody knows and no job is of."""
+    """Refuse an unknown task of which there are no jobs."""
     if task is None or task in (known := task_names(app)) or app.inspect.jobs(task=task, limit=1):
         return
     raise NotFound(f'no job of a task "{task}" is in the store, and none is named so.{did_you_mean(task, known)}', task=task)

@@ -1,4 +1,4 @@
-"""A plan from what somebody gives and what a store tells; and the plan as a document.
+"""A plan from a user's figures and those of a store; and the plan as a document.
 
 Enters: figures and `Observed`.  Leaves: a `Plan`, a document.
 """

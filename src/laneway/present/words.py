@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from laneway.store.runs import Run
 
 __all__ = [
-    "ago", "clip", "clip_name", "cut", "digits", "due_word", "duration", "kind", "lane_state", "plural", "score_words",
+    "ago", "clip", "clip_name", "cut", "digits", "due_word", "duration", "job_type", "lane_state", "plural", "score_words",
     "seconds_of", "share_of", "short_id", "sparkline", "summary", "trimmed",
 ]  # fmt: skip
 
@@ -107,7 +107,7 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BLOCKS[min(int(value / top * (len(BLOCKS) - 1) + 0.5), len(BLOCKS) - 1)] for value in values)
 
 
-def kind(job: JobInfo) -> str:
+def job_type(job: JobInfo) -> str:
     """Return what a job is: a job, a collector's lane, or a payload that is dead."""
     return "lane" if job.payloads is not None else "payload" if job.score is not None else "job"
 

@@ -35,11 +35,11 @@ def worker_lost(cause: str) -> ErrorInfo:
     return ErrorInfo(kind=WORKER_LOST, message=cause)
 
 
-class _Stored(ErrorInfo, frozen=True, omit_defaults=True):
+class _StoredError(ErrorInfo, frozen=True, omit_defaults=True):
     packed: bytes = b""  #: the traceback, if it is long
 
 
-_errors = msgspec.json.Decoder(list[_Stored])
+_errors = msgspec.json.Decoder(list[_StoredError])
 
 
 def add_error(stored: bytes | None, error: ErrorInfo, at: int, attempt: int, worker: str | None = None) -> bytes:
@@ -47,7 +47,7 @@ def add_error(stored: bytes | None, error: ErrorInfo, at: int, attempt: int, wor
     traceback, packed = error.traceback, b""
     if len(traceback) > LONG:
         traceback, packed = "", zlib.compress(traceback.encode(errors="replace"))
-    now = _Stored(error.kind, error.message, traceback, at, attempt, worker or "", packed)
+    now = _StoredError(error.kind, error.message, traceback, at, attempt, worker or "", packed)
     return msgspec.json.encode([*_read(stored), now][-KEEP:])
 
 
@@ -64,11 +64,11 @@ def read_errors(stored: bytes | None) -> list[ErrorInfo]:
     return [ErrorInfo(e.kind, e.message, e.traceback or _unpack(e.packed), e.at, e.attempt, e.worker) for e in _read(stored)]
 
 
-def _read(stored: bytes | None) -> list[_Stored]:
+def _read(stored: bytes | None) -> list[_StoredError]:
     try:
         return _errors.decode(stored) if stored else []
     except (ValueError, RecursionError) as trouble:
-        return [_Stored(kind="garbage", message=f"the stored errors cannot be read: {trouble}")]
+        return [_StoredError(kind="garbage", message=f"the stored errors cannot be read: {trouble}")]
 
 
 def _unpack(packed: bytes) -> str:

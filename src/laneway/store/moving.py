@@ -28,7 +28,7 @@ from laneway.ids import new_id
 from laneway.store.contract import Store
 from laneway.store.liveness import recover_dead_workers
 from laneway.store.registry import check_url
-from laneway.store.transfer import Move, Tally, Transfer, transfer_of
+from laneway.store.transfer import Move, StoredCounts, Transfer, transfer_of
 
 __all__ = ["Copied", "Side", "copy_store", "reopen_store", "side_of"]
 
@@ -48,8 +48,8 @@ class Copied(Struct, frozen=True):
     """What a copy has done."""
 
     copied: int  #: how many jobs, payloads and records went over this time
-    source: Tally
-    target: Tally
+    source: StoredCounts
+    target: StoredCounts
 
 
 def side_of(store: Store, url: str) -> Side:
@@ -80,7 +80,7 @@ def copy_store(source: Side, target: Side, *, timeout: float | None = None, tell
         _wait(source, timeout, tell)
         target.transfer.begin(filled, source.transfer.queues())
         copied = _copy(source.transfer, target.transfer, tell)
-    there, here = target.transfer.tally(), source.transfer.tally()
+    there, here = target.transfer.stored_counts(), source.transfer.stored_counts()
     if not filled.finished:
         _compare(source, target, here, there)
     target.transfer.finish()
@@ -132,7 +132,7 @@ def _check_target(source: Side, target: Side, copy: str) -> None:
         raise ConfigError(f"{source.store} and {target.store} are one and the same store: name another one to copy to")
     if target.transfer.copied():
         return
-    held = target.transfer.tally()
+    held = target.transfer.stored_counts()
     if (held.jobs or held.payloads) and not _is_finished(target):
         target.transfer.reopen()
         what = f"{target.store} is not empty: it has {held.jobs} jobs and {held.payloads} payloads"
@@ -147,7 +147,7 @@ def _is_finished(side: Side) -> bool:
 def _wait(source: Side, timeout: float | None, tell: Callable[[str, int], None]) -> None:
     """Wait until nothing runs in the source."""
     until = None if timeout is None else time.monotonic() + timeout
-    while running := source.transfer.tally().running:
+    while running := source.transfer.stored_counts().running:
         tell("running", running)
         recover_dead_workers(source.store)
         if until is not None and time.monotonic() > until:
@@ -167,7 +167,7 @@ def _copy(source: Transfer, target: Transfer, tell: Callable[[str, int], None]) 
     return copied
 
 
-def _compare(source: Side, target: Side, here: Tally, there: Tally) -> None:
+def _compare(source: Side, target: Side, here: StoredCounts, there: StoredCounts) -> None:
     """Raise an error if the target has fewer jobs. Records may have expired meanwhile, and schedules of code may be new."""
     mine, theirs = here.as_dict(), there.as_dict()
     counted = [name for name in ("waiting", "blocked", "dead", "payloads") if theirs[name] != mine[name]]

@@ -1,4 +1,4 @@
-"""Paging: the orders of lists, and the place where one goes on, as an opaque text."""
+"""Paging: the orders of lists, and the position from which the next page of a list begins, as an opaque text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 from laneway.errors import NotFound
 
-__all__ = ["LANE_ORDERS", "read_number", "read_place", "write_place"]
+__all__ = ["LANE_ORDERS", "read_number", "read_position", "write_position"]
 
-Place = TypeVar("Place")
+Position = TypeVar("Position")
 
 #: Orders for listing lanes; a leading - reverses one.
 LANE_ORDERS = {
@@ -23,19 +23,19 @@ LANE_ORDERS = {
 }
 
 
-def write_place(place: object) -> str:
-    """Return the place of a list's last item as a page's `next`."""
-    return msgspec.json.encode(place).decode()
+def write_position(position: object) -> str:
+    """Return the position of a list's last item as a page's `next`."""
+    return msgspec.json.encode(position).decode()
 
 
-def read_place(after: str, places: msgspec.json.Decoder[Place]) -> Place:
+def read_position(after: str, decoder: msgspec.json.Decoder[Position]) -> Position:
     """Return the position that a page's `next` means."""
-    place: Place | None = None
+    position: Position | None = None
     with contextlib.suppress(ValueError, RecursionError):
-        place = places.decode(after)
-    if place is None or any(isinstance(part, int) and abs(part) >= 1 << 63 for part in cast("tuple[object, ...]", place)):
-        raise NotFound(f"after={after!r} is not a place in this list. Go on with after=page.next", after=after)
-    return place
+        position = decoder.decode(after)
+    if position is None or any(isinstance(part, int) and abs(part) >= 1 << 63 for part in cast("tuple[object, ...]", position)):
+        raise NotFound(f"after={after!r} is not a position in this list. Go on with after=page.next", after=after)
+    return position
 
 
 def read_number(text: str) -> int | None:

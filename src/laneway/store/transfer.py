@@ -28,9 +28,9 @@ from laneway.errors import ConfigError, StoreError, StoreMoved, StoreUnavailable
 from laneway.store.contract import Store
 
 __all__ = [
-    "JOBS", "PAYLOADS", "PORTION", "QUEUE", "RECORDS", "SHARED", "Cursor", "Move", "Portion", "SharedState", "StoredJob",
-    "StoredPayload", "StoredQueue", "StoredRecord", "StoredSchedule", "Tally", "Transfer", "chunks", "out_of_step", "read_cursor",
-    "read_move", "transfer_of", "write_cursor", "write_move",
+    "JOBS", "PAYLOADS", "PORTION", "QUEUE", "RECORDS", "SHARED", "Cursor", "Move", "Portion", "SharedState", "StoredCounts",
+    "StoredJob", "StoredPayload", "StoredQueue", "StoredRecord", "StoredSchedule", "Transfer", "chunks", "out_of_step",
+    "read_cursor", "read_move", "transfer_of", "write_cursor", "write_move",
 ]  # fmt: skip
 
 #: The most jobs, payloads or records in a portion.
@@ -107,7 +107,7 @@ class StoredQueue(Struct, frozen=True, kw_only=True):
     sources: dict[str, int] = {}  #: outbox → its highest number that this queue has taken
 
 
-class _Stored(Struct, frozen=True, kw_only=True):
+class _StoredFields(Struct, frozen=True, kw_only=True):
     """What a job and the record of a finished one have in common."""
 
     id: str
@@ -125,7 +125,7 @@ class _Stored(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class StoredJob(_Stored, frozen=True, kw_only=True):
+class StoredJob(_StoredFields, frozen=True, kw_only=True):
     """A job that does not run; or a collector's lane, or a dead payload, which are jobs of their queue."""
 
     holds: bool = False  #: it holds its lane; a dead one halts it
@@ -138,7 +138,7 @@ class StoredJob(_Stored, frozen=True, kw_only=True):
     score: float | None = None  #: it is a collector's dead payload
 
 
-class StoredRecord(_Stored, frozen=True, kw_only=True):
+class StoredRecord(_StoredFields, frozen=True, kw_only=True):
     """The record of a finished job."""
 
     worker: str
@@ -194,7 +194,7 @@ class Portion(Struct, frozen=True, kw_only=True):
         return len(self.jobs) + len(self.payloads) + len(self.records)
 
 
-class Tally(Struct, frozen=True, kw_only=True):
+class StoredCounts(Struct, frozen=True, kw_only=True):
     """How much a store holds, counted where it is."""
 
     waiting: int
@@ -243,7 +243,7 @@ class Transfer(Protocol):
         ...
 
     def export(self, done: Mapping[str, str]) -> Iterator[Portion]:
-        """Walk the content of a source that has come to rest, in portions, without those up to the cursors in `done`."""
+        """Walk the content of a closed source without running jobs, in portions, without those up to the cursors in `done`."""
         ...
 
     def copied(self) -> dict[str, str]:
@@ -254,7 +254,7 @@ class Transfer(Protocol):
         """Take a portion and its cursor, in one step. Raise StoreError if the section's cursor is not at `Portion.before`."""
         ...
 
-    def tally(self) -> Tally:
+    def stored_counts(self) -> StoredCounts:
         """Count what the store holds, whatever its books say."""
         ...
 

@@ -1,7 +1,7 @@
 """The web: the JSON API, health, metrics and live figures of an app, as an ASGI app.
 
 ```
- a request ──▶ app (routes) ──▶ endpoint ──▶ access: who asks, and may they? ──▶ api, actions ──▶ inspect, stats
+ a request ──▶ app (routes) ──▶ endpoint ──▶ access: which user, and may they? ──▶ api, actions ──▶ inspect, stats
                                    │                                              │
                                    └──▶ audit                                     └──▶ operations (what takes long)
  beside them: live (server-sent events), health, metrics; all three are made of one snapshot of the store

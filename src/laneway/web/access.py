@@ -1,4 +1,4 @@
-"""Access: who asks, and what they may do.
+"""Access: which user sends a request, and what that user may do.
 
 Closed, unless one of these holds:
 
@@ -100,7 +100,7 @@ class Access:
     # -- who asks --------------------------------------------------------------------------------------------
 
     async def caller(self, request: Request) -> Caller:
-        """Return who asks, or refuse. What a page of another site loads is refused, even to look; a link to here is not."""
+        """Return the user of a request, or refuse it, as one that another site's page makes; a link from there is allowed."""
         if request.headers.get("sec-fetch-site") == "cross-site" and request.headers.get("sec-fetch-mode") != "navigate":
             raise Refused(403, "csrf", "a page of another site asks for this: open the dashboard itself")
         kind, _, shown = request.headers.get("authorization", "").partition(" ")
@@ -197,7 +197,7 @@ def _basic(shown: str) -> tuple[str, str] | None:
 
 
 def _name_of(request: HTTPConnection) -> str:
-    """Return who the program says it is: Starlette's and FastAPI's own way of saying so."""
+    """Return the user that the program has found, as Starlette and FastAPI keep it."""
     user = request.scope.get("user")
     return str(getattr(user, "display_name", "") or getattr(user, "username", "") or "") or "the program's user"
 

@@ -39,7 +39,7 @@ RUNS = 1000
 
 
 def session(ask: WebRequest) -> object:
-    """Say who asks, what they may do, and what actions by a browser need."""
+    """Return the user of the request, what that user may do, and what actions by a browser need."""
     return {
         "who": ask.caller.who,
         "may": ask.caller.may,

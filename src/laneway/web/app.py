@@ -1,7 +1,7 @@
 """The dashboard as an ASGI app: its routes, and what an unexpected error looks like.
 
-It runs alone (`laneway dashboard`) or is mounted into another program under any prefix. It opens nothing before somebody asks,
-closes nothing of the app it is given, and needs no lifespan.
+It runs alone (`laneway dashboard`) or is mounted into another program under any prefix. It opens nothing before the first
+request, closes nothing of the app it is given, and needs no lifespan.
 
 Enters: an app and who may use it.  Leaves: an ASGI app.
 """
@@ -50,9 +50,9 @@ def dashboard(
 
     It is closed to all but this machine, unless there are credentials (`user` and `password`, `token`; else what is set outside,
     see `laneway.settings`) or `auth`: a function, sync or async, of the request that returns None, "read" or "act". With
-    `read_only` nobody may act. Values whose keys have a word of `redact` in them are not shown. /healthz fails when a due job
+    `read_only` no user may act. Values whose keys have a word of `redact` in them are not shown. /healthz fails when a due job
     waits for more than `health_lag` seconds (300), or nothing is claimed for `health_stall` seconds (60) although work is due;
-    with `open_health` everybody may ask it, and gets no reasons. Programs of several processes with `auth` alone need the same
+    with `open_health` every client may ask it, and gets no reasons. Programs of several processes with `auth` alone need the same
     `secret` in each, for what browsers show with an action.
     """
     if not isinstance(app, App):
@@ -72,7 +72,7 @@ def dashboard(
     routes = [Route(one.path, handler(site, one), methods=[one.method]) for one in ENDPOINTS]
     made = Starlette(
         routes=[*routes, Route(LIVE, _live(site), methods=["GET"]), *page_routes(site)],
-        exception_handlers={HTTPException: _tell, Exception: _tell},
+        exception_handlers={HTTPException: _show_error, Exception: _show_error},
     )
     made.router.redirect_slashes = False
     made.state.laneway = site
@@ -94,7 +94,7 @@ def _live(site: Site) -> Callable[[Request], Awaitable[Response]]:
     return live
 
 
-async def _tell(request: Request, error: Exception) -> Response:
+async def _show_error(request: Request, error: Exception) -> Response:
     refused = _refusal(request, error)
     return await show_refusal(request, refused) if is_for_people(request) else refuse(refused)
 

@@ -1,4 +1,4 @@
-"""The audit: a line for every action, whether it was done or refused: who, what, on what, and what became of it.
+"""The audit: a line in the log for every action, done or refused: the user, the action, its target, and the result.
 
 Goes to the logger `laneway.audit`; a handler that wants fields finds them in the record's `audit`. Values are written as JSON, so
 that nobody can forge a line with a line break in a name.

@@ -28,7 +28,7 @@ from laneway.web.threads import in_thread
 
 __all__ = ["HEADERS", "LARGEST", "Endpoint", "handler", "refuse", "respond"]
 
-#: What every answer says: nobody may keep it, guess at its type, frame it, or load anything from it.
+#: What every answer says: a browser may not keep it, guess at its type, frame it, or load anything from it.
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -50,7 +50,7 @@ class Endpoint:
     answer: Callable[[WebRequest], object]  #: blocks; gives a document, or an `Answer`
     takes: tuple[str, ...] = ()  #: parameters of the query, or fields of the body
     action: str = ""  #: what the audit calls it; empty: it only looks
-    open: bool = False  #: if the dashboard says so, everybody gets its status, and nothing else
+    open: bool = False  #: if the dashboard is set up so, every client gets its status, and nothing else
 
 
 def handler(site: Site, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:

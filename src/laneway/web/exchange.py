@@ -1,7 +1,7 @@
 """One request to the dashboard from a program that is not an ASGI server: a view of a web framework, or an app of WSGI.
 
 The dashboard is an ASGI app. `http_scope` says what was asked, in its words; a `DashboardCall` gives it the request, and takes
-what it sends: the head first, then the body part by part, as long as somebody reads.
+what it sends: the head first, then the body part by part, as long as the client reads.
 
 Enters: a request, in parts.  Leaves: a status, headers, and the parts of a body.
 """

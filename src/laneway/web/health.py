@@ -1,9 +1,9 @@
 """Health: whether work gets done, in words.
 
-Four things are wrong: the store cannot be reached; work is due, and for a while nobody has claimed or settled anything, although
-somebody could; a due job has waited longer than is allowed; rows of the app's outbox do not become jobs. Paused queues are meant
-to wait and do not count. Workers whose slots are all taken are not idle: whether what waits behind them waits too long, the lag
-shows.
+Four things are wrong: the store cannot be reached; work is due, and for a while no worker has claimed or settled anything,
+although one could; a due job has waited longer than is allowed; rows of the app's outbox do not become jobs. Paused queues are
+meant to wait and do not count. Workers whose slots are all taken are not idle: whether what waits behind them waits too long,
+the lag shows.
 
 Whether nothing moves is only seen by looking twice, so a `Pulse` remembers what it saw last. What one look is enough for, that no
 worker serves a queue, is said at once.
@@ -28,7 +28,7 @@ from laneway.store.workers import serving_of
 
 __all__ = ["Health", "Pulse", "with_outbox"]
 
-#: What moves when somebody claims or settles.
+#: What changes when a worker claims or settles.
 MOVES = ("processed", "failed", "retried", "dead", "cancelled")
 
 

@@ -38,7 +38,7 @@ AGAIN = b"retry: 1000\n\n"
 
 
 class Follower(Listeners):
-    """The jobs of an app that somebody listens to."""
+    """The jobs of an app that have listeners."""
 
     def __init__(self, app: App) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Follower(Listeners):
         return await in_thread(self._read)
 
     def _read(self) -> dict[str, dict[str, Any] | None]:
-        """Return the status of every job that somebody listens to; None: nothing is known of it any more."""
+        """Return the status of every job that has listeners; None: nothing is known of it any more."""
         app = self._app()
         assert app is not None  # noqa: S101 - the stream that asks holds it
         found: dict[str, dict[str, Any] | None] = {}

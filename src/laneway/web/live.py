@@ -1,6 +1,6 @@
 """Live: server-sent events, one look at the store a second, for all listeners together.
 
-There is no ticker of its own that somebody would have to start and stop. Every listener sleeps until the next look is due;
+It has no thread that would have to be started and stopped. Every listener sleeps until the next look is due;
 the first to wake takes it, in a thread, and all send it. So the store is asked once a second with a thousand listeners, and not
 at all with none. Nothing is queued: a listener sends what is newest, and one that takes nothing for a while is dropped.
 

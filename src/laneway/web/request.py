@@ -1,4 +1,4 @@
-"""A request as an answer's function sees it: who asks, and what for, read and checked.
+"""A request as an answer's function sees it: its user and its parameters, read and checked.
 
 Every mistake in it is a refusal of one line that names the parameter, the value, and what to write instead.
 """
@@ -174,7 +174,7 @@ class WebRequest:
         return tuple(dict.fromkeys(cast("list[str]", named)))
 
     def only(self, names: Sequence[str]) -> None:
-        """Refuse what nobody knows: it may be a filter that was mistyped."""
+        """Refuse unknown parameters: one may be a filter that was mistyped."""
         for name in self.given:
             if name not in names:
                 known = f"There are {', '.join(names)}" if names else "There are none"

@@ -1,4 +1,4 @@
-"""The server of `laneway dashboard`: uvicorn, with limits on what a client can hold before anybody asks who it is.
+"""The server of `laneway dashboard`: uvicorn, with limits on what a client can hold before it has given its credentials.
 
 A connection takes a file descriptor, and a process has few of them. So there is a limit on connections. When one more comes, the
 server closes the oldest one that has not sent a whole request, of the client address that has the most such connections. A client
@@ -275,10 +275,10 @@ class _Once(logging.Filter):
             return False
         self._held_back[kind] = 0
         said = f"{record.getMessage().strip()} (%d times more)"
-        self._loop.call_soon_threadsafe(self._loop.call_later, AGAIN, self._tell, kind, record.levelno, said)
+        self._loop.call_soon_threadsafe(self._loop.call_later, AGAIN, self._log_repeats, kind, record.levelno, said)
         return True
 
-    def _tell(self, kind: object, level: int, said: str) -> None:
+    def _log_repeats(self, kind: object, level: int, said: str) -> None:
         number = self._held_back.pop(kind, 0)
         if number:
             self._logger.handle(self._logger.makeRecord(self._logger.name, level, "", 0, said, (number,), None))

@@ -363,13 +363,13 @@ class Exchanger:
 
     def _claims_gone(self, settled: list[Settled], refused: frozenset[str]) -> None:
         """Log that the store refused outcomes. If it does not know this worker either, one line covers all its claims."""
-        lost: dict[str, int] = {}  # for a job that is settled twice in one exchange, the older claim
+        tokens: dict[str, int] = {}  # for a job that is settled twice in one exchange, the older claim
         for item in settled:
             for id_ in refused.intersection(item.claim.ids):
-                lost[id_] = min(item.claim.token, lost.get(id_, item.claim.token))
-        if any(token > self._freshness.fence for token in lost.values()) and not self._is_known():
-            self._freshness.distrust(lost.values())
-        gone = [id_ for id_, token in lost.items() if token > self._freshness.fence]
+                tokens[id_] = min(item.claim.token, tokens.get(id_, item.claim.token))
+        if any(token > self._freshness.fence for token in tokens.values()) and not self._is_known():
+            self._freshness.distrust(tokens.values())
+        gone = [id_ for id_, token in tokens.items() if token > self._freshness.fence]
         if gone:
             what = ("job", "its claim is", "outcome") if len(gone) == 1 else ("jobs", "their claims are", "outcomes")
             log.warning(

@@ -1,4 +1,4 @@
-"""Where jobs run: slots are threads, seats are places on an event loop.
+"""Where jobs run: slots are threads, seats are slots on an event loop.
 
 Both take claims and return `Settled` pairs. Threads start as they are needed; the event loop starts with the first async job, or
 lifespan.

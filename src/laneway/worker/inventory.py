@@ -178,11 +178,11 @@ class Inventory:
 
     def hand_over(self) -> bool:
         """Hand claims to slots and seats; return whether there were any, and room for them."""
-        places = self.pace.unsettled - self.in_flight - len(self._sent)
+        room = self.pace.unsettled - self.in_flight - len(self._sent)
         if self._pipelined and self.short:
-            places = min(places, self.pace.unsettled // 2 - self.in_flight)  # the others run while these are settled
+            room = min(room, self.pace.unsettled // 2 - self.in_flight)  # the others run while these are settled
         before = len(self.prefetched)
-        claims = self._choose(max(min(before, places), 0))
+        claims = self._choose(max(min(before, room), 0))
         if self._seated and (self._on_loop or any(map(self._is_seated, claims))):
             claims = self._seat(claims)
         self.in_flight += len(claims)

@@ -101,17 +101,17 @@ class Isolation:
         from laneway.fleet.messages import MessageSocket  # noqa: PLC0415 - only workers with isolated runs need it
 
         self.prepare()  # first: the forker would inherit the ends below, and they would never seem closed
-        word, word_theirs = MessageSocket.pair()
-        line, line_theirs = socket.socketpair()
-        with contextlib.closing(word), line, word_theirs, line_theirs:
+        forker, forker_theirs = MessageSocket.pair()
+        run_socket, run_socket_theirs = socket.socketpair()
+        with contextlib.closing(forker), run_socket, forker_theirs, run_socket_theirs:
             with self._lock:
-                asked = self._ask(claim.token, [word_theirs.fileno(), line_theirs.fileno()])
-            word_theirs.close()
-            line_theirs.close()
+                asked = self._ask(claim.token, [forker_theirs.fileno(), run_socket_theirs.fileno()])
+            forker_theirs.close()
+            run_socket_theirs.close()
             if not asked:
                 return IsolatedEnd()
             try:
-                return self._attend(_Talk(word, line), claim, timeout, job)
+                return self._attend(_Talk(forker, run_socket), claim, timeout, job)
             finally:
                 _, handles = self._pids.pop(claim.token, (0, []))
                 for handle in handles:
@@ -142,13 +142,13 @@ class Isolation:
         # Once the child has ended, all it sent can be read. Its socket may still be open: processes that it forked have it too.
         while code is None and not talk.ended:
             talk.wait(over - time.monotonic())
-            made, code = talk.read_word(code)
+            made, code = talk.read_forker(code)
             if made is not None:
                 self._pids[claim.token] = made
                 if claim.token in self._killed:  # its time was up before it existed
                     self.kill(claim.token)
                 talk.send(msgspec.msgpack.encode(claim))
-            for said in talk.read_line():
+            for said in talk.read_run():
                 if isinstance(said, Notes):
                     job.take_notes(said)
                 elif isinstance(said, Begun):
@@ -192,47 +192,47 @@ class Isolation:
 class _Talk:
     """The two sockets of an isolated run: to its forker, and to the child."""
 
-    def __init__(self, word: MessageSocket, line: socket.socket) -> None:
-        self._word = word
-        self._line = line
+    def __init__(self, forker: MessageSocket, run_socket: socket.socket) -> None:
+        self._forker = forker
+        self._run_socket = run_socket
         self._rest = b""
-        self._line_open = True
+        self._is_open = True
 
     @property
     def ended(self) -> bool:
         """Whether the forker of the child is gone, and the child with it."""
-        return self._word.closed
+        return self._forker.closed
 
     def wait(self, timeout: float) -> None:
         """Wait for something to read; wake now and then to check for a cancellation."""
         poll = select.poll()
-        for end, is_open in ((self._word, not self._word.closed), (self._line, self._line_open)):
+        for end, is_open in ((self._forker, not self._forker.closed), (self._run_socket, self._is_open)):
             if is_open:
                 poll.register(end.fileno(), select.POLLIN)
         poll.poll(max(min(timeout, 0.5), 0) * 1000)
 
-    def read_word(self, code: int | None) -> tuple[tuple[int, list[int]] | None, int | None]:
+    def read_forker(self, code: int | None) -> tuple[tuple[int, list[int]] | None, int | None]:
         """Return the child, if it was just made, and its exit code, if it has ended."""
         from laneway.fleet.messages import Child, Ended  # noqa: PLC0415
 
         made: tuple[int, list[int]] | None = None
-        for message in self._word.read():
+        for message in self._forker.read():
             if isinstance(message, Child):
-                made = (message.pid, self._word.take_fds(message.fds))
+                made = (message.pid, self._forker.take_fds(message.fds))
             elif isinstance(message, Ended):
                 code = message.code
         return made, code
 
-    def read_line(self) -> list[Notes | Begun | tuple[Outcome, ...]]:
+    def read_run(self) -> list[Notes | Begun | tuple[Outcome, ...]]:
         """Return the child's messages."""
-        while self._line_open:
+        while self._is_open:
             try:
-                data = self._line.recv(65536, socket.MSG_DONTWAIT)
+                data = self._run_socket.recv(65536, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 break
             except OSError:
                 data = b""
-            self._line_open = bool(data)
+            self._is_open = bool(data)
             self._rest += data
         said: list[Notes | Begun | tuple[Outcome, ...]] = []
         while len(self._rest) >= 4 and len(self._rest) >= 4 + (size := int.from_bytes(self._rest[:4])):
@@ -244,7 +244,7 @@ class _Talk:
     def send(self, data: bytes) -> None:
         """Send the child its claim."""
         with contextlib.suppress(OSError):
-            self._line.sendall(len(data).to_bytes(4) + data)
+            self._run_socket.sendall(len(data).to_bytes(4) + data)
 
 
 def _fork_forker(app: App, loop: str) -> MessageSocket:
@@ -290,16 +290,16 @@ def run_isolated(app: App, fd: int, loop: str) -> None:
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the worker that asked for this run decides
-    with socket.socket(fileno=fd) as line:
-        _run_one(app, line, loop)
+    with socket.socket(fileno=fd) as run_socket:
+        _run_one(app, run_socket, loop)
 
 
-def _run_one(app: App, line: socket.socket, kind: str) -> None:
+def _run_one(app: App, run_socket: socket.socket, kind: str) -> None:
     from laneway.worker.run import Runner  # noqa: PLC0415
     from laneway.worker.worker import Worker  # noqa: PLC0415 - it imports us
 
-    size = _read_exactly(line, 4)
-    if size is None or (body := _read_exactly(line, int.from_bytes(size))) is None:
+    size = _read_exactly(run_socket, 4)
+    if size is None or (body := _read_exactly(run_socket, int.from_bytes(size))) is None:
         return  # its worker died before it sent a claim
     claim = msgspec.msgpack.decode(body, type=Claim)
     _set_title(claim)
@@ -311,7 +311,7 @@ def _run_one(app: App, line: socket.socket, kind: str) -> None:
     # An async task has the loop in the main thread; beside a plain one the loop of async lifespans turns in a thread.
     loop = (OwnLoop if task is not None and task.is_async else LoopThread)(kind)
     lifespans = Lifespans(app.hooks.lifespans, worker)
-    sender = _Sender(line)
+    sender = _Sender(run_socket)
     runner = Runner(app.declared, app.hooks, sender.flush, resources=lifespans.resources)
     try:
         with lifespans.around(loop.wait):
@@ -331,14 +331,14 @@ def _run_one(app: App, line: socket.socket, kind: str) -> None:
 class _Sender:
     """Sends messages to the worker, from any thread."""
 
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
+    def __init__(self, run_socket: socket.socket) -> None:
+        self._run_socket = run_socket
         self._lock = threading.Lock()
 
     def send(self, name: str, value: object) -> None:
         data = msgspec.msgpack.encode((name, msgspec.Raw(msgspec.msgpack.encode(value))))
         with self._lock, contextlib.suppress(OSError):
-            self._line.sendall(len(data).to_bytes(4) + data)
+            self._run_socket.sendall(len(data).to_bytes(4) + data)
 
     def flush(self, *jobs: JobContext) -> None:
         for job in jobs:
@@ -363,11 +363,11 @@ class _NotesService(Service):
         self._sender.flush(*list(self._runner.running.values()))
 
 
-def _read_exactly(line: socket.socket, size: int) -> bytes | None:
+def _read_exactly(run_socket: socket.socket, size: int) -> bytes | None:
     data = b""
     while len(data) < size:
         try:
-            more = line.recv(min(size - len(data), 1 << 20))
+            more = run_socket.recv(min(size - len(data), 1 << 20))
         except OSError:
             return None
         if not more:

@@ -154,7 +154,7 @@ class Runner:
             return
         task, unit = self._tasks.get(claim.task), claim.units[0]
         if claim.garbage or task is None:
-            run.meant = self._let_stand(self._verdicts.strange(claim))
+            run.meant = self._send_events(self._verdicts.strange(claim))
         elif unit.payloads or not is_task(task):
             self._prepare_collector(run, task)
         else:
@@ -162,7 +162,7 @@ class Runner:
                 args, kwargs, options = task.signature.open(unit.body)
                 policy, headers = _read_options(options, task.retry) if options else (task.retry, NO_HEADERS)
             except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
-                run.meant = self._let_stand(self._verdicts.unreadable(claim, error))
+                run.meant = self._send_events(self._verdicts.unreadable(claim, error))
                 return
             self._begin(run, JobContext(claim, args, kwargs, headers, run.started, self._resources), task, policy)
 
@@ -170,13 +170,13 @@ class Runner:
         """Prepare a run of a collector's lanes."""
         claim = run.claim
         if not is_collector(task) or not claim.collects:
-            run.meant = self._let_stand(self._verdicts.wrong_kind(claim, task))
+            run.meant = self._send_events(self._verdicts.wrong_kind(claim, task))
             return
         read = collector_run.open_run(task, claim)
         for unit in claim.units:
             if (dead := read.spoilt.get(unit.id)) is not None:
                 died = self._verdicts.lane_died(claim, unit, dead, BadArguments(dead.error.message), ran=False)
-                self._let_stand(Verdict((), tuple(died)))
+                self._send_events(Verdict((), tuple(died)))
         if not read.lanes:
             run.meant = collector_run.for_all(claim, (), read.spoilt)
             return
@@ -210,7 +210,7 @@ class Runner:
                 verdict = self._call_inside(run)
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a job's code end that job alone
             return self._failed(run, error)
-        return self._let_stand(verdict) if verdict.events else verdict.meant
+        return self._send_events(verdict) if verdict.events else verdict.meant
 
     def _call_inside(self, run: Execution) -> Verdict:
         """Call a task inside the middlewares, which see the outcome behind their `yield`."""
@@ -230,7 +230,7 @@ class Runner:
     def _expect_failure(self, run: Execution, error: BaseException) -> None:
         self._expect(run, self._verdicts.failed(run.job, run.policy, error), error)
 
-    def _let_stand(self, verdict: Verdict) -> Meant:
+    def _send_events(self, verdict: Verdict) -> Meant:
         """Send the events of a verdict."""
         for event in verdict.events:
             self._events.tell(event)
@@ -284,7 +284,7 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - as in _call; CancelledError too
             is_over = limit is not None and limit.expired() and isinstance(error, TimeoutError)
             return self._failed(run, timed_out(task, error) if is_over else error)
-        return self._let_stand(verdict)
+        return self._send_events(verdict)
 
     async def _await(self, run: Execution, limit: asyncio.Timeout | None = None) -> Verdict:
         """Await a task inside the middlewares, as `_call_inside`."""
@@ -303,7 +303,7 @@ class Runner:
         self._leave_child(error)
         verdict = run.expected if run.failure is error else None
         run.failure = None  # its traceback refers to the run
-        return self._let_stand(verdict or self._verdicts.failed(run.job, run.policy, error))
+        return self._send_events(verdict or self._verdicts.failed(run.job, run.policy, error))
 
     # -- in a process of its own -----------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Runner:
                 return meant
             said = end.said
             self._events.tell(RunCrashed(job, f"{said} ({crashes} of {CRASHES})"))
-        return self._let_stand(self._verdicts.failed(job, NEVER_AGAIN, JobCrashed(f"{said}, {CRASHES} times")))
+        return self._send_events(self._verdicts.failed(job, NEVER_AGAIN, JobCrashed(f"{said}, {CRASHES} times")))
 
     def _lane_isolated(self, claim: Claim, run: Execution) -> Outcome:
         """Run one lane of a collector's run in a process of its own."""
@@ -350,7 +350,7 @@ class Runner:
         if end.code is None:
             return for_each(run.job.claim, GO_BACK)  # it never began: the forker is gone
         verdict = self._verdicts.finished(run.job, JobCrashed(end.said))
-        return None if verdict is None else self._let_stand(verdict)
+        return None if verdict is None else self._send_events(verdict)
 
     # -- after the call --------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ class Runner:
         """Return the outcomes of a run that was not just done."""
         if all(isinstance(outcome, Done) for outcome in meant):
             return meant
-        if job.lost:
+        if job.claim_may_be_lost:
             # The run was told to stop, and may have: if the worker still holds the claim, the job is still to be done.
             meant = for_each(job.claim, GO_BACK)
         if job.notes_changed:

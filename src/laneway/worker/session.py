@@ -205,7 +205,7 @@ class Session:
         self._stop.asked = True
         self._outcomes.wake()
 
-    # -- one turn --------------------------------------------------------------------------------------------
+    # -- one pass --------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
         if self._exchanger.phase is Phase.UNSURE:
@@ -303,9 +303,9 @@ class Session:
 
     def _tell_runs(self, heard: BeatReply) -> None:
         for job in list(self._runner.running.values()):
-            job.lost = job.lost or (not heard.known and job.token <= self._freshness.fence)
+            job.claim_may_be_lost = job.claim_may_be_lost or (not heard.known and job.token <= self._freshness.fence)
             # A collector's run goes on for the other lanes: it ends only if all are marked.
-            if not job.cancelled and (job.lost or all(id_ in heard.marks for id_ in job.ids)):
+            if not job.cancelled and (job.claim_may_be_lost or all(id_ in heard.marks for id_ in job.ids)):
                 job.cancelled = True
                 self._event_loop.cancel(job.token)
 

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 
-from laneway.contrib.django.models import DeadJobs, Schedules
+from laneway.contrib.django.models import DeadJobs, ScheduleList
 from laneway.contrib.django.project import read_settings
 
 __all__ = ["DashboardLink"]
@@ -65,7 +65,7 @@ class DeadJobsLink(DashboardLink):
     page = "jobs?state=dead"
 
 
-@admin.register(Schedules)
+@admin.register(ScheduleList)
 class SchedulesLink(DashboardLink):
     """To the schedules."""
 

@@ -81,10 +81,10 @@ def _is_same_database(url: str, alias: str) -> bool:
     ours, other = check_url(url), check_url(theirs)
     if ours.scheme == other.scheme == "sqlite":
         return bool(ours.path) and Path(ours.path).absolute() == Path(other.path).absolute()
-    return connections[alias].vendor == "postgresql" and _place(url) == _place(theirs)
+    return connections[alias].vendor == "postgresql" and _database_of(url) == _database_of(theirs)
 
 
-def _place(url: str) -> tuple[Any, ...] | None:
+def _database_of(url: str) -> tuple[Any, ...] | None:
     """Return the host, port and database that an address leads to."""
     if not url.startswith(("postgresql:", "postgres:")):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-__all__ = ["DeadJobs", "NoRows", "Schedules"]
+__all__ = ["DeadJobs", "NoRows", "ScheduleList"]
 
 
 class NoRows(models.Manager[models.Model]):
@@ -38,7 +38,7 @@ class DeadJobs(AdminEntry):
         verbose_name_plural = "dead jobs"
 
 
-class Schedules(AdminEntry):
+class ScheduleList(AdminEntry):
     """Calls that run by themselves."""
 
     class Meta(AdminEntry.Meta):

@@ -1,4 +1,4 @@
-"""The dashboard as a view of Django's, under ASGI and WSGI: Django says who asks, and the dashboard answers.
+"""The dashboard as a view of Django's, under ASGI and WSGI: Django finds the user of a request, and the dashboard answers it.
 
 The dashboard is an ASGI app. The view gives it the request, and returns what it sends; a stream goes on as long as the browser
 listens. Under WSGI a stream would keep a thread of the server for each open page: there it ends after one event, and the browser

@@ -1,4 +1,4 @@
-"""The dashboard as a blueprint: the Flask app says who asks, and the dashboard answers.
+"""The dashboard as a blueprint: the Flask app finds the user of a request, and the dashboard answers it.
 
 `auth` runs inside of the request, with the session and whatever an extension such as Flask-Login keeps for it.
 
@@ -91,7 +91,7 @@ def _latin(path: str) -> str:
 
 
 def _user() -> str:
-    """Return who asks, for the log of actions: a user of Flask-Login, or what programs keep in `g.user`."""
+    """Return the user of a request, for the log of actions: that of Flask-Login, or what programs keep in `g.user`."""
     user = g.get("_login_user") or g.get("user")
     known = (getattr(user, name, None) for name in ("username", "name", "email"))
     return next((one for one in known if isinstance(one, str) and one), "") or (user if isinstance(user, str) else "")

@@ -34,7 +34,7 @@ __all__ = ["PostgresBell", "is_reached"]
 
 #: How often a sleeper looks by itself, seconds: jobs of users' transactions come without a ring.
 LOOK_EVERY = 0.25
-#: The same where nobody can be notified: at first, a second after the last work, and later.
+#: How often it looks where a server sends no notifications, seconds: at first, a second after the last work, and later.
 POLLS = (0.005, 0.05, 0.25)
 #: How long a test notification may take, seconds.
 TEST_TAKES = 1.0
@@ -62,7 +62,7 @@ class PostgresBell:
         self._generation = 0  # changes with each ring
         self._mine = threading.local()  # the rings that each thread has heard of
         self._listener: _Listener | None = None
-        self._polls = False  # nobody can notify us
+        self._polls = False  # the server sends no notifications
         self._worked = 0.0  # when there was work, by the monotonic clock
 
     def wait(self, timeout: float) -> bool:

@@ -228,7 +228,7 @@ def check_horizon(
 
 
 def check_slots(unused: Sequence[str]) -> list[Finding]:
-    """Judge replication slots that nobody reads."""
+    """Judge replication slots that no standby or program reads."""
     if not unused:
         return []
     return [Finding(

@@ -136,7 +136,7 @@ def encoded(value: str) -> bytes:
     return value.replace("\0", "\ufffd").encode()
 
 
-#: The same for names, which come again and again.
+#: `encoded` for names, which are few and used often: so the results are cached.
 encoded_name = functools.lru_cache(1000)(encoded)
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from laneway.core.job import Alike, Job
+from laneway.core.job import Job, UniformJobs
 from laneway.errors import StoreError
 from laneway.ids import is_made
 from laneway.store.postgres.connection import (
@@ -43,7 +43,7 @@ TRUE, FALSE = b"\1", b"\0"
 
 def is_simple(jobs: Sequence[Job]) -> bool:
     """Return whether one call can push these: there are some, and none is a payload."""
-    if type(jobs) is not Alike:
+    if type(jobs) is not UniformJobs:
         for job in jobs:
             if job.gather:
                 return False
@@ -131,15 +131,17 @@ class PostgresPush:
         return self._push_one, values
 
     def _many(self, jobs: Sequence[Job]) -> Statement:
-        alike = [jobs.first] if type(jobs) is Alike else jobs
-        ids, bodies = (jobs.ids, jobs.bodies) if type(jobs) is Alike else zip(*[(job.id, job.body) for job in jobs], strict=True)
+        each = [jobs.first] if type(jobs) is UniformJobs else jobs
+        ids, bodies = (
+            (jobs.ids, jobs.bodies) if type(jobs) is UniformJobs else zip(*[(job.id, job.body) for job in jobs], strict=True)
+        )
         values = (
-            texts(ids), bytea(bodies), texts([job.queue for job in alike]), texts([job.task for job in alike]),
-            texts([job.lane for job in alike]), smallints([-job.priority for job in alike]),
-            bigints([job.delay for job in alike]), bigints([job.at for job in alike]), texts([job.unique for job in alike]),
-            texts([job.unique if job.until_end else None for job in alike]),
-            bigints([job.expires for job in alike]),
-            type(jobs) is not Alike and not all(map(is_made, ids)), False,
+            texts(ids), bytea(bodies), texts([job.queue for job in each]), texts([job.task for job in each]),
+            texts([job.lane for job in each]), smallints([-job.priority for job in each]),
+            bigints([job.delay for job in each]), bigints([job.at for job in each]), texts([job.unique for job in each]),
+            texts([job.unique if job.until_end else None for job in each]),
+            bigints([job.expires for job in each]),
+            type(jobs) is not UniformJobs and not all(map(is_made, ids)), False,
         )  # fmt: skip
         return call(self._store.schema, "push", len(values)), values
 

@@ -50,7 +50,7 @@ def ensure(line: PostgresConnection, name: str, schema: str) -> None:
 
 
 def recount(line: PostgresConnection, schema: str) -> None:
-    """Count all anew if the tables came out of a dump. It is one statement: the server ends it even if nobody waits for it."""
+    """Count all anew if the tables came out of a dump. It is one statement: the server finishes it without its caller too."""
     line.ask(f"select {schema}.recount_v{VERSION}()")
 
 

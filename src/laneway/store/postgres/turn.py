@@ -257,7 +257,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
         return queue
 
     def is_empty(self, queue: str) -> bool:
-        """Return whether a queue has neither jobs nor lanes; nobody pushes until the turn ends."""
+        """Return whether a queue has neither jobs nor lanes; the lock keeps pushes out until the turn ends."""
         if self._has_units(queue):
             return False
         # Waits for open transactions that push into it, and these alone.
@@ -302,7 +302,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
     def set_move(self, move: Move | None) -> None:
         """Set the store's part in a copy."""
         if move is not None and move.closed and self._inbox is not None:
-            for number in (82, 83, 85):  # as set_move does: nobody enqueues from now on
+            for number in (82, 83, 85):  # as set_move does: these locks keep enqueues out from now on
                 self.rows("lock", schema=self.schema, number=number)
             while self._inbox.join(self):
                 pass
@@ -352,7 +352,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
         self._arrived.update(counts)
 
     def fold(self, *, wait: bool = False) -> bool:
-        """Add the ledger up and sum statistics, if nobody else does just now; or wait for that. Return whether it was done."""
+        """Add the ledger up and sum statistics, unless a worker does now (`wait`: wait for that). Return whether it was done."""
         if wait:
             self.rows("lock", schema=self.schema, number=80)
         if self.call("fold", TEN, KEEP_RUNS) != [(True,)]:

@@ -27,7 +27,7 @@ from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.redis.claims import claims_of_jobs, claims_of_lanes
 from laneway.store.redis.keys import queue_base
 from laneway.store.redis.outcomes import NONE, Grouped, QueueOutcomes, group_by_queue
-from laneway.store.redis.quarantine import mend
+from laneway.store.redis.quarantine import set_aside_foreign_keys
 from laneway.store.redis.queues import Queues
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Asked, Command, Wire
@@ -47,17 +47,17 @@ class _Memory:
 
     def __init__(self) -> None:
         #: Ready, paused, microseconds until the next is due (-1: none), and when that was asked, seconds of the store's clock.
-        self.stood: dict[str, tuple[int, int, int, float]] = {}
+        self.depths: dict[str, tuple[int, int, int, float]] = {}
         self.until = 0.0  #: until when this is good enough for a busy worker, seconds of the store's clock
 
     def begin(self, now: float) -> None:
         """Note that all queues are about to be asked."""
-        self.stood = {}
+        self.depths = {}
         self.until = now + LATELY
 
     def note(self, queue: str, ready: int, paused: int, due_in: int, asked: float) -> None:
         """Remember a queue's answer to a question of that time. When the next job of an empty queue is due, it must be asked."""
-        self.stood[queue] = (ready, paused, due_in, asked)
+        self.depths[queue] = (ready, paused, due_in, asked)
         if due_in >= 0:
             self.until = min(self.until, asked + due_in / 1_000_000)
 
@@ -67,7 +67,7 @@ class _Memory:
             self.until = 0.0
         else:
             for queue in queues:
-                self.stood.pop(queue, None)
+                self.depths.pop(queue, None)
 
 
 class Exchanges:
@@ -79,7 +79,7 @@ class Exchanges:
         self.clock = clock
         self.memory = _Memory()
         self.script = script("exchange").digest
-        self.load = script("load").digest
+        self.depth_script = script("queue_depth").digest
         self.highest = 0  #: the highest token seen: later claims of this process have greater ones, whatever their queue
         self.complained: set[str] = set()  #: queues that cannot be used, and for which that was logged
         self.dead: dict[str, int] = {}  #: how many jobs were dead at the last death
@@ -90,9 +90,9 @@ class Exchanges:
         call.send()
         return call.hear
 
-    def mend(self, queue: str) -> bool:
+    def set_aside_foreign_keys(self, queue: str) -> bool:
         """Set aside keys that another program wrote; return whether there were any."""
-        return bool(mend(self.wire, queue, self.queues.number(queue)))
+        return bool(set_aside_foreign_keys(self.wire, queue, self.queues.number(queue)))
 
 
 class _ExchangeCall:
@@ -116,7 +116,7 @@ class _ExchangeCall:
         self._outcomes = outcomes.by_queue  # outcomes still to be settled
         self._ids = outcomes.ids
         self._wants = wants
-        self._limit = self._places = limit  # the most that may still be claimed
+        self._limit = self._room = limit  # the most that may still be claimed
         self._shares: dict[str, list[tuple[int, int]]] = {}  # for each queue that is asked: want, and number of claims
         self._claims: dict[int, list[Claim]] = {}  # by the number of the want
 
@@ -133,8 +133,8 @@ class _ExchangeCall:
             self._deal()
         known = self._owner.queues.numbers
         others: list[str] = []
-        if len(memory.stood) < len(known):
-            concerned = {*self._shares, *self._outcomes, *memory.stood}
+        if len(memory.depths) < len(known):
+            concerned = {*self._shares, *self._outcomes, *memory.depths}
             others = [name for name in known if name not in concerned]
         self._send(now, others, count=not self._remembers)
 
@@ -152,7 +152,7 @@ class _ExchangeCall:
             if self._shares or others:
                 self._send(self._look_at_clock(), [name for name in others if name not in self._shares], count=False)
                 return True
-        if self._remembers and self._places == self._limit:  # a worker that goes to sleep must know
+        if self._remembers and self._room == self._limit:  # a worker that goes to sleep must know
             self._remembers = False
             others = [name for name in self._owner.queues.numbers if name not in self._names]
             self._send(self._look_at_clock(), others, count=True)
@@ -164,24 +164,24 @@ class _ExchangeCall:
 
         Where something is settled others may follow: the next in a lane, or the settled job again.
         """
-        owner, places = self._owner, self._places
-        stood, known = owner.memory.stood, owner.queues.numbers
+        owner, room = self._owner, self._room
+        depths, known = owner.memory.depths, owner.queues.numbers
         left: dict[str, int] = {}  # for each queue: how many are ready and not dealt
         for number, want in enumerate(self._wants):
             name = want.queue
             if name in left:
                 ready = left[name]
             else:
-                ready, paused, *_ = stood.get(name, UNKNOWN)
+                ready, paused, *_ = depths.get(name, UNKNOWN)
                 if name in self._outcomes:
                     ready += self._outcomes[name].followers
                 if paused or name in self._spent or name not in known:
                     ready = 0
             if ready:
-                asked = self._ask_for(number, name, min(want.most - len(self._claims.get(number, ())), places, ready))
+                asked = self._ask_for(number, name, min(want.most - len(self._claims.get(number, ())), room, ready))
                 left[name] = ready - asked
-                places -= asked
-                if not places:
+                room -= asked
+                if not room:
                     self._is_cut = True
                     return
         self._is_cut = False
@@ -206,7 +206,7 @@ class _ExchangeCall:
         commands = [self._command(name, now) for name in names]
         if loading:
             names += loading
-            commands += [("EVALSHA", owner.load, "1", queue_base(name), now) for name in loading]
+            commands += [("EVALSHA", owner.depth_script, "1", queue_base(name), now) for name in loading]
         if count:
             commands.append(owner.queues.asks)
         self._counting = count
@@ -236,7 +236,7 @@ class _ExchangeCall:
     def hear(self) -> Exchange:
         """Read the answers, and ask again where that is needed."""
         self._hear()
-        while (self._places > 0 or self._new) and self._send_more():
+        while (self._room > 0 or self._new) and self._send_more():
             self._hear()
         answer = self._answer()
         if self._closed is not None and not answer.claims:
@@ -291,7 +291,7 @@ class _ExchangeCall:
             raise error
         self._spent |= {queue}
         self._owner.memory.forget((queue,))
-        mended = self._owner.mend(queue)
+        mended = self._owner.set_aside_foreign_keys(queue)
         if needed:
             raise error
         if mended and queue in self._shares:
@@ -311,7 +311,7 @@ class _ExchangeCall:
             claims = self._take_all(queue, outcomes, *answer[3:])
         owner, at = self._owner, 0
         if claims:
-            self._places -= len(claims)
+            self._room -= len(claims)
             owner.highest = max(owner.highest, claims[-1].token)
         for number, asked in self._shares.get(queue, ()):  # they go to the wants that asked for them
             part = claims[at : at + asked]
@@ -339,15 +339,15 @@ class _ExchangeCall:
         claims: list[Claim] = []
         for number in sorted(self._claims):
             claims += self._claims[number]
-        stood = self._owner.memory.stood.copy()  # other threads exchange too
-        loads = {name: ready for name, (ready, paused, *_) in stood.items() if not paused}
+        depths = self._owner.memory.depths.copy()  # other threads exchange too
+        loads = {name: ready for name, (ready, paused, *_) in depths.items() if not paused}
         waits: list[int] = []
         for want in self._wants:
             name = want.queue
             if name in loads:
                 if loads[name]:
                     return Exchange(refused, claims, True, None, loads)
-                _, _, due_in, asked = stood[name]
+                _, _, due_in, asked = depths[name]
                 if due_in >= 0:
                     waits.append(max(due_in - round((self._asked_at - asked) * 1_000_000), 0))
         return Exchange(refused, claims, False, min(waits) if waits else None, loads)

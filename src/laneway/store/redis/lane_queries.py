@@ -20,14 +20,14 @@ from msgspec import Struct
 from laneway.core.instant import SECOND, as_datetime
 from laneway.errors import ConfigError, NotFound, did_you_mean
 from laneway.store.inspection import JobInfo, LaneInfo, LanePage, PayloadInfo, PayloadPage
-from laneway.store.paging import LANE_ORDERS, read_place, write_place
+from laneway.store.paging import LANE_ORDERS, read_position, write_position
 from laneway.store.redis.keys import queue_key
 from laneway.store.redis.reading import number, record_of
 from laneway.store.redis.record import id_of_entry, split_headers
 from laneway.store.redis.scan import what_runs
 from laneway.store.redis.wire import Command, Wire
 
-__all__ = ["Stand", "list_lanes", "list_payloads", "stand_of", "stands_in"]
+__all__ = ["FoundLane", "lane_of", "lanes_found_in", "list_lanes", "list_payloads"]
 
 #: The most waiting jobs that are examined to find their lanes,
 LOOKED = 10_000
@@ -37,17 +37,17 @@ LEAST = 100
 PORTION = 1000
 
 #: Where a page of lanes ended: the value it is ordered by, queue, lane, and the time that counts for all pages.
-_LanePlace = tuple[float | str, str, str, int]
+_LanePosition = tuple[float | str, str, str, int]
 #: Where a page of payloads ended: whether it ran, score, arrival.
-_PayloadPlace = tuple[bool, float, int]
-_lane_places: msgspec.json.Decoder[_LanePlace] = msgspec.json.Decoder(_LanePlace)
-_payload_places: msgspec.json.Decoder[_PayloadPlace] = msgspec.json.Decoder(_PayloadPlace)
+_PayloadPosition = tuple[bool, float, int]
+_lane_positions: msgspec.json.Decoder[_LanePosition] = msgspec.json.Decoder(_LanePosition)
+_payload_positions: msgspec.json.Decoder[_PayloadPosition] = msgspec.json.Decoder(_PayloadPosition)
 
 
 # -- lanes -------------------------------------------------------------------------------------------------------
 
 
-class Stand(Struct):
+class FoundLane(Struct):
     """A lane with the fields that it is sorted by."""
 
     queue: str
@@ -58,53 +58,54 @@ class Stand(Struct):
     attempts: int
     size: int = 1  #: jobs in it, or payloads
 
-    def join(self, other: Stand) -> None:
+    def join(self, other: FoundLane) -> None:
         """Take in another job of the same lane."""
         if other.rank < self.rank:
             self.head, self.rank, self.due, self.attempts = other.head, other.rank, other.due, other.attempts
         self.size += other.size
 
 
-def stand_of(job: JobInfo) -> Stand | None:
+def lane_of(job: JobInfo) -> FoundLane | None:
     """Return a job as a candidate head of its lane; None if it has no lane."""
     if job.lane is None or (job.state == "dead" and not job.holds):
         return None
     rank = (not job.holds, _micros(job.place_at), 0)
-    return Stand(job.queue, job.lane, job.id.encode(), rank, _micros(job.due_at), job.attempt, job.payloads or 1)
+    return FoundLane(job.queue, job.lane, job.id.encode(), rank, _micros(job.due_at), job.attempt, job.payloads or 1)
 
 
 def list_lanes(
-    stands: Callable[[bool], Iterable[Stand]], look: Callable[[list[tuple[str, bytes]]], Mapping[tuple[str, bytes], JobInfo]],
+    found_lanes: Callable[[bool], Iterable[FoundLane]],
+    look: Callable[[list[tuple[str, bytes]]], Mapping[tuple[str, bytes], JobInfo]],
     now: int, order: str, limit: int, after: str | None,
 ) -> LanePage:  # fmt: skip
-    """Return some lanes in an order, from a place on.
+    """Return some lanes in an order, from a position on.
 
-    `stands` returns candidate heads of lanes, with the sizes of all if it is asked to; `look` reads jobs.
+    `found_lanes` returns candidate heads of lanes, with the sizes of all if it is asked to; `look` reads jobs.
     """
     by = order.removeprefix("-")
     if by not in LANE_ORDERS:
         near, known = did_you_mean(by, LANE_ORDERS), ", ".join(LANE_ORDERS)
         raise ConfigError(f'"{order}" is not an order for lanes.{near} There are {known}')
-    place = None if after is None else read_place(after, _lane_places)
-    since = now if place is None else place[3]
+    position = None if after is None else read_position(after, _lane_positions)
+    since = now if position is None else position[3]
     value, down = _ORDERS[by]
     down = down if by == order else not down
-    lanes = sorted(_joined(stands(by == "size")), key=lambda lane: (lane.queue, lane.lane))
+    lanes = sorted(_joined(found_lanes(by == "size")), key=lambda lane: (lane.queue, lane.lane))
     lanes.sort(key=lambda lane: value(lane, since), reverse=down)  # ties stay by queue and name
-    if place is not None:
-        ended = (place[0], place[1], place[2])
+    if position is not None:
+        ended = (position[0], position[1], position[2])
         lanes = [lane for lane in lanes if _is_further(value(lane, since), lane, ended, down)]
     shown = lanes[:limit]
     heads = look([(lane.queue, lane.head) for lane in shown])
     page = LanePage(_lane(lane, heads[lane.queue, lane.head], now) for lane in shown if (lane.queue, lane.head) in heads)
     if len(lanes) > limit > 0:
         last = shown[-1]
-        page.next = write_place((value(last, since), last.queue, last.lane, since))
+        page.next = write_position((value(last, since), last.queue, last.lane, since))
     return page
 
 
 #: The sort values of lanes, and whether the greatest comes first. A lane that is due later has no lag.
-_ORDERS: dict[str, tuple[Callable[[Stand, int], Any], bool]] = {
+_ORDERS: dict[str, tuple[Callable[[FoundLane, int], Any], bool]] = {
     "lag": (lambda lane, since: min(lane.due, since), False),
     "size": (lambda lane, _: lane.size, True),
     "attempts": (lambda lane, _: lane.attempts, True),
@@ -117,25 +118,25 @@ def _micros(moment: datetime) -> int:
     return round(moment.timestamp() * SECOND)
 
 
-def _is_further(value: Any, lane: Stand, ended: tuple[Any, str, str], down: bool) -> bool:
+def _is_further(value: Any, lane: FoundLane, ended: tuple[Any, str, str], down: bool) -> bool:
     if value == ended[0]:
         return (lane.queue, lane.lane) > ended[1:]
     if isinstance(value, str) != isinstance(ended[0], str):
-        raise NotFound("this place is of a list in another order. Go on with after=page.next", after=ended[0])
+        raise NotFound("this position is in a list of another order. Go on with after=page.next", after=ended[0])
     return bool(value < ended[0] if down else value > ended[0])
 
 
-def _joined(stands: Iterable[Stand]) -> list[Stand]:
+def _joined(found_lanes: Iterable[FoundLane]) -> list[FoundLane]:
     """Return one for each lane. They come by arrival: of equal ranks the first counts."""
-    lanes: dict[tuple[str, str], Stand] = {}
-    for one in stands:
+    lanes: dict[tuple[str, str], FoundLane] = {}
+    for one in found_lanes:
         lane = lanes.setdefault((one.queue, one.lane), one)
         if lane is not one:
             lane.join(one)
     return list(lanes.values())
 
 
-def _lane(lane: Stand, head: JobInfo, now: int) -> LaneInfo:
+def _lane(lane: FoundLane, head: JobInfo, now: int) -> LaneInfo:
     return LaneInfo(
         queue=lane.queue, lane=lane.lane, task=head.task, collects=head.payloads is not None, state=head.state,
         size=lane.size if head.payloads is None else head.payloads, attempts=head.attempt, due_at=head.due_at, head=head.id,
@@ -156,17 +157,17 @@ class _Books(Struct):
     ids: list[bytes]  #: candidate heads of lanes
 
 
-def stands_in(wire: Wire, queues: Sequence[str], *, sizes: bool) -> list[Stand]:
+def lanes_found_in(wire: Wire, queues: Sequence[str], *, sizes: bool) -> list[FoundLane]:
     """Return candidate heads of the lanes of some queues; those of collectors with their sizes only if asked for."""
     books = _read_books(wire, queues)
-    found: list[Stand] = []
+    found: list[FoundLane] = []
     for one, rows in zip(books, _records(wire, [(one.queue, one.ids) for one in books]), strict=True):
         holders = set(one.holders.values())
         for id_, raw in zip(one.ids, rows, strict=True):
             record = record_of(raw) if raw is not None else None
             if record is not None and record.lane is not None:
                 rank = (id_ not in holders, record.place, record.seq)
-                found.append(Stand(one.queue, record.lane, id_, rank, record.due, record.attempt))
+                found.append(FoundLane(one.queue, record.lane, id_, rank, record.due, record.attempt))
     _add_parked(wire, books, found)
     if sizes:
         _measure(wire, [lane for lane in found if lane.queue in {one.queue for one in books if one.collects}])
@@ -176,8 +177,8 @@ def stands_in(wire: Wire, queues: Sequence[str], *, sizes: bool) -> list[Stand]:
 def _read_books(wire: Wire, queues: Sequence[str]) -> list[_Books]:
     each = max(LOOKED // max(len(queues), 1), LEAST)
     runs: dict[str, list[bytes]] = {}
-    for place in what_runs(wire, queues):
-        runs.setdefault(place.queue, []).append(place.id)
+    for run in what_runs(wire, queues):
+        runs.setdefault(run.queue, []).append(run.id)
     asked: list[Command] = []
     for queue in queues:
         # Jobs in lanes have no priority.
@@ -204,7 +205,7 @@ def _records(wire: Wire, wanted: Sequence[tuple[str, Sequence[bytes]]]) -> list[
     return found
 
 
-def _add_parked(wire: Wire, books: Sequence[_Books], found: Sequence[Stand]) -> None:
+def _add_parked(wire: Wire, books: Sequence[_Books], found: Sequence[FoundLane]) -> None:
     """Count the jobs that are parked behind holders."""
     holders = {(lane.queue, lane.head): lane for lane in found if not lane.rank[0]}
     lanes = [
@@ -219,7 +220,7 @@ def _add_parked(wire: Wire, books: Sequence[_Books], found: Sequence[Stand]) -> 
         lane.size += size
 
 
-def _measure(wire: Wire, lanes: Sequence[Stand]) -> None:
+def _measure(wire: Wire, lanes: Sequence[FoundLane]) -> None:
     """Count the payloads of a collector's lanes: waiting and running ones."""
     asked = [("ZCARD", queue_key(lane.queue, name, lane.lane)) for lane in lanes for name in ("WAITS", "RUNS")]
     sizes = iter(wire.ask_all(asked))
@@ -231,19 +232,19 @@ def _measure(wire: Wire, lanes: Sequence[Stand]) -> None:
 
 
 def list_payloads(wire: Wire, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
-    """Return some payloads of a collector's lane, from a place on: running ones first."""
-    place = None if after is None else read_place(after, _payload_places)
+    """Return some payloads of a collector's lane, from a position on: running ones first."""
+    position = None if after is None else read_position(after, _payload_positions)
     found: list[tuple[bool, float, int, bytes]] = []
     sides = [(True, "RUNS", "RUN_BODIES"), (False, "WAITS", "BODIES")]
     for running, index, bodies in sides:
-        if len(found) > limit or (place is not None and place[0] < running):
+        if len(found) > limit or (position is not None and position[0] < running):
             continue
-        ended = place[1:] if place is not None and place[0] == running else None
+        ended = position[1:] if position is not None and position[0] == running else None
         rows = _read_side(wire, queue_key(queue, index, lane), queue_key(queue, bodies, lane), limit + 1 - len(found), ended)
         found += [(running, *row) for row in rows]
     page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, score, _, body in found[:limit])
     if len(found) > limit > 0:
-        page.next = write_place(found[limit - 1][:3])
+        page.next = write_position(found[limit - 1][:3])
     return page
 
 

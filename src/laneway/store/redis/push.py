@@ -4,8 +4,8 @@ A script sees one queue. Ids that `new_id` made never come twice into different 
 with an id of the user's, or a unique key, is first looked for in the other queues. Two processes that push such a job into two
 queues at the same moment are not kept apart: a store of one server could, a cluster can not.
 
-Many jobs that begin alike are pushed by a script that does little else (`push_alike`). If it finds anything unusual it does
-nothing, and `push` does it.
+Many jobs whose records begin with equal bytes are pushed by a script that does little else (`push_uniform`). If it finds anything
+unusual it does nothing, and `push` does it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from laneway.core.job import Alike, Gather, Job, payload_id
+from laneway.core.job import Gather, Job, UniformJobs, payload_id
 from laneway.errors import StoreCorrupt, WrongQueue
 from laneway.ids import is_made
 from laneway.store.contract import Occurrence
@@ -43,14 +43,14 @@ class Push:
         self._queues = queues
         self._clock = clock
         self._digest = script("push").digest
-        self._alike_digest = script("push_alike").digest
+        self._uniform_digest = script("push_uniform").digest
         self._gather_digest = script("gather").digest
 
     def push(self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float) -> Answers:
         """Insert jobs, in order; return for each None, or the id of the job that prevented it. All steps end at `until`."""
         if len(jobs) == 1 and jobs[0].unique is None and is_made(jobs[0].id):
             return self._push_one_queue(jobs, occurrence, until)
-        if type(jobs) is Alike:
+        if type(jobs) is UniformJobs:
             return self._push_one_queue(jobs, occurrence, until)
         payloads = [job for job in jobs if job.gather is not None]
         if len({job.queue for job in jobs}) > 1 or 0 < len(payloads) < len(jobs):
@@ -63,13 +63,13 @@ class Push:
         return [next(plain) if job.gather is None else None for job in jobs]
 
     def begin(self, jobs: Sequence[Job], patience: float) -> Callable[[], Answers | None] | None:
-        """Send jobs that begin alike; calling the returned function returns the answers, or None: nothing was done.
+        """Send jobs whose records begin alike; calling the returned function returns the answers, or None: nothing was done.
 
         Each of the two steps may take `patience` seconds: the caller may have been busy in between.
         """
-        if len(jobs) < 2 or type(jobs) is not Alike:
+        if len(jobs) < 2 or type(jobs) is not UniformJobs:
             return None
-        asked = self._wire.send_all((self._alike_command(*_alike_ones(jobs)),), time.monotonic() + patience)
+        asked = self._wire.send_all((self._uniform_command(*_uniform_arguments(jobs)),), time.monotonic() + patience)
 
         def hear() -> Answers | None:
             taken: Answers = [None] * len(jobs)
@@ -85,8 +85,8 @@ class Push:
         asked = self._wire.send_now((self._command(queue, jobs, len(jobs)),), until)
         return None if asked is None else SentJobs(asked, queue, len(jobs))
 
-    def _alike_command(self, queue: str, rest: Command) -> Command:
-        return ("EVALSHA", self._alike_digest, "1", queue_base(queue), self._clock(), *rest)
+    def _uniform_command(self, queue: str, rest: Command) -> Command:
+        return ("EVALSHA", self._uniform_digest, "1", queue_base(queue), self._clock(), *rest)
 
     def _check_kinds(self, jobs: Sequence[Job], payloads: Sequence[Job], until: float) -> None:
         """Check the kind of each queue: it has jobs or lanes of a collector, never both. If one is wrong, nothing is pushed.
@@ -233,8 +233,8 @@ class Push:
     def _push_one_queue(
         self, jobs: Sequence[Job], occurrence: Occurrence | None, until: float, length: int = 0, order: bytes = b""
     ) -> Answers:
-        alike = _alike(jobs) if len(jobs) > 1 and occurrence is None and not order else None
-        if alike is not None and self._wire.ask(self._alike_command(*alike), until) == 0:
+        uniform = _uniform(jobs) if len(jobs) > 1 and occurrence is None and not order else None
+        if uniform is not None and self._wire.ask(self._uniform_command(*uniform), until) == 0:
             return [None] * len(jobs)
         queue, length = jobs[0].queue, length or len(jobs)
         answer = self._wire.ask(self._command(queue, jobs, length, order, occurrence=occurrence), until)
@@ -289,16 +289,16 @@ def is_special(jobs: Iterable[Job]) -> bool:
 
 def queues_of(jobs: Sequence[Job]) -> set[str]:
     """Return the queues of jobs."""
-    return {jobs.first.queue} if type(jobs) is Alike else {job.queue for job in jobs}
+    return {jobs.first.queue} if type(jobs) is UniformJobs else {job.queue for job in jobs}
 
 
-def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:
-    """Return the queue of jobs that begin alike, and the arguments of `push_alike`.
+def _uniform(jobs: Sequence[Job]) -> tuple[str, Command] | None:
+    """Return the queue of jobs whose records begin alike, and the arguments of `push_uniform`.
 
     None if they differ in when, flags or rank, or have unique keys.
     """
-    if type(jobs) is Alike:
-        return _alike_ones(jobs)
+    if type(jobs) is UniformJobs:
+        return _uniform_arguments(jobs)
     records = [pushed(job) for job in jobs]
     begin = records[0][:2]
     if begin[0] & UNIQUE or any(job.delay or job.at for job in jobs) or any(record[:2] != begin for record in records):
@@ -306,7 +306,7 @@ def _alike(jobs: Sequence[Job]) -> tuple[str, Command] | None:
     return jobs[0].queue, ("", begin, *[job.id for job in jobs], *[record[2:] for record in records])
 
 
-def _alike_ones(jobs: Alike) -> tuple[str, Command]:
+def _uniform_arguments(jobs: UniformJobs) -> tuple[str, Command]:
     return jobs.first.queue, (_when(jobs.first), before_body(jobs.first), *jobs.ids, *jobs.bodies)
 
 

@@ -15,7 +15,7 @@ from laneway.store.redis.keys import QUEUE_KEYS, queue_base, queue_key
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Wire
 
-__all__ = ["mend"]
+__all__ = ["set_aside_foreign_keys"]
 
 PORTION = 500
 ASIDE = "garbage:"
@@ -35,7 +35,7 @@ _TYPES = {
 }
 
 
-def mend(wire: Wire, queue: str, number: int) -> list[str]:
+def set_aside_foreign_keys(wire: Wire, queue: str, number: int) -> list[str]:
     """Set foreign keys aside, and repair the rest. Returns the new names of the keys that were set aside."""
     base = queue_base(queue)
     names = [key.removeprefix(base.encode()) for key in _keys(wire, base)]

@@ -18,11 +18,11 @@ from laneway.core.outcome import ErrorInfo
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
-from laneway.store.paging import read_place, write_place
+from laneway.store.paging import read_position, write_position
 from laneway.store.redis.candidates import PORTION, Candidate, candidate_of, find_candidates
 from laneway.store.redis.finished import FinishedJob, find_finished
 from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, queue_base, queue_key
-from laneway.store.redis.lane_queries import Stand, list_lanes, list_payloads, stand_of, stands_in
+from laneway.store.redis.lane_queries import FoundLane, lane_of, lanes_found_in, list_lanes, list_payloads
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
 from laneway.store.redis.record import Record, parked_entry
 from laneway.store.redis.scan import ENDED, Cursor, Walk, place_of
@@ -101,7 +101,7 @@ class RedisQueries:
                 last = portion  # it has examined enough
         page = Page(info for _, info in found[:limit])
         if last is not None:
-            page.next = write_place((last.group, last.at, last.queue, last.entry.hex()))
+            page.next = write_position((last.group, last.at, last.queue, last.entry.hex()))
         return page
 
     def _walk(
@@ -220,26 +220,26 @@ class RedisQueries:
         """List lanes in an order."""
         names = sorted(name for name in self._store.queues.read() if queue in (None, name))
 
-        def stands(sizes: bool) -> Iterable[Stand]:
-            return stands_in(self._store.wire, names, sizes=sizes) if name is None else self._stands_of(names, name)
+        def found_lanes(sizes: bool) -> Iterable[FoundLane]:
+            return lanes_found_in(self._store.wire, names, sizes=sizes) if name is None else self._found_lanes_of(names, name)
 
-        return list_lanes(stands, self._look_at, self._store.now(), order, limit, after)
+        return list_lanes(found_lanes, self._look_at, self._store.now(), order, limit, after)
 
-    def _stands_of(self, queues: Sequence[str], lane: str) -> list[Stand]:
+    def _found_lanes_of(self, queues: Sequence[str], lane: str) -> list[FoundLane]:
         """Return the candidate heads of a lane, in each queue that has it.
 
         A collector's lane is one job, whose id is known. For a lane of jobs all jobs are examined; unless there are very many,
         and it is among those that hold lanes or are due first: then its size is how many of them are in it.
         """
-        stands: list[Stand] = []
+        found_lanes: list[FoundLane] = []
         for queue in queues:
             known = [info for _, info in self.matching(Filter(queue=queue, ids=(lane_id(queue, lane),)))]
-            found = [stand_of(info) for info in known if info.payloads is not None]
+            found = [lane_of(info) for info in known if info.payloads is not None]
             if not found and self._store.wire.ask(("HLEN", queue_key(queue, "JOB"))) > MANY:
-                found = [stand for stand in stands_in(self._store.wire, [queue], sizes=False) if stand.lane == lane]
-            found = found or [stand_of(info) for _, info in self.matching(Filter(queue=queue, lane=lane))]
-            stands += filter(None, found)
-        return stands
+                found = [one for one in lanes_found_in(self._store.wire, [queue], sizes=False) if one.lane == lane]
+            found = found or [lane_of(info) for _, info in self.matching(Filter(queue=queue, lane=lane))]
+            found_lanes += filter(None, found)
+        return found_lanes
 
     def _raw(self, places: Sequence[Cursor]) -> list[bytes | None]:
         """Return the records of jobs, in order."""
@@ -322,7 +322,7 @@ class RedisQueries:
         if after is None:
             return None
         if after.startswith("["):
-            group, at, queue, entry = read_place(after, _places)
+            group, at, queue, entry = read_position(after, _positions)
             with contextlib.suppress(ValueError):
                 return Cursor(group, at, queue, bytes.fromhex(entry))
             raise NotFound(f"after={after!r} is not a place in this list. Go on with after=page.next", after=after)
@@ -335,7 +335,7 @@ class RedisQueries:
 
 
 #: Where a page of jobs ended: group, time, queue, entry in its index.
-_places: msgspec.json.Decoder[tuple[int, int, str, str]] = msgspec.json.Decoder(tuple[int, int, str, str])
+_positions: msgspec.json.Decoder[tuple[int, int, str, str]] = msgspec.json.Decoder(tuple[int, int, str, str])
 
 
 def _fits(which: Filter, info: JobInfo) -> bool:

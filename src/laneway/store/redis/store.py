@@ -132,7 +132,7 @@ class RedisStore:
 
     def _mend(self, queues: Collection[str]) -> None:
         """Repair half-written changes. A repeated push finds the existing jobs by their ids."""
-        mended = [self._exchanges.mend(queue) for queue in queues]
+        mended = [self._exchanges.set_aside_foreign_keys(queue) for queue in queues]
         if any(mended):
             what = "had a key of a type that Laneway did not give it. It is set aside now, the log says where: try again."
             raise StoreCorrupt(f"{self.wire} {what}") from None
@@ -205,7 +205,7 @@ class RedisStore:
     def mended(self, names: Sequence[str], commands: Sequence[Command], answers: list[Any]) -> list[Any]:
         """Return answers; queues with a foreign key are mended and asked again, which must do no harm."""
         for n, name in enumerate(names):
-            if isinstance(answers[n], StoreCorrupt) and self._exchanges.mend(name):
+            if isinstance(answers[n], StoreCorrupt) and self._exchanges.set_aside_foreign_keys(name):
                 answers[n] = self.wire.ask(commands[n])
             if isinstance(answers[n], StoreError):
                 raise answers[n]

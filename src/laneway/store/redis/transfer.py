@@ -37,9 +37,9 @@ from laneway.store.transfer import (
     Move,
     Portion,
     SharedState,
+    StoredCounts,
     StoredQueue,
     StoredSchedule,
-    Tally,
     chunks,
     out_of_step,
     read_cursor,
@@ -132,7 +132,7 @@ class RedisTransfer:
         found = self._wire.ask_all([("HGET", key, "copied") for key in keys.values()])
         return {name: cursor.decode() for name, cursor in zip(keys, found, strict=True) if cursor}
 
-    def tally(self) -> Tally:
+    def stored_counts(self) -> StoredCounts:
         """Count what the store holds."""
         payloads, now = 0, self._store.now()
         counts: Counts = dict.fromkeys(STATES, 0)
@@ -144,7 +144,7 @@ class RedisTransfer:
                 lanes = [lane for _, _, lane in self._in_order(queue.name) if lane is not None]
                 payloads += sum(self._wire.ask_all([("ZCARD", queue_key(queue.name, "WAITS", lane)) for lane in lanes]))
         kept = self._wire.ask_all([("ZCOUNT", queue_key(queue.name, "KEPT"), f"({now}", "+inf") for queue in queues])
-        return Tally(
+        return StoredCounts(
             waiting=counts["scheduled"] + counts["ready"] + counts["retrying"], blocked=counts["blocked"],
             running=counts["running"], dead=counts["dead"], payloads=payloads, schedules=len(self._schedules()),
             records=sum(kept),

@@ -17,7 +17,7 @@ from laneway.core.job import lane_id
 from laneway.errors import ConfigError, did_you_mean
 from laneway.store.error_history import read_errors
 from laneway.store.inspection import LaneInfo, LanePage, PayloadInfo, PayloadPage
-from laneway.store.paging import LANE_ORDERS, read_place, write_place
+from laneway.store.paging import LANE_ORDERS, read_position, write_position
 from laneway.store.sql.port import Reading
 from laneway.store.sql.rows import RUNNING, state_of
 
@@ -38,36 +38,36 @@ _ORDERS = {
 _OTHER = {"asc": "desc", "desc": "asc"}
 
 #: Where a page of lanes ended: the value it is ordered by, queue, lane, and the time that counts for all pages.
-_LanePlace = tuple[int | str, str, str, int]
+_LanePosition = tuple[int | str, str, str, int]
 #: Where a page of payloads ended: whether it ran, score, arrival.
-_PayloadPlace = tuple[bool, float, int]
-_lane_places: msgspec.json.Decoder[_LanePlace] = msgspec.json.Decoder(_LanePlace)
-_payload_places: msgspec.json.Decoder[_PayloadPlace] = msgspec.json.Decoder(_PayloadPlace)
+_PayloadPosition = tuple[bool, float, int]
+_lane_positions: msgspec.json.Decoder[_LanePosition] = msgspec.json.Decoder(_LanePosition)
+_payload_positions: msgspec.json.Decoder[_PayloadPosition] = msgspec.json.Decoder(_PayloadPosition)
 
 #: seq, queue, lane, task, id, state, attempt, due, collects, errors, size, value: see `lanes` in inspection.sql
 _LaneRow = tuple[int, str, str, str, str, int, int, int, int, bytes | None, int, int | str]
 
 
 def list_lanes(reading: Reading, queue: str | None, order: str, limit: int, after: str | None, name: str | None) -> LanePage:
-    """Return some lanes in an order, from a place on."""
+    """Return some lanes in an order, from a position on."""
     by = order.removeprefix("-")
     if by not in LANE_ORDERS:
         near, known = did_you_mean(by, LANE_ORDERS), ", ".join(LANE_ORDERS)
         raise ConfigError(f'"{order}" is not an order for lanes.{near} There are {known}')
     column, direction = _ORDERS[by]
     direction = direction if by == order else _OTHER[direction]
-    place = None if after is None else read_place(after, _lane_places)
+    position = None if after is None else read_position(after, _lane_positions)
     terms = "true" if queue is None else "queue = :queue"
     terms += "" if name is None else " and lane = :name"
     further = "true"
-    if place is not None:
+    if position is not None:
         beyond = ">" if direction == "asc" else "<"
         further = f"(value {beyond} :value or value = :value and (queue, lane) > (:after_queue, :after_lane))"
     words = {
         "terms": terms, "further": further, "value": column, "direction": direction,
         "waiting": reading.dialect.numbers.format(":waiting"),
     }  # fmt: skip
-    value, after_queue, after_lane, since = place or (0, "", "", reading.now)
+    value, after_queue, after_lane, since = position or (0, "", "", reading.now)
     rows: list[_LaneRow] = reading.select(
         "lanes", words, waiting=_waiting(reading, queue, name), queue=queue, name=name, now=since, value=value,
         after_queue=after_queue, after_lane=after_lane, limit=limit + 1,
@@ -75,7 +75,7 @@ def list_lanes(reading: Reading, queue: str | None, order: str, limit: int, afte
     page = LanePage(_lane(row, reading.now) for row in rows[:limit])
     if len(rows) > limit > 0:
         last = rows[limit - 1]
-        page.next = write_place((last[-1], last[1], last[2], since))
+        page.next = write_position((last[-1], last[1], last[2], since))
     return page
 
 
@@ -100,17 +100,17 @@ def _lane(row: _LaneRow, now: int) -> LaneInfo:
 
 
 def list_payloads(reading: Reading, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
-    """Return some payloads of a collector's lane, from a place on: running ones first."""
-    place = None if after is None else read_place(after, _payload_places)
+    """Return some payloads of a collector's lane, from a position on: running ones first."""
+    position = None if after is None else read_position(after, _payload_positions)
     row = reading.find("lane_find", id=lane_id(queue, lane))
     found: list[tuple[bool, Any]] = []
     if row is not None:
         side = row.side or 0
-        sides = [(True, 1 - side)] if row.state == RUNNING and (place is None or place[0]) else []
+        sides = [(True, 1 - side)] if row.state == RUNNING and (position is None or position[0]) else []
         for running, number in [*sides, (False, side)]:
             left = limit + 1 - len(found)
-            if place is not None and place[0] == running:
-                _, score, arrival = place
+            if position is not None and position[0] == running:
+                _, score, arrival = position
                 rows = reading.rows("payloads_after", lane=row.seq, side=number, score=score, arrival=arrival, most=left)
             else:
                 rows = reading.rows("payloads_read", lane=row.seq, side=number, most=left)
@@ -118,5 +118,5 @@ def list_payloads(reading: Reading, queue: str, lane: str, limit: int, after: st
     page = PayloadPage(PayloadInfo(body=body, score=score, running=running) for running, (body, score, *_) in found[:limit])
     if len(found) > limit > 0:
         running, (_, score, arrival, _) = found[limit - 1]
-        page.next = write_place((running, score, arrival))
+        page.next = write_position((running, score, arrival))
     return page

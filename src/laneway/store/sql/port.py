@@ -1,7 +1,7 @@
 """What a database does for the rules: readings, and turns.
 
-A turn is one write transaction and its counting. While one is open nobody else changes what it works on, and rules rely on
-that: on SQLite turns are serial, elsewhere a turn locks the units that it is about to change (`hold`, `take_claims`,
+A turn is one write transaction and its counting. While one is open no other transaction changes what it works on, and rules
+rely on that: on SQLite turns are serial, elsewhere a turn locks the units that it is about to change (`hold`, `take_claims`,
 `push_lanes`). Rules never count rows: they report changes (`count`, `total`), and the database keeps the counts in its own way.
 The number of jobs of a queue, by state, is in a `Queue`.
 
@@ -188,7 +188,7 @@ class Turn(Reading):
 
     @abstractmethod
     def is_empty(self, queue: str) -> bool:
-        """Return whether a queue has neither jobs nor lanes; until the turn ends nobody else fills it."""
+        """Return whether a queue has neither jobs nor lanes; until the turn ends no other transaction fills it."""
 
     @abstractmethod
     def waiting(self, queue: str, due: int, *, failed: bool = False) -> int:
@@ -205,12 +205,12 @@ class Turn(Reading):
     # -- locks, where turns are not serial -------------------------------------------------------------------
 
     def hold(self, ids: Sequence[str]) -> None:
-        """Let nobody else change these units and their lanes until the turn ends. To be called before they are read."""
+        """Keep other transactions from changing these units and their lanes until the turn ends. Call it before reading them."""
 
     def take_claims(self, worker: str, keep: Collection[int] | None = None) -> list[Row]:
         """Return what a worker holds, in the order of claiming. An exchange of it that is still on its way has no effect.
 
-        Claims that somebody else has locked are left out; but with tokens to keep, these are left out, and all others waited for.
+        Claims that another transaction has locked are left out. With `keep`, only these tokens are: it waits for all others.
         """
         rows = [Row(*row) for row in self.rows("running", worker=worker)]
         return [row for row in rows if row.token not in keep] if keep else rows

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
-from laneway.core.job import Alike, Job
+from laneway.core.job import Job, UniformJobs
 from laneway.errors import WrongQueue
 from laneway.ids import is_made
 from laneway.store.sql.gather import gather
@@ -46,7 +46,7 @@ def push(turn: Turn, jobs: Sequence[Job], insert: Callable[[Turn, Sequence[Job]]
 def _kinds(jobs: Sequence[Job]) -> Sequence[Job]:
     """Return jobs that have all that these have, but for ids and bodies: of those that are alike, one."""
     # Not isinstance: for a class derived from Sequence that takes longer than all else here.
-    return (jobs.first,) if type(jobs) is Alike else jobs
+    return (jobs.first,) if type(jobs) is UniformJobs else jobs
 
 
 def settle_kind(turn: Turn, names: Iterable[str], *, collects: bool) -> None:
@@ -62,7 +62,7 @@ def settle_kind(turn: Turn, names: Iterable[str], *, collects: bool) -> None:
 def push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     """Insert jobs, in order, as `push` does."""
     first, now = turn.next_seq(len(jobs)), turn.now
-    if type(jobs) is Alike:
+    if type(jobs) is UniformJobs:
         _, _, queue, task, lane, rank, place, due, state, _, _ = _row(0, jobs.first, now)
         new = enumerate(zip(jobs.ids, jobs.bodies, strict=True), first)
         rows = [(seq, id_, queue, task, lane, rank, place, due, state, now, body) for seq, (id_, body) in new]
@@ -75,7 +75,7 @@ def push_jobs(turn: Turn, jobs: Sequence[Job]) -> list[str | None]:
     inside = {seq for (seq,) in turn.rows("pushed", before=first - 1)}
     _count(turn, jobs, [row for row in rows if row[0] in inside])
     _replace(turn, jobs, [row for row in rows if row[0] in inside])
-    return [None if row[0] in inside else _in_stead(turn, job, row[0]) for job, row in zip(jobs, rows, strict=True)]
+    return [None if row[0] in inside else _prevented_by(turn, job, row[0]) for job, row in zip(jobs, rows, strict=True)]
 
 
 def _row(seq: int, job: Job, now: int) -> Pushed:
@@ -98,22 +98,22 @@ def _insert(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> int:
 
 def _replace(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> None:
     """Forget finished jobs whose ids new ones have."""
-    if type(jobs) is not Alike and (chosen := [(row[1],) for row in rows if not is_made(row[1])]):
+    if type(jobs) is not UniformJobs and (chosen := [(row[1],) for row in rows if not is_made(row[1])]):
         turn.change_many("finished_drop", chosen)
 
 
-def _in_stead(turn: Turn, job: Job, seq: int) -> str:
+def _prevented_by(turn: Turn, job: Job, seq: int) -> str:
     """Return the id of the job that prevented one: of the existing jobs, one with a smaller number."""
     if job.unique is None:
         return job.id
-    [(met,)] = turn.rows("in_stead", id=job.id, seq=seq, unique_key=job.unique)
+    [(met,)] = turn.rows("prevented_by", id=job.id, seq=seq, unique_key=job.unique)
     return str(met)
 
 
 def _count(turn: Turn, jobs: Sequence[Job], rows: list[Pushed]) -> None:
     """Count new jobs."""
     turn.total("enqueued", len(rows))
-    if rows and (len(rows) == 1 or type(jobs) is Alike):
+    if rows and (len(rows) == 1 or type(jobs) is UniformJobs):
         row = rows[0]
         turn.arrive({_queue_and_task(row): len(rows)})
         turn.count(row[2], None, row[8], len(rows))

@@ -35,12 +35,12 @@ from laneway.store.transfer import (
     Move,
     Portion,
     SharedState,
+    StoredCounts,
     StoredJob,
     StoredPayload,
     StoredQueue,
     StoredRecord,
     StoredSchedule,
-    Tally,
     chunks,
     out_of_step,
     read_cursor,
@@ -118,12 +118,12 @@ class SQLTransfer:
         move = self.move()
         return {} if move is None else move.copied
 
-    def tally(self) -> Tally:
+    def stored_counts(self) -> StoredCounts:
         """Count what the store holds."""
         with self._store.reading() as reading:
             states: dict[int, int] = dict(reading.rows("tally_jobs"))
             [(payloads, schedules, records)] = reading.rows("tally_others", now=reading.now)
-        return Tally(
+        return StoredCounts(
             waiting=sum(number for state, number in states.items() if state <= RETRYING), blocked=states.get(BLOCKED, 0),
             running=states.get(RUNNING, 0), dead=states.get(DEAD, 0), payloads=payloads, schedules=schedules, records=records,
         )  # fmt: skip

@@ -120,12 +120,12 @@ class SQLiteBell:
         deadline = time.monotonic() + timeout
         while not self._is_news():
             left = max(deadline - time.monotonic(), 0)
-            place = self._attending.acquire(left, this_frame())
-            if place is not None:
+            waiter = self._attending.acquire(left, this_frame())
+            if waiter is not None:
                 try:
                     self._attend(left)
                 finally:
-                    self._attending.release(place)
+                    self._attending.release(waiter)
             if not left:
                 return self._is_news()
         return True

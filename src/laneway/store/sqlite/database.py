@@ -70,9 +70,9 @@ class SQLiteDatabase:
         self._reader_file: Identity = None
         self._writer_closes = self._reader_closes = False  # closing has begun, and may have been interrupted
         self._version = -1
-        self._line = FairLock()
-        self._readers = FairLock()  # taken before `_line`, where both are taken
-        self._place: Waiter | None = None  # of the current transaction, or of one that was never left
+        self._writers = FairLock()
+        self._readers = FairLock()  # taken before `_writers`, where both are taken
+        self._waiter: Waiter | None = None  # of the current transaction, or of one that was never left
 
     @property
     def is_open(self) -> bool:
@@ -86,24 +86,24 @@ class SQLiteDatabase:
         timeout = self.file.timeout if timeout is None else timeout
         now = time.monotonic()
         end = now + timeout
-        place = None
+        waiter = None
         shield.up()
         try:
             if self._pid != os.getpid():
                 self.after_fork()
-            place = self._line.acquire(timeout, frame)
-            if place is None:
-                raise self._crowded(timeout, self._line)
-            if self._place is not None:
+            waiter = self._writers.acquire(timeout, frame)
+            if waiter is None:
+                raise self._crowded(timeout, self._writers)
+            if self._waiter is not None:
                 self._clean_up()  # after a transaction that was never left
-            self._place = place
+            self._waiter = waiter
             if self._writer_closes or (self._writer is not None and self.file.has_moved(self._writer_file, now)):
                 self._close_writer()
             self.file.take_lock(end, timeout, first=self._writer is None)
             return self._begin(end)
         except BaseException as error:
             try:
-                self._let_go(place)
+                self._let_go(waiter)
             finally:
                 shield.down()
             if isinstance(error, sqlite3.Error):
@@ -125,15 +125,15 @@ class SQLiteDatabase:
 
     def leave(self, error: BaseException | None) -> None:
         """Commit or roll back, and hand the lock on."""
-        place = self._place
+        waiter = self._waiter
         try:
             try:
                 if error is None and self._writer is not None:
                     self._writer.execute("commit")
             finally:
-                self._let_go(place)
+                self._let_go(waiter)
         except BaseException as trouble:
-            self._let_go(place)  # once more, if it was interrupted
+            self._let_go(waiter)  # once more, if it was interrupted
             if isinstance(trouble, sqlite3.Error):
                 raise self.file.translate(trouble) from trouble
             raise
@@ -142,12 +142,12 @@ class SQLiteDatabase:
         if isinstance(error, sqlite3.Error):
             raise self.file.translate(error) from error
 
-    def _let_go(self, place: Waiter | None) -> None:
+    def _let_go(self, waiter: Waiter | None) -> None:
         """Roll back the open transaction and hand the lock on. Calling it twice does no harm."""
-        if place is not None:
-            if self._place is place:
+        if waiter is not None:
+            if self._waiter is waiter:
                 self._clean_up()
-            self._line.release(place)
+            self._writers.release(waiter)
 
     def _clean_up(self) -> None:
         """Leave no transaction open and no file locked."""
@@ -157,7 +157,7 @@ class SQLiteDatabase:
                 self._writer.execute("rollback")
         if self.file.lock is not None:
             self.file.lock.release()
-        self._place = None
+        self._waiter = None
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -169,22 +169,22 @@ class SQLiteDatabase:
         """Take the reading connection, for a frame."""
         if self._pid != os.getpid():
             self.after_fork()
-        place = self._readers.acquire(float("inf"), frame)
-        if place is None:
+        waiter = self._readers.acquire(float("inf"), frame)
+        if waiter is None:
             raise self._crowded(self.file.timeout, self._readers)
         try:
             reader = self._reader
             if self._reader_closes or (reader is not None and (reader.in_transaction or self.file.has_moved(self._reader_file))):
                 self._close_reader()  # a view that was never left is out of date
-            return place, self._reader or self._open_reader()
+            return waiter, self._reader or self._open_reader()
         except sqlite3.Error as error:
-            self._readers.release(place)
+            self._readers.release(waiter)
             raise self.file.translate(error) from error
         except BaseException:
-            self._readers.release(place)
+            self._readers.release(waiter)
             raise
 
-    def leave_reading(self, place: Waiter) -> None:
+    def leave_reading(self, waiter: Waiter) -> None:
         """Return the reading connection."""
         reader = self._reader
         try:
@@ -193,24 +193,24 @@ class SQLiteDatabase:
         except sqlite3.Error as error:
             raise self.file.translate(error) from error
         finally:
-            self._readers.release(place)
+            self._readers.release(waiter)
 
     def changed(self) -> bool:
         """Return whether any client has committed since the last call, or replaced the file."""
         if self.path is None:
             return False
-        place, connection = self.enter_reading(this_frame())
+        waiter, connection = self.enter_reading(this_frame())
         try:
             version = connection.execute("pragma data_version").fetchone()[0]
         except sqlite3.Error as error:
             raise self.file.translate(error) from error
         finally:
-            self._readers.release(place)
+            self._readers.release(waiter)
         before, self._version = self._version, version
         return bool(version != before)
 
     def _crowded(self, timeout: float, line: FairLock) -> StoreBusy:
-        if line.is_in_line():
+        if line.has_or_waits():
             return StoreBusy(
                 f"{self.file} is in use by this very thread: a signal handler or a __del__ has interrupted it there. "
                 "Nothing was written: hand the work to another thread, or set a flag and do it later."
@@ -223,7 +223,7 @@ class SQLiteDatabase:
         """Close the connections and the lock file."""
         frame = this_frame()
         readers = self._readers.acquire(self.file.timeout, frame)
-        line = None if readers is None else self._line.acquire(self.file.timeout, frame)
+        line = None if readers is None else self._writers.acquire(self.file.timeout, frame)
         try:
             if line is None:
                 raise StoreBusy(
@@ -232,7 +232,7 @@ class SQLiteDatabase:
             self._close_all()
         finally:
             if line is not None:
-                self._line.release(line)
+                self._writers.release(line)
             if readers is not None:
                 self._readers.release(readers)
 
@@ -265,11 +265,11 @@ class SQLiteDatabase:
 
     def before_fork(self, end: float, frame: FrameType) -> None:
         """Take the locks and close the connections, so that the child inherits nothing. Does not wait for its own thread."""
-        for lock in (self._readers, self._line):
+        for lock in (self._readers, self._writers):
             if not lock.enter_fork(min(end, time.monotonic() + self.file.timeout), frame):
                 return  # the child finds out when it opens the file
         if self.path is not None:
-            if self._place is not None:
+            if self._waiter is not None:
                 self._clean_up()
             self._close_all()
             if self.file.is_open():  # SQLite keeps a connection open for a cursor that waits for the garbage collector
@@ -277,7 +277,7 @@ class SQLiteDatabase:
 
     def after_fork_in_parent(self) -> None:
         """Release the locks."""
-        self._line.leave_fork()
+        self._writers.leave_fork()
         self._readers.leave_fork()
 
     def after_fork(self) -> None:
@@ -355,7 +355,7 @@ class _Reading:
         shield.up()
         try:
             frame, self._frame = self._frame, None
-            self._place, connection = self._database.enter_reading(frame or this_frame(1))
+            self._waiter, connection = self._database.enter_reading(frame or this_frame(1))
             connection.execute("begin")
         except BaseException as error:
             self._leave(error)
@@ -367,9 +367,9 @@ class _Reading:
 
     def _leave(self, error: BaseException | None) -> None:
         try:
-            place = getattr(self, "_place", None)
-            if place is not None:
-                self._database.leave_reading(place)
+            waiter = getattr(self, "_waiter", None)
+            if waiter is not None:
+                self._database.leave_reading(waiter)
         finally:
             shield.down()
         if isinstance(error, sqlite3.Error):

@@ -65,7 +65,7 @@ def _is_same(store: SQLiteStore, connection: UserConnection) -> Steps[bool]:
     """Return whether a connection leads to the store's file."""
     file = store.database.file.identity()
     if file is None and store.database.path is not None:
-        yield Aside(lambda: open_for(store))  # nobody has used the store yet
+        yield Aside(lambda: open_for(store))  # no program has used the store yet
         file = store.database.file.identity()
     found = yield from identity(connection)
     return file is not None and found == f"{file[0]}/{file[1]}"

@@ -22,7 +22,7 @@ from laneway.desk.locate import load_tasks
 from laneway.desk.task import Task, is_task
 from laneway.errors import UnknownJob
 from laneway.present.actions import DELETE, RETRY, Action
-from laneway.present.words import kind
+from laneway.present.words import job_type
 from laneway.store.inspection import JobInfo
 from laneway.web.actions import begin, walk
 from laneway.web.api import job_id
@@ -72,7 +72,7 @@ def again(ask: WebRequest) -> object:
 def _task(app: App, found: JobInfo) -> Task[..., Any, Any]:
     load_tasks(app)
     task = app.declared.get(found.task)
-    if kind(found) != "job" or not is_task(task):
+    if job_type(found) != "job" or not is_task(task):
         known = f"no task {found.task[:100]} is in the app" if task is None else f"{found.task[:100]} is a collector"
         raise bad(f"{known}: only jobs of its tasks can be enqueued anew. Use retry")
     return task

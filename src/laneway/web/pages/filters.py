@@ -142,7 +142,7 @@ _KINDS: dict[str, Callable[[float], str]] = {
 
 
 def plain_number(value: float) -> str:
-    """Return a number as somebody would type it.
+    """Return a number as a user would type it.
 
     >>> plain_number(20.04999), plain_number(0.000123456), plain_number(1234567.0)
     ('20.05', '0.0001235', '1234567')

@@ -1,7 +1,7 @@
 """Finding jobs for a page: what the store finds by itself, and what is looked into one by one, within a budget.
 
 By state and queue a store finds jobs at once. Everything else is looked for newest first, in portions, until a page is full or
-the budget is used up; then the page says how far it has come, and goes on from there if somebody wants it. What is secret cannot
+the budget is used up; then the page says how far it has come, and goes on from there if the user wants it. What is secret cannot
 be found: what is searched is what would be shown.
 
 Enters: a `Query` and where to go on.  Leaves: `FoundJobs`.
@@ -20,7 +20,7 @@ from laneway.core.error_groups import fault_of
 from laneway.core.job import check_id
 from laneway.desk.app import App
 from laneway.errors import NotFound
-from laneway.present.words import cut, due_word, kind, share_of, summary
+from laneway.present.words import cut, due_word, job_type, share_of, summary
 from laneway.store.inspection import JobInfo
 from laneway.web.documents import Documents
 from laneway.web.pages.query import FINISHED, Query
@@ -139,10 +139,10 @@ def parts_of(job: JobInfo, documents: Documents) -> dict[str, str]:
 def row_of(job: JobInfo, documents: Documents) -> dict[str, Any]:
     """Return a job as a row of a list."""
     entry = documents.entry(job)
-    said = {"lane": "", "payload": call_text(entry["args"], {})}.get(kind(job), call_text(entry["args"], entry["kwargs"]))
+    said = {"lane": "", "payload": call_text(entry["args"], {})}.get(job_type(job), call_text(entry["args"], entry["kwargs"]))
     return {
         "id": job.id, "state": job.state, "task": job.task, "queue": job.queue, "lane": job.lane, "attempt": job.attempt,
-        "kind": kind(job), "payloads": job.payloads, "args": cut(said, CLIP), "at": job.due_at,
+        "kind": job_type(job), "payloads": job.payloads, "args": cut(said, CLIP), "at": job.due_at,
         "word": due_word(job.state), "mark": job.mark, "worker": job.worker,
         "error": cut(summary(job.errors[-1]), CLIP) if job.errors else "",
         "share": share_of(*job.progress) if job.progress and job.progress[1] > 0 else None,

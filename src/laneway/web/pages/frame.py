@@ -1,4 +1,4 @@
-"""The frame: what is around every page. Where one can go, the counters, health in words, and who asks.
+"""The frame: what is around every page. Links to the other pages, the counters, health in words, and the user.
 
 Enters: a `WebRequest`, and a snapshot of the store.  Leaves: a `PageFrame`.
 """
@@ -59,7 +59,7 @@ class Visitor:
 
     who: str
     may_act: bool
-    read_only: bool  #: nobody may act here
+    read_only: bool  #: no user may act here
     csrf: str
 
 

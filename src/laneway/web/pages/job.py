@@ -18,7 +18,7 @@ from laneway.desk.app import App
 from laneway.errors import UnknownJob
 from laneway.present.actions import applicable
 from laneway.present.known import declared_tasks, parameter_names
-from laneway.present.words import cut, kind, share_of, summary
+from laneway.present.words import cut, job_type, share_of, summary
 from laneway.store.error_history import KILLED, WORKER_LOST
 from laneway.store.inspection import JobInfo
 from laneway.store.runs import Run
@@ -52,7 +52,7 @@ def job(ask: WebRequest) -> dict[str, Any]:
     return {
         "gone": False,
         "job": found,
-        "kind": kind(found),
+        "kind": job_type(found),
         "reasons": reasons,
         "arguments": _arguments(ask.app, found, document),
         "readable": document["args"] is not None,
@@ -97,7 +97,7 @@ def _arguments(app: App, job: JobInfo, document: dict[str, Any]) -> list[dict[st
 
 def _edit(app: App, job: JobInfo, document: dict[str, Any]) -> dict[str, Any] | None:
     """Return what can be edited before it is tried again; None: nothing can."""
-    if kind(job) != "job" or document["args"] is None or job.task not in declared_tasks(app):
+    if job_type(job) != "job" or document["args"] is None or job.task not in declared_tasks(app):
         return None
     args, kwargs = document["args"], document["kwargs"]
     if max(len(json_text(args)), len(json_text(kwargs))) > EDITABLE:

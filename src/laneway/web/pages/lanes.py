@@ -68,7 +68,7 @@ def _row(found: LaneInfo) -> dict[str, Any]:
 
 
 def lane(ask: WebRequest) -> dict[str, Any]:
-    """Show a lane: who holds it, why it is where it is, and what is in it."""
+    """Show a lane: its holder, its state and the reason for it, and what is in it."""
     queue, key = ask.lane()
     try:
         found = ask.app.inspect.lane(queue, key)

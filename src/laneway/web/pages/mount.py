@@ -1,4 +1,4 @@
-"""Mounting the pages: their addresses, who may see them, and what a page looks like that cannot be shown.
+"""Mounting the pages: their addresses, the users that may see them, and the page that is shown instead of one that cannot be.
 
 Each request takes one snapshot of the store, for the frame; then the page's function is asked, and its template written, all in
 one thread. What goes wrong is a page as well, with the status that the API would answer.
@@ -167,7 +167,7 @@ def _write_refusal(frame: PageFrame, refused: Refused) -> Response:
 
 
 def _seen(value: Any) -> Any:
-    """Return what a template writes, with control characters escaped: somebody else may have chosen a task's name."""
+    """Return what a template writes, with control characters escaped: another program may have chosen a task's name."""
     return visible(value, keep="\n\t") if type(value) is str else value
 
 

@@ -80,7 +80,7 @@ class Query(Struct, frozen=True, kw_only=True):
         return not self.searches and not self.which
 
     def but(self, **changes: Any) -> Query:
-        """Return the same with something else in it, and nothing to note."""
+        """Return a copy with these fields changed, and without notes."""
         return msgspec.structs.replace(self, **{"notes": (), **changes})
 
     def fits(self, parts: Mapping[str, str]) -> bool:

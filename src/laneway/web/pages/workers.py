@@ -1,4 +1,4 @@
-"""The page of workers: slots, who has them and by which rule, what they run now, memory, and what was learned about tasks."""
+"""The page of workers: slots, the queues that have them and by which rule, running jobs, memory, and facts about tasks."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ function morphChildren(old, fresh) {
 
 const names = (list) => [...list.children].map((child) => child.dataset.id ?? "").join(" ");
 
-/** Let rows that have a name (data-id) keep their node when others come, go or overtake them: who clicks on one means that one. */
+/** Let rows that have a name (data-id) keep their node when others come, go or overtake them: a click means the row that was under it. */
 function putInOrder(old, fresh) {
   const known = new Map([...old.children].filter((child) => child.dataset.id).map((child) => [child.dataset.id, child]));
   let next = old.firstChild;

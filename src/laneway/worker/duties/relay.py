@@ -42,13 +42,13 @@ class RelayDuty(Service):
         self.carried = 0  #: rows that were handed over, or set aside
         self._came = float("-inf")  # when the last rows came
         self._trouble = ""
-        self._told = float("-inf")
+        self._logged_at = float("-inf")
 
     def run(self) -> None:
         """Carry rows over until this worker stops; then let another one take over."""
         pause = 0.0
         while not self._stopping.wait(pause):
-            pause = self.turn()
+            pause = self.carry_batch()
         self.relay.release()
         self.relay.database.close()
 
@@ -56,7 +56,7 @@ class RelayDuty(Service):
         """End after the current step. A database that does not answer holds up no stop: then the lease runs out by itself."""
         return super().stop(PATIENCE if within is None else within)
 
-    def turn(self) -> float:
+    def carry_batch(self) -> float:
         """Carry a batch, if there is one and it is this relay's turn; return how long to wait, seconds."""
         try:
             found = self.relay.step()
@@ -80,7 +80,7 @@ class RelayDuty(Service):
     def drain(self, seconds: float = 5.0) -> None:
         """Carry all rows that are there, unless another relay does it."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and self.turn() == 0.0:
+        while time.monotonic() < until and self.carry_batch() == 0.0:
             pass
         self.relay.release()
         self.relay.database.close()
@@ -88,6 +88,6 @@ class RelayDuty(Service):
     def _report(self, error: StoreError) -> None:
         """Log why rows wait: once, and again every minute."""
         kind = type(error).__name__
-        if kind != self._trouble or time.monotonic() - self._told > AGAIN:
+        if kind != self._trouble or time.monotonic() - self._logged_at > AGAIN:
             log.warning("rows of the outbox wait: %s", error)
-            self._trouble, self._told = kind, time.monotonic()
+            self._trouble, self._logged_at = kind, time.monotonic()

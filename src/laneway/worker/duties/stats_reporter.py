@@ -56,7 +56,7 @@ class StatsReporter(Service):
         self._news = news
         self._number = 0  # of the last report
         self._unsure: Report | None = None  # sent, but without an answer
-        self._told = float("-inf")
+        self._reported_at = float("-inf")
         self._cpu = time.process_time()
         self._gauge = Gauge(slots=slots)
         self._lock = threading.Lock()  # held while counts change or are taken
@@ -167,18 +167,18 @@ class StatsReporter(Service):
     def tick(self) -> None:
         """Measure this worker, and report the counts."""
         self._look()
-        if self._unsure or self._times or self._series or self._faults or time.monotonic() - self._told > IDLE:
-            self._tell()
+        if self._unsure or self._times or self._series or self._faults or time.monotonic() - self._reported_at > IDLE:
+            self._report()
 
     def finish(self) -> None:
         """End, and report the rest: nothing is counted any more."""
         self.stop()
         if self._unsure or self._times or self._series or self._faults or self._number:
             self._look()
-            if not self._tell():
+            if not self._report():
                 log.warning("worker: its last statistics could not be written, and are lost")
 
-    def _tell(self) -> bool:
+    def _report(self) -> bool:
         """Report new counts to the store; return False if that failed: then the report is kept."""
         try:
             if self._unsure is not None:
@@ -190,7 +190,7 @@ class StatsReporter(Service):
         except ValueError:
             self._unsure = None  # a report that cannot be written now cannot be written later
             log.exception("worker: statistics cannot be written, and are dropped")
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
         return True
 
     def _send(self, report: Report) -> None:

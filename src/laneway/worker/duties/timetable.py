@@ -47,7 +47,7 @@ class TimetableRow:
         self.scheduled = scheduled
         self.last = -1  #: its last known occurrence that fired or was skipped, microseconds
         self.due = 0  #: its next one; far away if there is none
-        self.missed = True  #: occurrences up to now passed while nobody was there: `catch_up` decides about them
+        self.missed = True  #: occurrences up to now passed while no worker was there: `catch_up` decides about them
 
     def advance(self, last: int) -> None:
         """Note that it has fired up to here."""
@@ -182,5 +182,5 @@ class Timetable(Service):
 
 
 def _uptime() -> int:
-    """Return the time since this machine started, sleep included, microseconds: nobody can set it."""
+    """Return the time since this machine started, sleep included, microseconds: no program can set it."""
     return time.clock_gettime_ns(_UPTIME) // 1000

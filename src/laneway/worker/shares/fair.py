@@ -108,16 +108,16 @@ def deal(
     while capacity > 0 and heap:
         (kind, *_), number = heap[0]
         part = asking[number]
-        places = fine
+        number_dealt = fine
         if kind == 2:
-            places = capacity  # the first in order gets all places
+            number_dealt = capacity  # the first in order gets all free slots
         elif least > 1:
-            places = max(int(min(least, STEP / part.mean) * part.share * len(asking) / together), 1)
-        places = min(places, part.load, part.room(), capacity)
-        dealt[part.queue] = dealt.get(part.queue, 0) + places
-        part.held += places
-        part.load -= places
-        capacity -= places
+            number_dealt = max(int(min(least, STEP / part.mean) * part.share * len(asking) / together), 1)
+        number_dealt = min(number_dealt, part.load, part.room(), capacity)
+        dealt[part.queue] = dealt.get(part.queue, 0) + number_dealt
+        part.held += number_dealt
+        part.load -= number_dealt
+        capacity -= number_dealt
         if part.load and part.room():
             heapq.heapreplace(heap, (part.rank(piece, scale), number))
         else:
@@ -146,8 +146,8 @@ class Balance:
         self._capped: set[str] = set()  # queues whose jobs compute
         self._competed: set[str] = set()  # queues that wanted more than they got at the last deal
         self._floor = 0.0  # the lowest use among them
-        self._last_asked: tuple[tuple[str, ...], int] = ((), 0)  # queues and places for which these were made:
-        self._of_each: list[ClaimRequest] = []  # as many as there are places, of each queue
+        self._last_asked: tuple[tuple[str, ...], int] = ((), 0)  # queues and free slots for which these were made:
+        self._of_each: list[ClaimRequest] = []  # as many as there are free slots, of each queue
 
     @property
     def shares(self) -> dict[str, float]:

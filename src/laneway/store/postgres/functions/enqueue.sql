@@ -1,13 +1,16 @@
--- enqueue.sql: jobs arrive in transactions of users, by whatever driver, language or trigger.
+-- enqueue.sql: jobs are inserted within a user's transaction, by any driver, language or trigger.
 
--- enqueue: insert jobs in this transaction. p_jobs is JSON: a job {"task": …}, an array of such, or of Laneway's own client
--- {"version": …, "jobs": …}. Return the id of each job, or of the one that prevented it; and whether it was inserted.
+-- enqueue: insert jobs in this transaction. p_jobs is JSON: a job {"task": …}, an array of jobs, or, from Laneway's own client,
+-- {"version": …, "jobs": …}. Return for each job its id, or that of the existing job that prevented it, and whether it was
+-- inserted.
 --
--- What must look at other jobs, and would wait for open transactions or let others wait for this one, goes to the inbox: jobs with a
--- unique key and payloads of collectors. Whoever comes next after the commit lets them join (created is null). So does what comes behind
--- them in the same lane: within a transaction jobs keep their order.
+-- Jobs with a unique key and payloads of collectors must be compared with others. Doing that here would wait for the row locks of
+-- other open transactions, or make those wait for this one. So these rows are written to the inbox, and `created` is null for
+-- them: the next transaction of a worker after the commit moves them to the jobs. Jobs that follow them in their lane go to the
+-- inbox too, so that the jobs of one transaction keep their order.
 --
--- It has no version in its name, and is replaced, not dropped, so that rights to it stay. Its owner's rights are enough.
+-- Its name has no version, and a migration replaces it instead of dropping it: so rights that were granted on it stay. It runs
+-- with the rights of its owner (security definer).
 create or replace function $schema.enqueue(p_jobs text) returns table (id text, created boolean)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp $planner $patience as $$
 #variable_conflict use_column
@@ -17,8 +20,8 @@ declare
     v_queue record;
     v_collects boolean;
     v_replaces boolean;
-    v_looks boolean;             -- some must look at others
-    v_waits boolean[];           -- those that go to the inbox
+    v_looks boolean;             -- some jobs must be compared with others
+    v_waits boolean[];           -- for each job: whether it goes to the inbox
     v_ids text[];
     v_tasks text[];
     v_queues text[];
@@ -32,7 +35,7 @@ declare
     v_bodies bytea[];
     v_gathers text[];
     v_all text[];
-    v_prevented text[];          -- of those that do not
+    v_prevented text[];          -- of the jobs that are inserted here: the id of the existing job that prevented each
 begin
     if json_typeof(v_given) = 'object' and v_given ->> 'version' is not null then
         if v_given ->> 'version' <> '$number' then
@@ -48,7 +51,8 @@ begin
     perform pg_current_xact_id();
     perform pg_advisory_xact_lock_shared(hashtextextended('$schema', 83));
     if current_setting('transaction_isolation') <> 'read committed' then
-        -- This transaction may see an old state of the store: if a copy has closed or opened it since, it cannot be serialized.
+        -- This transaction's snapshot may be older than a copy that has closed or opened the store since: the row lock then
+        -- raises a serialization failure.
         perform 1 from $schema.meta for share;
     end if;
     if exists (select 1 from $schema.meta where closed) then
@@ -83,7 +87,7 @@ begin
                v_end_keys[n], v_expires[n], v_bodies[n], v_gathers[n], case when v_gathers[n] is not null then
                    coalesce((v_gathers[n]::json ->> 'score')::double precision, $schema.next_score(v_now)) end
         from unnest(v_waits) with ordinality u(waits, n) where waits order by n;
-        -- Nobody lets a queue become one of the other kind while this transaction is open.
+        -- The lock keeps the kind of each queue (jobs or lanes) until this transaction ends.
         for v_queue in
             select q as name, bool_or(g is not null) as collects, bool_or(g is null) as has_jobs
             from unnest(v_queues, v_gathers, v_waits) u(q, g, waits) where waits group by q order by q
@@ -91,7 +95,7 @@ begin
             perform pg_advisory_xact_lock_shared(hashtextextended(v_queue.name, hashtextextended('$schema', 78)));
             select collects into v_collects from $schema.queue where name = v_queue.name;
             if v_collects is null and v_queue.collects and current_setting('transaction_isolation') <> 'read committed' then
-                v_collects := true;  -- the client has just made it, and this transaction cannot see it
+                v_collects := true;  -- the client has just added the queue, and this transaction's snapshot does not show it
             end if;
             if coalesce(v_collects, false) <> v_queue.collects or v_queue.collects and v_queue.has_jobs then
                 raise exception '%', v_queue.name using errcode = 'LW004';
@@ -109,7 +113,7 @@ begin
             v_ids, v_bodies, v_queues, v_tasks, v_lanes, v_ranks, v_delays, v_ats, v_uniques, v_end_keys, v_expires, v_replaces,
             true);
         for i in 1 .. coalesce(cardinality(v_prevented), 0) loop
-            while v_prevented[i] = '' loop  -- what prevented it has just left
+            while v_prevented[i] = '' loop  -- the job that prevented it has just left the store: try again
                 select prevented[1] into v_prevented[i] from $schema.push_$version(
                     v_ids[i:i], v_bodies[i:i], v_queues[i:i], v_tasks[i:i], v_lanes[i:i], v_ranks[i:i], v_delays[i:i], v_ats[i:i],
                     v_uniques[i:i], v_end_keys[i:i], v_expires[i:i], v_replaces, true);
@@ -126,7 +130,7 @@ begin
     end if;
 end $$;
 
--- check_jobs: raise an error for jobs that somebody has written by hand, and that are none.
+-- check_jobs: raise an error if hand-written JSON does not describe valid jobs.
 create function $schema.check_jobs_$version(p_jobs json) returns void language plpgsql immutable as $$
 declare
     v_job json;
@@ -170,12 +174,12 @@ begin
     end loop;
 end $$;
 
--- next_score: the next score of a payload: the store's now in seconds, or right after the last one that was given.
+-- next_score: the score of the next payload: the store's now in seconds, or a microsecond more than the last score given.
 create function $schema.next_score(p_now bigint) returns double precision language sql volatile as $$
     select setval('$schema.score', greatest(last_value + 1, p_now)) / 1000000.0 from $schema.score
 $$;
 
--- joins: raise LW007 if jobs of these lanes are in the inbox: they come before what is about to be claimed there.
+-- joins: raise LW007 if the inbox has jobs of these lanes: they must join the lanes before anything else is claimed there.
 create function $schema.joins_$version(p_queues text[], p_lanes text[]) returns void language plpgsql volatile as $$
 begin
     if exists (select 1 from $schema.inbox) and exists (

@@ -1,11 +1,13 @@
--- finish.sql: transactions of users finish runs.
+-- finish.sql: a user's transaction finishes a run.
 
--- finish: mark a claim as finished, in this transaction, which keeps its row locked until it ends. p_claim is JSON: {"version": …, "id": …,
--- "token": …, "mark": …}; the mark is a FinishMark, as text. Neither the lane nor any count is touched: the job leaves, and its lane goes on,
--- with the next exchange of its worker, or when that is recovered. Meanwhile others may push into the lane and park there.
--- LW002: the claim is not held, or a user asked to end the run; LW009: it is finished already.
+-- finish: mark a claim as finished. This transaction holds the lock of the job's row until it ends. p_claim is JSON: {"version":
+-- …, "id": …, "token": …, "mark": …}; the mark is a FinishMark, as text. The lane and the counts do not change here: the job
+-- leaves the store, and its lane goes on, with the next exchange of its worker, or when that worker is recovered. Until then jobs
+-- of the lane can be pushed and parked as usual. LW002: the claim is not held, or a user asked to end the run. LW009: the claim
+-- is finished already.
 --
--- It has no version in its name, and is replaced, not dropped, so that rights to it stay. Its owner's rights are enough.
+-- Its name has no version, and a migration replaces it instead of dropping it: so rights that were granted on it stay. It runs
+-- with the rights of its owner (security definer).
 create or replace function $schema.finish(p_claim text) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp $planner $patience as $$
 declare
@@ -28,8 +30,8 @@ begin
     raise exception '%', coalesce(v_found.mark, 'taken') using errcode = 'LW002';
 end $$;
 
--- open: of claims that a worker settles, return the tokens of those that are held, and that a transaction which finishes them has locked. The
--- others are locked from now on.
+-- open: of the claims that a worker settles, lock the rows that no other transaction has locked. Return the tokens of the other
+-- claims that the worker holds: an open transaction is finishing these.
 create function $schema.open_$version(p_worker text, p_tokens bigint[]) returns setof bigint language plpgsql volatile $planner as $$
 declare
     v_free bigint[] := array(

@@ -1,7 +1,7 @@
--- fold.sql: the ledger is added up.
--- A fold adds the rows that are visible now and were not in the snapshot of the last one: of transactions that began since, or were
--- in progress then. So it never meets rows that are added up, dead or alive, and a transaction of an hour is counted when it commits.
--- Rows that came out of a dump are none of these: see restore.sql.
+-- fold.sql: add up the ledger.
+-- A fold adds the rows that are visible now and were not visible in the snapshot of the last fold: rows of transactions that have
+-- begun since, or were in progress then. So it reads no row twice, not even a deleted one, and counts a transaction that was open
+-- for an hour when that has committed. Rows that were restored from a dump are neither: see restore.sql.
 
 create function $schema.fold_$version(p_ten bigint, p_keep bigint) returns boolean language plpgsql volatile $planner as $$
 declare
@@ -15,7 +15,7 @@ begin
     if not $schema.is_original_$version() then
         return false;
     end if;
-    select snap, runs, cleared into v_old, v_runs, v_cleared from $schema.books;  -- the lock is held: this sees the last fold
+    select snap, runs, cleared into v_old, v_runs, v_cleared from $schema.books;  -- the lock is held: this statement sees the last fold
     with now as materialized (select pg_current_snapshot() as snap),
     new as materialized (
         select l.* from $schema.ledger l where l.xid >= pg_snapshot_xmax(v_old)
@@ -48,13 +48,13 @@ begin
     update $schema.books set snap = now.snap, totals = coalesce(t.totals, '{}'), cleared = pg_snapshot_xmin(v_old),
         runs = runs + (select coalesce(sum(number), 0) from new)
     from now, totals t;
-    -- The last fold deleted what came before. What is left of that is not met again.
+    -- The last fold deleted all earlier rows. The lower bound keeps this scan away from their dead entries in the index.
     delete from $schema.ledger where xid >= v_cleared and xid < pg_snapshot_xmin(v_old);
     delete from $schema.recent where last > v_runs - p_keep and last <= (select runs - p_keep from $schema.books);
     return true;
 end $$;
 
--- counts: the counts of queues, those of the ledger included.
+-- counts: the number of jobs of each queue in each state, with the rows of the ledger that are not added up.
 create function $schema.counts_$version(p_now bigint)
 returns table (queue text, scheduled bigint, ready bigint, retrying bigint, blocked bigint, running bigint, dead bigint)
 language plpgsql stable $planner as $$
@@ -85,7 +85,7 @@ begin
     ) l on true;
 end $$;
 
--- totals: the counters since the store was created, those of the ledger included.
+-- totals: the counters since the store was created, with the rows of the ledger that are not added up.
 create function $schema.totals_$version() returns table (name text, value bigint) language plpgsql stable $planner as $$
 #variable_conflict use_column
 begin
@@ -101,7 +101,7 @@ begin
     group by t.key;
 end $$;
 
--- unfolded: the rows of the ledger that are not added up.
+-- unfolded: the rows of the ledger that no fold has added up.
 create function $schema.unfolded_$version() returns setof $schema.ledger language plpgsql stable $planner as $$
 #variable_conflict use_column
 begin

@@ -1,7 +1,8 @@
 -- moving.sql: a store takes part in a copy.
 
--- set_move: set the store's part in a copy, and whether that closes it. Nobody pushes or acts meanwhile. Exchanges that are on their way
--- come to an end first, and later ones must enrol again: then they hear of it.
+-- set_move: set the store's part in a copy, and whether the copy closes the store. The locks taken here keep pushes and users'
+-- actions out until this transaction ends. It waits for the exchanges that are running; later ones must enrol again, and learn of
+-- it there.
 create function $schema.set_move_$version(p_move text, p_closed boolean) returns void language plpgsql volatile as $$
 declare
     v_closed boolean;
@@ -23,7 +24,7 @@ begin
     end if;
 end $$;
 
--- reach: let the store's time and its sequence numbers go on from here, if they are not there yet.
+-- reach: raise the store's time and its sequence numbers to these values, if they are lower.
 create function $schema.reach_$version(p_now bigint, p_seq bigint) returns void language plpgsql volatile as $$
 begin
     perform setval('$schema.clock', p_now) from $schema.clock where last_value < p_now;

@@ -1,25 +1,29 @@
--- restore.sql: the tables came out of a dump.
--- The ledger and the books speak of transactions by their ids, and those of another cluster mean nothing here: the next ids may be lower,
--- or the same. So before the ledger is added up the first time, all is counted anew.
+-- restore.sql: count anew after the tables were restored from a dump.
+-- The ledger and the books contain transaction ids. Ids of another database cluster mean nothing here: the next ids of this one
+-- may be lower, or equal. So everything is counted anew before the ledger is added up for the first time.
 
--- is_original: whether the tables were made here, or were counted anew since they came. The last condition holds for all that were made here.
+-- is_original: whether the tables were created in this cluster, or were counted anew since the restore. The last condition is
+-- true for all tables that were created here.
 create function $schema.is_original_$version() returns boolean language sql stable as $$
     select exists (
         select 1 from $schema.origin o, $schema.books b
         where o.xmin = o.xid::xid and o.tableoid = o.relation and pg_snapshot_xmax(b.snap) <= pg_snapshot_xmax(pg_current_snapshot()))
 $$;
 
--- recount: count anew if the tables came out of a dump, and nobody else does it just now. Return whether they are as if made here.
+-- recount: count anew if the tables were restored from a dump, and no other transaction does it now. Return whether is_original
+-- holds.
 --
--- Jobs are counted one by one, as of the snapshot that is noted in the books: steps that it does not show are added later, as after a fold. So
--- nobody has to wait. Of the ledger all rows leave. What they say of totals, runs and arrivals is written anew, as of this transaction, if
--- it is not in the books: rows that came with the dump and were not added up there; and all rows of steps that were done here since. Such a
--- row names a transaction after the one that restored the origin, and was written by that transaction, or in a savepoint of it, which has a
--- later id. A row that came was written when the origin was restored, or before.
+-- Jobs are counted row by row, in the snapshot that is then written to the books. Steps that this snapshot does not show are
+-- added by the next fold: so no other transaction has to wait. All rows of the ledger are deleted. Their totals, runs and
+-- arrivals are inserted again, as rows of this transaction, unless the books include them already. Two kinds of rows are inserted
+-- again: restored rows that were not added up before the dump, and rows of steps done here since the restore. A row of the second
+-- kind has the id of a transaction that began after the one that restored the origin, and was written by that transaction or by a
+-- savepoint of it, which has a higher id. A restored row was written when the origin was restored, or before.
 --
--- The inbox needs nothing: if its rows name a transaction that enqueues here, jobs of the same lane go there too, and join behind them.
+-- The inbox needs no change. If the id of a restored row is equal to that of a transaction that enqueues here, then jobs of the
+-- row's lane go to the inbox too, and join behind it.
 --
--- Its owner's rights are enough: whoever opens the store first calls it.
+-- The first program that opens the store calls this function: it runs with the rights of its owner (security definer).
 create function $schema.recount_$version() returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -53,7 +57,8 @@ begin
     ), known as (
         insert into $schema.queue (name) select queue from counts on conflict (name) do nothing
     )
-    -- This transaction's own rows are not in a snapshot of its own, nor among those in progress: they are to be added up.
+    -- This transaction is added to the snapshot's list of those in progress, so that the next fold adds up its rows: its own
+    -- snapshot does not list it.
     update $schema.books set cleared = pg_snapshot_xmin(now.snap), snap = format(
         '%s:%s:%s', pg_snapshot_xmin(now.snap), pg_snapshot_xmax(now.snap), (
             select string_agg(x::text, ',' order by x)

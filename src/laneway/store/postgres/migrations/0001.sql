@@ -1,21 +1,23 @@
 -- 0001.sql: the tables of version 1.
--- Names are compared byte by byte (collate "C"), as in the other stores. A job's columns mean what they do on SQLite: see there.
+-- Names are compared byte by byte (collate "C"), as in the other stores. The columns of `job` are described in SQLite's
+-- schema.sql.
 
 create table $schema.meta (
     only_row boolean primary key default true check (only_row),
     version  integer not null,
-    move     text,                          -- its part in a copy, JSON, see transfer.py
-    closed   boolean not null default false -- by that copy: it takes no jobs and gives no claims
+    move     text,                          -- the store's part in a copy, JSON, see transfer.py
+    closed   boolean not null default false -- whether that copy has closed the store: no pushes, no claims
 );
 insert into $schema.meta (version) values (0);
 
 create sequence $schema.seq;
 create sequence $schema.token;
 create sequence $schema.score;  -- the last score that was given to a payload, microseconds
-create sequence $schema.clock;  -- the highest time that was noted: a sequence is written in place
-create sequence $schema.quiet;  -- all jobs that were pushed before this time are visible, or never will be: see line_head
+create sequence $schema.clock;  -- the highest time that was stored: a sequence is updated in place, without dead rows
+create sequence $schema.quiet;  -- every push that began before this time has committed or rolled back: see line_head
 
--- Rows live for milliseconds: vacuum goes by their number, does not pause, and never cuts the file, which would lock the table.
+-- Most rows exist for milliseconds. So autovacuum starts after a fixed number of dead rows and does not pause. It never truncates
+-- the file, since that would lock the table.
 create table $schema.job (
     seq        bigint not null,
     id         text collate "C" not null,
@@ -25,7 +27,7 @@ create table $schema.job (
     rank       smallint not null,
     place      bigint not null,
     due        bigint not null,
-    state      smallint not null,           -- of a waiting job: as of its last write, and so it is counted
+    state      smallint not null,           -- of a waiting job: its state at the last write of the row, as the counts have it
     holds      smallint not null default 0,
     ran        smallint not null default 0,
     attempt    integer not null default 0,
@@ -44,7 +46,7 @@ create table $schema.job (
     next_since bigint,
     score      double precision,
     finish     bytea,
-    line_from  bigint,                      -- of a lane's holder: all others in the lane have this place or a later one
+    line_from  bigint,                      -- of a lane's holder: no other job of the lane has an earlier place than this
     body       bytea not null
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_analyze_scale_factor = 0,
@@ -53,14 +55,15 @@ create table $schema.job (
 create unique index job_seq on $schema.job (seq);
 create unique index job_id on $schema.job (id);
 create unique index job_unique on $schema.job (unique_key) where unique_key is not null;
--- A waiting job is in one of these two: walks of jobs without lanes meet no lane, and each lane is looked at once.
+-- A waiting job is in one of these two indexes: a walk over jobs without lanes reads no jobs in lanes, and each lane is examined
+-- once.
 create index job_due on $schema.job (queue, rank, due, place, seq) where $waits and lane is null;
 create index job_due_lane on $schema.job (queue, due, place, seq) include (lane) where $waits and lane is not null;
 create index job_later on $schema.job (queue, due) where state = any ('{$scheduled,$retrying}');
 create index job_expires on $schema.job (queue) where $waits and expires is not null;
 create index job_line on $schema.job (queue, lane, place, seq) where state <= $blocked and lane is not null;
 create index job_parked on $schema.job (queue, lane, place, seq) where state = $blocked;
--- Not unique: a unique index is checked against all dead entries of its key, and a busy lane makes one for each job.
+-- Not unique: an insert into a unique index checks all dead entries of its key, and a busy lane leaves one for each job.
 create index job_holder on $schema.job (queue, lane, place, seq) where holds = 1;
 create index job_running on $schema.job (token) where state = $running;
 create index job_marked on $schema.job (worker) where mark is not null;
@@ -81,7 +84,8 @@ create table $schema.payload (
 );
 create unique index payload_equal on $schema.payload (lane, side, digest);
 
--- What was enqueued in transactions of users and must look at others: once they have committed it joins the jobs, see enqueue.sql.
+-- Jobs and payloads that were enqueued in users' transactions and must be compared with others: after the commit they are moved
+-- to the jobs, see enqueue.sql.
 create table $schema.inbox (
     seq        bigint primary key default nextval('$schema.seq'),
     xid        xid8 not null default pg_current_xact_id(),
@@ -117,29 +121,29 @@ create table $schema.ledger (
     xid       xid8 not null default pg_current_xact_id(),
     at        bigint not null,
     queue     text collate "C",
-    task      text collate "C",             -- of arrivals
+    task      text collate "C",             -- the task whose jobs arrived
     arrived   integer not null default 0,
-    scheduled integer not null default 0,   -- jobs of the queue that came into a state, or left it
+    scheduled integer not null default 0,   -- by how much the number of jobs in this state changed
     ready     integer not null default 0,
     retrying  integer not null default 0,
     blocked   integer not null default 0,
     running   integer not null default 0,
     dead      integer not null default 0,
     totals    jsonb,                        -- counters since the store was created
-    runs      text,                         -- finished runs as JSON, a comma behind each
-    number    integer not null default 0    -- of runs
+    runs      text,                         -- finished runs as JSON, a comma after each
+    number    integer not null default 0    -- how many runs
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 alter table $schema.ledger alter column runs set storage external;
 create index ledger_xid on $schema.ledger (xid);
 
--- The sums of all rows of the ledger that were visible in the snapshot.
+-- The sums of all rows of the ledger that are visible in the snapshot `snap`.
 create table $schema.books (
     only_row boolean primary key default true check (only_row),
     snap     pg_snapshot not null default pg_current_snapshot(),
     totals   jsonb not null default '{}',
-    cleared  xid8 not null default '0',     -- rows of the ledger up to here are deleted
-    runs     bigint not null default 0,     -- the number of the last run in recent
-    closed   bigint not null default 0      -- statistics up to here are summed, microseconds
+    cleared  xid8 not null default '0',     -- rows of the ledger before this transaction are deleted
+    runs     bigint not null default 0,     -- the number of the last run in the table `recent`
+    closed   bigint not null default 0      -- statistics up to this time are summed, microseconds
 ) with (fillfactor = 10);
 insert into $schema.books default values;
 create table $schema.counted (
@@ -187,9 +191,10 @@ create table $schema.worker (
     command text
 ) with (fillfactor = 50);
 
--- Which exchanges of a worker are heard: those with this number. It is written when a worker begins, and when its claims are taken
--- back; an exchange that is still on its way then changes nothing. Not a column of worker: each exchange would meet its old rows.
--- Unlogged: it is empty after a crash, so that each worker hears of it, and gives back what it does not know of.
+-- Exchanges of a worker count only if they carry this number. A row is inserted when a worker begins, and deleted when its claims
+-- are taken back: an exchange that is still on its way then changes nothing. This is not a column of `worker`, because each
+-- exchange would read the dead rows that heartbeats leave there. Unlogged: after a crash of the server the table is empty, so
+-- each worker learns of the crash, and gives back the claims that it does not know.
 create unlogged table $schema.fence (
     worker text collate "C" primary key,
     epoch  bigint not null

@@ -1,13 +1,13 @@
--- overrides.sql: statements that PostgreSQL writes in another way than the shared ones.
+-- overrides.sql: shared statements that are written differently for PostgreSQL.
 
--- held: the job of a claim, if it is still held. Its row was locked when the exchange began.
+-- held: the job of a claim, if it is still held. The exchange locked this row when it began.
 select $columns from laneway_job where id = :id and token = :token and worker = :worker for update
 
 -- marks: the marks of a worker's runs.
 -- returns id, mark
 select id, mark from laneway_job where mark is not null and worker = :worker and state = $running
 
--- lane_walk: due lanes in the order of claiming; those that somebody else has locked are left.
+-- lane_walk: due lanes in the order of claiming, except rows that another transaction has locked.
 select seq, id, task, lane, attempt, enqueued, due, place, state, lost, side
 from laneway_job
 where $waits and lane is not null and queue = :queue and due <= :now
@@ -15,35 +15,35 @@ order by due, place, seq
 limit :most
 for update skip locked
 
--- command_read: a worker's waiting commands, if it is known.
+-- command_read: the commands that wait for a worker's next beat; no row if the store does not know the worker.
 -- returns command
 select command from laneway_worker where id = :id for update
 
--- dead_oldest: dead jobs in the order of dying, except those that hold their lane.
+-- dead_oldest: dead jobs, in the order in which they died, except those that hold their lane.
 -- returns id, queue, due
 select id, queue, due from laneway_job where state = $dead and holds = 0 order by due, seq limit :most for update skip locked
 
--- finished_trim: forget those that have been kept long enough.
+-- finished_trim: delete records whose time has passed.
 delete from laneway_finished
 where id in (select id from laneway_finished where until <= :now order by until limit 1000 for update skip locked)
 
--- running: the claims of a worker, in the order of claiming; those that somebody else has locked are left.
+-- running: the claims of a worker, in the order of claiming, except rows that another transaction has locked.
 select $columns from laneway_job where worker = :worker and state = $running order by token for update skip locked
 
--- recent_read: the last runs, newest first, in portions.
+-- recent_read: rows of recent runs, the newest row first.
 select convert_to(runs, 'UTF8') from laneway_recent order by last desc
 
--- workers: all workers that beat or hold claims.
--- returns id, beat, at, info; a worker that holds claims and never beat has beat 0 and neither time nor info
+-- workers: all workers that have sent a beat or hold claims.
+-- returns id, beat, at, info; a worker that holds claims and never sent a beat has beat 0, and null as at and info
 select id, beat, at, info from laneway_worker
 union all
 select distinct worker, 0, cast(null as bigint), cast(null as bytea) from laneway_job
 where state = $running and worker not in (select id from laneway_worker)
 
--- forget: remove a worker.
+-- forget: delete a worker and its fence.
 with unfenced as (delete from laneway_fence where worker = :id) delete from laneway_worker where id = :id
 
--- first_due: when the first waiting job of a rank is due. Jobs in lanes have rank 0, and an index of their own.
+-- first_due: when the first waiting job of a rank is due. Jobs in lanes have rank 0, and their own index.
 select least(
     (select min(due) from laneway_job where $waits and lane is null and queue = :queue and rank = :rank),
     (select min(due) from laneway_job where $waits and lane is not null and queue = :queue and :rank = 0)
@@ -56,6 +56,6 @@ select min(rank) from (
     select 0 where :rank < 0 and (select min(due) from laneway_job where $waits and lane is not null and queue = :queue) is not null
 ) ranks
 
--- note: the notes of a run, if it still holds its claim, and no open transaction finishes it.
+-- note: store the notes of a run, if its claim is still held and no open transaction is finishing it.
 update laneway_job set notes = :notes
 where seq in (select seq from laneway_job where token = :token and state = $running for update skip locked)

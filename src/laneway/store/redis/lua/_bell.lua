@@ -1,6 +1,6 @@
 -- _bell.lua: the bell.
 
--- One entry wakes one waiting worker; it expires, so that no key is left behind.
+-- One entry of the list wakes one waiting worker. The key expires, so that it does not stay if no worker reads it.
 local function ring()
     if call('EXISTS', BELL) == 0 then
         call('RPUSH', BELL, 1)

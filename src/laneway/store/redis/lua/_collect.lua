@@ -1,8 +1,8 @@
--- _collect.lua: an exchange of a collector's queue: its units are lanes, and a claim is a run of several. Stands behind _lanes.lua and
--- _settle.lua.
+-- _collect.lua: an exchange of a collector's queue: its units are lanes, and a claim is a run of several. Stands behind
+-- _lanes.lua and _settle.lua.
 --
--- A claimed run is a list: its word, and four per lane: id, record, payloads (as in BODIES; none: the record is not a
--- lane's), which of them arrived first (0: the oldest).
+-- A claimed run is a list: why its last claim was lost (or ''), then four values per lane: id, record, payloads (as in
+-- BODIES; false: the record is not a lane's), and the number of the payload that arrived first (0: the oldest).
 
 local MOST_LANES = 1000
 local batches, room = {}, MOST_LANES
@@ -26,7 +26,7 @@ local lane_ways = {
     again = lane_waits_again,
 }
 
--- Settle all; return the numbers of the refused successes, and of other refused outcomes.
+-- Settle all outcomes; return the numbers of the refused successes, and those of the other refused outcomes.
 local function settle_lanes(others)
     local items, texts, number = {}, each_run(ARGV[7]), tonumber(ARGV[6])
     for n = 1, number do
@@ -37,7 +37,7 @@ end
 
 -- -- claims ------------------------------------------------------------------------------------------------------
 
--- Move a lane's payloads to its run: all of them, or the oldest, and then the rest gathers and is due now.
+-- Move a lane's payloads to its run: all of them, or only the oldest `most`. Then the others gather, and are due now.
 local function take_payloads(lane, most)
     local name = lane.lane
     local index, bodies, run_index, run_bodies = WAITS .. name, BODIES .. name, RUNS .. name, RUN_BODIES .. name
@@ -59,7 +59,7 @@ local function take_payloads(lane, most)
     return list
 end
 
--- Give a unit of a run to the worker.
+-- Note that the worker holds a unit of a run.
 local function take_unit(batch, id, record, given, first)
     call('HSET', RUNNING .. ARGV[2], id, string.format('%d', q.token + TOKEN_STEP))
     local at = #batch
@@ -85,7 +85,8 @@ local function take_lane(batch, lane, most)
     take_unit(batch, lane.id, record, given, first - 1)
 end
 
--- Claim lanes as one run; return whether there was any. A record that is not a lane's dies in its worker, which reports it.
+-- Claim lanes as one run; return false if none of them had payloads. A record that is not a lane's is claimed too: its worker
+-- reports it, and settles it as dead.
 local function take(lanes, most)
     local batch = {call('HGET', LOST, lanes[1].id) or ''}
     if lanes[1].unread then
@@ -122,7 +123,7 @@ local function due_lanes(number)
     return list, gone
 end
 
--- Return whether lanes may run together: of one task, none that remembers why its claim was lost, and none that cannot be read.
+-- Return whether two lanes may run together: they have one task, both records can be read, and neither's last claim was lost.
 local function join(last, lane)
     return not lane.unread and lane.task == last.task and band(lane.flags, F_LOST) == 0 and band(last.flags, F_LOST) == 0
 end

@@ -1,6 +1,6 @@
--- _find.lua: the place of a job. Stands behind _jobs.lua.
+-- _find.lua: in which index a job is. Stands behind _jobs.lua.
 
--- Return waiting, parked, running (and the worker, and the token) or dead.
+-- Return 'waiting', 'parked', 'running' (then also the worker and the token), 'dead' or 'nowhere'.
 local function where(job)
     if call('ZSCORE', due_key(job.rank), entry(job)) then
         return 'waiting'

@@ -1,6 +1,6 @@
 -- _finished.lua: records of finished jobs. Stands behind _queue.lua.
 
--- Forget finished jobs.
+-- Delete records of finished jobs; return how many there were.
 local function forget_finished(ids, first, last)
     local gone = call('HDEL', FINISHED, unpack(ids, first, last))
     if gone > 0 then
@@ -10,8 +10,9 @@ local function forget_finished(ids, first, last)
     return gone
 end
 
--- Keep records of jobs that end, before they leave. `list` has for each: id, its state, how long it is kept, when its run began
--- and ended, and the result; `held`: which of them the worker held, if not all. The bytes are described in finished.py.
+-- Keep records of jobs that end, before they leave the store. `list` has six values per job: id, state, how long the record is
+-- kept, when the run began, when it ended, and the result. `held`: the ids that the worker holds, or nil if it holds all. The
+-- bytes of a record are described in finished.py.
 local function keep_finished(list, worker, held)
     local beside, records, ended, kept = call('EXISTS', ERRORS, NOTES) > 0, {}, {}, {}
     for n = 1, #list, 6 do

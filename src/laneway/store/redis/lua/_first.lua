@@ -1,11 +1,13 @@
--- _first.lua: what comes once: an occurrence of a schedule, or the numbers of an outbox (`at` is then first-last). It is looked at
--- before anything is written, and noted at the end: a script that fails on the way is repeated. Stands behind _clock.lua.
+-- _first.lua: pushes that count only once: for an occurrence of a schedule, or for numbers of an outbox (then `at` is
+-- first-last). A script checks before it writes anything, and notes the occurrence or the numbers at its end: so a script that
+-- failed in between can be repeated. Stands behind _clock.lua.
 
 local function key_of(at)
     return at:find('-', 1, true) and SOURCES or SLOTS
 end
 
--- Return whether the occurrence, or the first of the numbers, has come before, or its schedule was dropped after it.
+-- Return whether the occurrence, or the first of the numbers, was pushed before, or its schedule was dropped at that time or
+-- later.
 local function came_before(name, at)
     local first = tonumber(at:match('^%d+'))
     local last = call('HGET', key_of(at), name)
@@ -16,7 +18,7 @@ local function came_before(name, at)
     return dropped and tonumber(dropped) >= first
 end
 
--- Note that the occurrence, or the last of the numbers, has come.
+-- Note that the occurrence, or all numbers up to the last, were pushed.
 local function has_come(name, at)
     call('HSET', key_of(at), name, at:match('%d+$'))
 end

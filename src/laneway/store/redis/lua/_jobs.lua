@@ -1,7 +1,7 @@
--- _jobs.lua: a queue's jobs, their ways out and ways back. Stands behind _step.lua and _record.lua.
+-- _jobs.lua: a queue's jobs: how they are read and written, wait, leave and die. Stands behind _step.lua and _record.lua.
 --
--- A job is in one place at a time: it waits (DUE), is parked behind its lane's holder (PARKED), runs (RUNNING) or is dead (DEAD,
--- or HALTED if it keeps its lane). Its record stays where it is; only what must be known later is written into it.
+-- A job is in exactly one index: it waits (DUE), is parked behind its lane's holder (PARKED), runs (RUNNING) or is dead (DEAD, or
+-- HALTED if it keeps its lane). When it moves to another index, its record in JOB stays, and is written again only if it changed.
 
 local function count(name, by)
     q.counts = q.counts or {}
@@ -18,7 +18,7 @@ end
 
 -- -- records -----------------------------------------------------------------------------------------------------
 
--- Return a job by its record; nil if that is not a job's.
+-- Return a job read from its record; nil if the record is not a job's.
 local function open(id, record)
     if not record or #record < 20 then
         return nil
@@ -46,7 +46,8 @@ local function write(job)
     call('HSET', JOB, job.id, job.record)
 end
 
--- Return a job's entry among the waiting jobs, which are sorted by their due time: ties go by place.
+-- Return a job's entry in the index of waiting jobs. They are sorted by due time; entries sort jobs that are due together by
+-- place.
 local function entry(job)
     if job.place == job.due then
         return line_entry(job.seq, job.id)
@@ -80,12 +81,13 @@ local function wait(job)
     q.changed = true
 end
 
--- Let a record that cannot be read wait to be claimed: it dies in its worker, which reports it.
+-- Put a job whose record cannot be read into the index of waiting jobs: the worker that claims it reports it, and settles it as
+-- dead.
 local function wait_unread(id)
     call('ZADD', due_key(100), q.now, line_entry(next_seq(), id))
 end
 
--- Let the next job of a lane wait, as its holder; return whether it can. See leave.
+-- Put the next job of a lane into the index of waiting jobs; return whether it can hold the lane. See leave.
 local function come_forward(id, record)
     local job = open(id, record)
     if job then
@@ -112,7 +114,7 @@ end
 
 -- -- errors and runs ---------------------------------------------------------------------------------------------
 
--- Return a job's errors, the oldest first: JSON texts, each with its length in front.
+-- Return a job's errors, the oldest first, as JSON texts. They are stored one after the other, each with its length in front.
 local function read_errors(stored)
     local list, at = {}, 1
     while at <= #stored do
@@ -136,7 +138,7 @@ local function add_error(job, text)
     call('HSET', ERRORS, job.id, table.concat(kept))
 end
 
--- Return the beginning of a run's JSON for a job that never ran, or whose run is not known.
+-- Return the JSON of a run up to its outcome, for a job that never ran, or whose run the caller does not know.
 local function run_of(job)
     local queue, lane = cjson.encode(KEYS[1]:match('{(.*):%d+}')), cjson.encode(job.lane)  -- of nil: null
     return '[' .. table.concat({
@@ -149,7 +151,7 @@ local function keep_run(text)
     q.runs[#q.runs + 1] = text
 end
 
--- Forget the oldest of `kept` runs; return how many are left.
+-- Delete the oldest of `kept` runs; return how many are left.
 local function forget_runs(kept)
     local gone
     repeat
@@ -172,9 +174,9 @@ local function remember(run, outcome)
     keep_run(run .. '"' .. outcome .. '"]')
 end
 
--- -- ways out ----------------------------------------------------------------------------------------------------
+-- -- leaving and dying -------------------------------------------------------------------------------------------
 
--- Remove a job that is in no index any more: cancelled or deleted (nil).
+-- Remove a job from the store; the caller has taken it out of its index. `outcome`: 'cancelled', or nil if a user deleted it.
 local function remove(job, outcome, run)
     if outcome == 'cancelled' then
         count('cancelled')
@@ -187,7 +189,8 @@ local function remove(job, outcome, run)
     leave({job.id}, 1, 1, held and {':' .. job.lane}, 1)
 end
 
--- Let a job that is in no index any more die: it is kept, and its lane goes on, unless it is halted.
+-- Let a job die; the caller has taken it out of its index. The job is kept, and its lane goes on, unless the death halts the
+-- lane.
 local function die(job, error, counted, halts)
     local held = holds(job)
     halts = halts and held
@@ -219,7 +222,7 @@ local function mark_of(id)
     return found and found:match('^(%S+)') or nil
 end
 
--- End a job whose run did not succeed and that was marked.
+-- End a marked job whose run did not succeed, as its mark says.
 local function end_as_asked(job, mark, run)
     if mark == 'kill' then
         kill(job)

@@ -1,13 +1,15 @@
--- _lanes.lua: a collector's lanes, their ways out and ways back. Stands behind _jobs.lua.
+-- _lanes.lua: a collector's lanes and payloads: how they are read and written, wait, leave and die. Stands behind _jobs.lua.
 --
--- A lane is a job of its queue: it waits, runs and is counted as one. Its body says when the payloads that gather during its
--- run are due, and since when they gather. Its payloads are on two sides: those that wait or gather (WAITS), and those that run
--- (RUNS). A run that is over leaves the gathered ones; a run that is to be repeated joins both. A lane without payloads is
--- gone. A dead payload is a job too: its body has its score, the id of its lane, and the payload.
+-- A lane is stored as a job of its queue: it waits, runs and is counted as one job. Its body says when the payloads that gather
+-- during its run are due, and since when they gather. Its payloads are on two sides: those that wait or gather (WAITS), and those
+-- of the run (RUNS). When a run has ended, its side is deleted; if the run is to be repeated, the two sides are joined. A lane
+-- without payloads is deleted. A dead payload is stored as a job too: its body has its score, the id of its lane, and the
+-- payload.
 --
--- A payload's headers, if it has any, are behind its body and a byte 0: they go wherever it goes, and end with its death.
+-- A payload's headers, if it has any, are stored behind its body and a byte 0: they move with the payload, and are deleted when
+-- it dies.
 
--- Return a lane by its record; nil if that is not a lane's.
+-- Return a lane read from its record; nil if the record is not a lane's.
 local function open_lane(id, record)
     local lane = open(id, record)
     if not lane or not lane.lane or band(lane.flags, F_PAYLOAD) ~= 0 then
@@ -50,8 +52,8 @@ end
 
 local MOST_HEADERS = 4000
 
--- Return a payload's body with its headers and those of its equal, which is known: lines, each once, those of the earlier first, up
--- to MOST_HEADERS bytes. The rule is that of core/headers.py.
+-- Return a payload's body with the headers of this payload and of the equal one that is stored (`known`), as core/headers.py
+-- joins them: each line once, those of the payload that arrived earlier first, up to MOST_HEADERS bytes.
 local function with_headers(known, body, known_is_earlier)
     local theirs, mine = known:find('\0', 17, true), body:find('\0', 1, true)
     if not theirs then
@@ -76,7 +78,8 @@ local function with_headers(known, body, known_is_earlier)
     return body:sub(1, mine) .. table.concat(lines, '\n')
 end
 
--- Add a payload. Equal payloads are one, with the larger score, the earlier arrival and the headers of both.
+-- Add a payload. If an equal one is there, the two become one, with the larger score, the earlier arrival and the headers of
+-- both.
 local function add_payload(index, bodies, digest, score, arrival, body)
     local known = call('HGET', bodies, digest)
     if known then
@@ -94,7 +97,8 @@ local function add_payload(index, bodies, digest, score, arrival, body)
     call('HSET', bodies, digest, struct.pack('>I8d', arrival, score) .. body)
 end
 
--- Return the payloads of one side, the oldest first: lists of digest, score, arrival, body with headers, and these as stored.
+-- Return the payloads of one side, the oldest first; each is a list of digest, score, arrival, body with headers, and its stored
+-- bytes.
 local function payloads(index, bodies, most)
     local list = {}
     local entries = call('ZRANGE', index, 0, most - 1)
@@ -123,7 +127,7 @@ local function drop_payload(index, bodies, payload)
     call('HDEL', bodies, payload[1])
 end
 
--- Join a run's payloads with the gathered ones: the smaller side is moved.
+-- Join a run's payloads with the gathered ones, by moving the smaller side.
 local function join_sides(name)
     local index, bodies, run_index, run_bodies = WAITS .. name, BODIES .. name, RUNS .. name, RUN_BODIES .. name
     local gathered, ran = call('ZCARD', index), call('ZCARD', run_index)
@@ -176,7 +180,7 @@ local function bury(lane, list, error, attempt)
     count('dead', #list)
 end
 
--- -- a run is over -----------------------------------------------------------------------------------------------
+-- -- a run has ended ---------------------------------------------------------------------------------------------
 
 local function remove_lane(lane)
     leave({lane.id}, 1, 1)
@@ -184,7 +188,7 @@ local function remove_lane(lane)
     drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
 end
 
--- Remove a run's payloads; the gathered ones begin to wait. Return the number of payloads removed.
+-- Delete a run's payloads; the gathered ones now wait. Return the number of payloads deleted.
 local function go_on(lane)
     local gone = call('ZCARD', RUNS .. lane.lane)
     if lane.next_due == 0 then
@@ -192,7 +196,7 @@ local function go_on(lane)
         return gone
     end
     drop_side(RUNS .. lane.lane, RUN_BODIES .. lane.lane)
-    leave({lane.id}, 1, 1)  -- the gathered payloads begin anew
+    leave({lane.id}, 1, 1)  -- the gathered payloads start without errors, notes and marks of this run
     lane.flags, lane.attempt = F_LANE, 0
     lane.place, lane.due, lane.enqueued = lane.next_due, lane.next_due, lane.next_since
     lane.next_due, lane.next_since = 0, 0
@@ -201,7 +205,7 @@ local function go_on(lane)
     return gone
 end
 
--- Let a run's payloads wait again, with the gathered ones.
+-- Put a run's payloads back, together with the gathered ones: the lane waits again.
 local function lane_waits_again(lane, due)
     join_sides(lane.lane)
     call('HDEL', MARKS, lane.id)
@@ -220,7 +224,8 @@ local function first_to_arrive(list)
     return first
 end
 
--- Let the named payloads of a run die, or the one that arrived first; the rest begins anew at once, with the gathered ones.
+-- Let payloads of a run die: those with the given digests, or else the one that arrived first. The others wait again at once,
+-- together with the gathered ones, and their attempts are counted from 0.
 local function lane_dies(lane, error, named)
     local index, bodies, dying = RUNS .. lane.lane, RUN_BODIES .. lane.lane, {}
     for _, digest in ipairs(named) do
@@ -253,7 +258,7 @@ local function cancel_run(lane, run)
     count('cancelled', go_on(lane))
 end
 
--- End a marked run: its payloads do not come back.
+-- End a marked run as its mark says: its payloads are not put back.
 local function lane_ends_as_asked(lane, mark, run)
     if mark == 'cancel' then
         cancel_run(lane, run)

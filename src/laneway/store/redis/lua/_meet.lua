@@ -1,4 +1,5 @@
--- _meet.lua: the walk of a claim meets a job with more to it than a lane. Stands behind _jobs.lua.
+-- _meet.lua: a claim's walk finds a job with rules besides a lane: an expiry, a unique key, earlier attempts. Stands behind
+-- _jobs.lua.
 
 local function too_old(job)
     return job.expires and band(job.flags, F_RAN + F_NO_END) == 0 and job.place + job.expires < q.now
@@ -9,7 +10,7 @@ local function expire(job)
     q.passed = q.passed + 1
 end
 
--- Remove a lane's holder, and with it the next jobs of its lane that have expired too.
+-- Remove a lane's holder, which has expired, and the next jobs of its lane as long as they have expired too.
 local function expire_holder(job)
     local lane = job.lane
     repeat
@@ -23,13 +24,13 @@ local function expire_holder(job)
     until not goes_on
 end
 
--- Return whether the job is to be claimed: see meet. If a lane goes on with another holder than the portion knows, that is done
--- when the portion is written.
+-- Return whether the job is to be claimed; see meet in _walk.lua. If the job holds its lane and has expired, the lane gets
+-- another holder: that is done when the portion is written, because the portion has read the holders before.
 local function meet_other(portion, id, record)
     local job = open(id, record)
     if not job then
         q.passed = q.passed + (record and 0 or 1)
-        return record ~= false  -- an unreadable record is claimed: it dies in its worker
+        return record ~= false  -- a record that cannot be read is claimed: its worker settles it as dead
     end
     local lane, holder = job.lane, nil
     if lane then
@@ -66,7 +67,7 @@ local function meet_other(portion, id, record)
     return true
 end
 
--- Return the indexes of waiting jobs, the highest priority first.
+-- Return the keys of the indexes of waiting jobs, the highest priority first.
 local function due_keys()
     local all, keys = {100, q.ranks:byte(1, -1)}, {}
     table.sort(all, function(a, b) return a > b end)
@@ -76,7 +77,7 @@ local function due_keys()
     return keys
 end
 
--- Remove priorities that are not in use any more.
+-- Remove priorities from the books that no waiting job has.
 local function clear_ranks()
     local used = q.ranks:gsub('.', function(rank) return call('EXISTS', due_key(rank:byte())) == 1 and rank or '' end)
     if used ~= q.ranks then

@@ -1,4 +1,4 @@
--- _open.lua: nothing is done while a copy has closed the store. Stands behind _queue.lua.
+-- _open.lua: return an error if a copy has closed the store. Stands behind _queue.lua.
 
 if books[B_MOVED] then
     return redis.error_reply(MOVED_REPLY .. books[B_MOVED])

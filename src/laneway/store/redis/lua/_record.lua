@@ -3,7 +3,8 @@
 local band, bor, bnot = bit.band, bit.bor, bit.bnot
 local HEAD, FRESH_HEAD = '>BBBI7I8I8I8I2', '>BBBI7I8'
 
--- Read the part of a record behind its numbers, from `at`: task, lane, key and how long it may wait, and where its body begins.
+-- Read the part of a record behind its numbers, from `at` on. Return task, lane, unique key, after how long it expires, and where
+-- the body begins.
 local function read_texts(flags, record, at)
     local task, lane, key, expires
     if band(flags, F_EXPIRES) ~= 0 then
@@ -19,7 +20,7 @@ local function read_texts(flags, record, at)
     return task, lane, key, expires, at
 end
 
--- Return the record of a new job; `rest`: its flags, its rank, and what comes after the numbers.
+-- Return the record of a new job. `rest`: its flags, its rank, and the part of the record behind the numbers.
 local function new_record(rest, seq, place)
     local flags, rank = rest:byte(1, 2)
     flags = band(flags, bnot(F_UNTIL_END))
@@ -29,8 +30,8 @@ local function new_record(rest, seq, place)
     return struct.pack(HEAD, flags, rank, 0, seq, now, place, place, 0) .. rest:sub(3)
 end
 
--- Return a job's entry among the parked, which are sorted by their place's time; and among waiting jobs, if it is due at its
--- place.
+-- Return a job's entry in its lane's index of parked jobs, which are sorted by the time of their places. A waiting job whose due
+-- time is that of its place has this entry in the index of waiting jobs too.
 local function line_entry(seq, id)
     return struct.pack('>BI7', 255, seq) .. id
 end

@@ -1,7 +1,8 @@
--- _settle.lua: outcomes other than success, and the special cases of successes. Stands behind
+-- _settle.lua: settle outcomes other than success, and successes that need more than the code in exchange.lua. Stands behind
 -- _claims.lua, _jobs.lua and _finished.lua.
 
--- Settle a run whose record cannot be read: the job dies, and the record is kept as its body. No other outcome applies to it.
+-- Settle a run of a job whose record cannot be read: with outcome 'dead' the job dies, and the record is kept as its body. With
+-- any other outcome it waits to be claimed again.
 local function settle_unread(record, item)
     local id, outcome, error, run = item[1], item[3], item[5], item[6]
     if outcome ~= 'dead' then
@@ -14,7 +15,7 @@ local function settle_unread(record, item)
     die(job, error, true, false)
     count('failed')
     remember(run, outcome)
-    -- Its lane is not known any more: it may have held one.
+    -- The record does not say which lane it is in, so look whether it holds one.
     local lanes = call('HGETALL', LANES)
     for n = 1, #lanes, 2 do
         if lanes[n + 1] == id then
@@ -23,7 +24,8 @@ local function settle_unread(record, item)
     end
 end
 
--- Write the outcome of a unit: a job, or a lane of a collector; `ways` has what differs. `item`: see exchange.lua.
+-- Write the outcome of a unit. `ways`: the functions that differ between a job and a lane of a collector. `item`: see
+-- exchange.lua.
 local function settle(unit, item, ways)
     local outcome, after, error, run = item[3], item[4], item[5], item[6]
     local mark = outcome ~= 'done' and mark_of(unit.id)
@@ -58,7 +60,7 @@ local function settle(unit, item, ways)
     end
 end
 
--- Settle one by one; return the numbers of those that the worker does not hold, or nil.
+-- Settle outcomes one by one; return the numbers of those whose claims the worker does not hold, or nil if it holds all.
 local function settle_each(items, open_unit, ways)
     local refused
     for n, item in ipairs(items) do
@@ -96,7 +98,7 @@ local function settle_others(items)
     return settle_each(items, open, job_ways)
 end
 
--- Return the runs of successes, one by one: see exchange.lua.
+-- Split the joined runs of successes into a list: see exchange.lua.
 local function each_run(joined)
     local at, list = 1, {}
     for n = 1, tonumber(ARGV[6]) do
@@ -107,9 +109,9 @@ local function each_run(joined)
     return list
 end
 
--- Settle successes some of which the worker no longer holds, or that come twice; or that are too many at once. `tokens`: the
--- claims of the worker, if known; `records`: those of them that are kept. Return how many were settled, their runs, and the
--- numbers of the refused (nil: none).
+-- Settle successes if the worker does not hold all their claims, if one comes twice, or if they are more than 1,000. `tokens`:
+-- the tokens that the worker holds for these ids, if the caller has read them; `records`: the records to keep, see keep_finished.
+-- Return how many were settled, their runs, and the numbers of those that were refused (nil: none).
 local function settle_some(number, tokens, records)
     local texts, ids, lanes, kept, refused, seen = each_run(ARGV[7]), {}, {}, {}, nil, {}
     for n = 1, number do

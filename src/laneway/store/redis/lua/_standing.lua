@@ -1,6 +1,6 @@
 -- _standing.lua: the depth of a queue. Stands behind _queue.lua.
 
--- Return how many jobs are ready, and microseconds until the next is due (-1: none waits, some are ready, or the queue is
+-- Return how many jobs are ready, and microseconds until the next job is due (-1: no job waits, some are ready, or the queue is
 -- paused).
 local function standing()
     local ranks, ready, first = '\100' .. q.ranks, 0, nil

@@ -1,7 +1,8 @@
--- _step.lua: a step that changes a queue: the one exit of jobs, and the end of the step. A server creates the functions of a
--- script anew in each call: so these are few. Stands behind _queue.lua.
+-- _step.lua: parts of each script that changes a queue: the one exit of jobs, and the end of the step. A server creates all
+-- functions of a script anew in each call, so there are few here. Stands behind _queue.lua.
 
--- Return the lane and the rank of a fresh job with no rule but its lane; nil: it is another, or cannot be read.
+-- Return the lane and the rank of a job that never ran, is due at its place and has no rule but its lane; nil: it is another job,
+-- or its record cannot be read.
 local function lane_alone(record)
     local flags, rank, rules, a, b = record:byte(1, 3)
     if flags ~= PLAIN_IN_LANE or rules ~= 0 or rank > 200 then
@@ -15,12 +16,14 @@ local function lane_alone(record)
     end
 end
 
--- The one exit: up to 1,000 jobs that are in no index leave the store, with all that was kept beside their records, and their
--- lanes go on. `ids` from `first` to `last`, or nil: they stay, and only their lanes go on. `lanes`: as many from `lane_at`, ''
--- (it has none) or a colon and the lane; or nil.
+-- The one exit: up to 1,000 jobs leave the store, with all that is stored beside their records, and their lanes go on. The caller
+-- has taken them out of their indexes. `ids`: a list; those from `first` to `last` leave. nil: no job leaves, and only lanes go
+-- on. `lanes`: a list with one value per job from `lane_at` on, '' for a job without a lane, else a colon and the lane; or nil:
+-- no lane goes on.
 --
--- The next job by place holds its lane at once, and waits. Most are fresh, with nothing but a lane: those are written together. If
--- one job leaves, and the script `wants` such a next one at once, its entry, due time and record are returned: it is in no index.
+-- The next job of a lane, by place, becomes its holder and waits. Most such jobs never ran and have no rule but the lane: these
+-- are written together. If one job leaves and the script `wants` the next one, and that is such a job, then it is put into no
+-- index: its entry, due time and record are returned.
 local function leave(ids, first, last, lanes, lane_at, wants)
     q.changed = true
     if ids then
@@ -43,7 +46,7 @@ local function leave(ids, first, last, lanes, lane_at, wants)
     if not lanes then
         return
     end
-    local holders, free, waits  -- lists are made when they are needed
+    local holders, free, waits  -- each list is created when it is needed
     for n = lane_at, lane_at + last - first do
         if lanes[n] ~= '' then
             local lane, id = lanes[n]:sub(2), nil
@@ -91,8 +94,8 @@ local function leave(ids, first, last, lanes, lane_at, wants)
     end
 end
 
--- Write the books, and ring if a waiting worker must look again. `left`: how many jobs are ready. An exchange also gives the
--- counter of its last token, if it gave any, and how many succeeded, with their runs.
+-- Write the books, and ring the bell if a waiting worker must look again. `left`: how many jobs are ready. An exchange also
+-- passes the counter of its last token, if it claimed anything, and how many runs succeeded, with their JSON.
 local function finish(left, counter, done, runs)
     if not q.changed then
         return
@@ -114,13 +117,13 @@ local function finish(left, counter, done, runs)
         local others = q.runs and table.concat(q.runs, ',')
         call('RPUSH', RECENT, struct.pack('>I8I4', q.now, number) .. (runs and others and runs .. ',' .. others or runs or others))
         kept = kept + number
-        if kept > KEEP_RUNS + 500 then  -- with some slack, so that few calls have to forget any
+        if kept > KEEP_RUNS + 500 then  -- 500 more than are kept, so that few calls have to delete any
             kept = need('jobs').forget_runs(kept)
         end
     end
     local format, processed = string.format, (tonumber(books[B_PROCESSED]) or 0) + (done or 0) + (q.processed or 0)
     local token = counter and format('%d', counter) or books[B_TOKEN] or '0'
-    -- A server takes longer to format a number than Lua.
+    -- Formatting a number takes the server longer than it takes Lua.
     call(
         'HSET', META, 'now', q.now_text, 'processed', format('%d', processed), 'runs', format('%d', kept),
         'blocked', format('%d', q.blocked), 'token', token

@@ -1,6 +1,7 @@
--- _walk.lua: a portion of due jobs in which not all are plain. Stands behind _claims.lua.
+-- _walk.lua: claim from a portion of due jobs, not all of which are plain. Stands behind _claims.lua.
 
--- Look ahead, from a place in the portion: find the jobs with nothing but a lane, and ask for the holders of these lanes at once.
+-- Look ahead in the portion, from its job number `from` on: find the jobs with no rule but a lane, and read the holders of these
+-- lanes with one command.
 local function look_ahead(records, from)
     local names, lanes, holders = {}, {}, {}
     for n = from, #records do
@@ -39,7 +40,7 @@ local function park(portion, lane, place, entry)
     q.passed, q.blocked = q.passed + 1, q.blocked + 1
 end
 
--- Return whether the job at a place of the portion is to be claimed; if not, it is parked behind its lane's holder, or expired.
+-- Return whether job number `n` of the portion is to be claimed. If not, it was parked behind its lane's holder, or has expired.
 local function meet(portion, n, id, record)
     local lane = portion.lanes[n]
     if not lane then
@@ -55,7 +56,7 @@ local function meet(portion, n, id, record)
     return true
 end
 
--- Write the changes of a portion, which has left the index.
+-- Write the changes of a portion, whose jobs were taken out of the index.
 local function write_portion(portion)
     if portion.taken[1] then
         call('HSET', LANES, unpack(portion.taken))

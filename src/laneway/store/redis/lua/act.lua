@@ -1,11 +1,11 @@
--- act.lua: act on jobs of a queue, for a user.
+-- act.lua: perform a user's action on jobs of a queue.
 -- uses   clock queue open standing step
 -- makes  jobs: record jobs finished find lanes
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 retry, cancel, delete, kill or reschedule   3 delay   4 at
---       5 which still fit when their turn comes, a msgpack map of state, task, lane, error, failing   then ids
--- returns for each 1 if it was changed, 0 if not, -1 if it is not there
+--       5 a filter that each job must match now, a msgpack map of state, task, lane, error, failing   then ids
+-- returns for each 1 if it was changed, 0 if not, -1 if it is not in the queue
 
 local band, bnot = bit.band, bit.bnot
 local action, delay, at = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -62,7 +62,7 @@ end
 
 local function move_due(job, place, due, failed)
     if place == 'parked' then
-        -- It keeps its place in the line; when it is let out, it is due then.
+        -- It keeps its place in the lane. When it becomes the holder, it is due at this time.
         job.due = due
         write(job)
         q.changed = true
@@ -82,7 +82,7 @@ local function retry(job, place)
         local halted = band(job.flags, F_HALTS) ~= 0
         take_out(job, place)
         job.attempt = 0
-        -- A job that halts its lane goes on where it was: it has started, and keeps its place.
+        -- A job that halts its lane keeps its place, and counts as started.
         job.flags = band(job.flags, bnot(F_HALTS + (halted and 0 or F_RAN)))
         job.due = q.now
         if not halted then
@@ -149,9 +149,10 @@ local actions = {
     end,
 }
 
--- -- of a collector ------------------------------------------------------------------------------------------------
+-- -- lanes of a collector ------------------------------------------------------------------------------------------
 
--- Put a dead payload back into its lane, which is due now and begins anew. It counts as arrived when it died.
+-- Put a dead payload back into its lane. The lane is due now, with attempts counted from 0. The payload's arrival is the moment
+-- of its death.
 local function replay(dead)
     local score = struct.unpack('>d', dead.record, dead.body_at)
     local id, body_at = struct.unpack('>I2c0', dead.record, dead.body_at + 8)
@@ -178,11 +179,11 @@ local function replay(dead)
     return 1
 end
 
--- Cancel, delete or kill payloads: waiting and gathering ones at once; running ones when their run is over.
+-- Cancel, delete or kill a lane's payloads: waiting and gathering ones now, running ones when their run has ended.
 local function ask(lane, place, worker)
     local gathers, mine = place ~= 'running' or lane.next_due > 0, lane
     if place == 'running' then
-        -- Gathering payloads have neither failed nor waited as long as running ones.
+        -- Gathering payloads have no attempts yet, and have waited since `next_since`.
         mine = {id = lane.id, lane = lane.lane, task = lane.task, attempt = 0, enqueued = lane.next_since, anew = true}
     end
     if gathers and action == 'kill' then
@@ -230,7 +231,7 @@ local function act_on_lane(job, place, worker)
     return ask(lane, place, worker)
 end
 
--- -- the turn ------------------------------------------------------------------------------------------------------
+-- -- all jobs ------------------------------------------------------------------------------------------------------
 
 local answers = {}
 for n = 6, #ARGV do
@@ -250,7 +251,7 @@ for n = 6, #ARGV do
             answer = actions[action](job, place)
         end
     elseif record then
-        -- An entry that is no job can only be removed.
+        -- A record that is not a job's can only be deleted.
         answer = 0
         if action == 'delete' and not next(which) then
             call('ZREM', DEAD, id)
@@ -258,7 +259,7 @@ for n = 6, #ARGV do
             answer = 1
         end
     elseif (tonumber(call('ZSCORE', KEPT, id) or 0)) > now then
-        -- Nor can anything else be done to a finished job.
+        -- A finished job can only be deleted.
         answer = action == 'delete' and forget_finished({id}, 1, 1) or 0
     end
     answers[#answers + 1] = answer

@@ -1,8 +1,8 @@
--- beat.lua: record that these workers live; return their commands, once.
+-- beat.lua: record a beat of these workers; return and delete the commands that wait for them.
 -- uses   clock
 -- KEYS  1 the workers' base
 -- ARGV  1 the time or ''   then two per worker: id, WorkerInfo as JSON
--- returns two per worker: whether it was known, its commands
+-- returns two values per worker: whether it was known, its commands
 
 local heard = {}
 for n = 2, #ARGV, 2 do

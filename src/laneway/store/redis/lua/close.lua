@@ -1,7 +1,8 @@
--- close.lua: store the sums of intervals that were open, and forget the intervals.
+-- close.lua: store the sums of intervals, and delete the reports that were summed.
 -- KEYS  1 the store's base
--- ARGV  1 up to which interval it was summed before   2 up to which it is now   3 up to when reporters are forgotten
---       4 a msgpack list: level in seconds, up to which number of it buckets are forgotten
+-- ARGV  1 the interval up to which statistics were summed before   2 the one up to which they are now
+--       3 reporters whose last report is older than this time are deleted
+--       4 a msgpack list of pairs: level in seconds, and the number of that level below which buckets are deleted
 --       then three per bucket: level in seconds, number of the level, figures
 -- returns 1; 0 if another worker has closed meanwhile, and nothing was done
 

@@ -2,8 +2,8 @@
 -- uses   clock queue
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''
--- returns scheduled, ready, retrying, blocked, running, dead, since when it is paused or '', the name given with that, its kind
--- or '', microseconds that the first due job has waited
+-- returns scheduled, ready, retrying, blocked, running, dead, since when the queue is paused or '', the name given with the pause, its
+-- kind or '', and how long the job that is due first has waited, microseconds
 
 local all = '\100' .. q.ranks
 local ready, waiting, running, first = 0, 0, 0, now

@@ -1,4 +1,4 @@
--- drop_oldest.lua: remove the oldest payload of a collector's lane that does not run.
+-- drop_oldest.lua: remove the oldest payload of a collector's lane, of those that are not running.
 -- uses   clock queue open standing step
 -- makes  jobs: record jobs lanes
 -- opens  jobs

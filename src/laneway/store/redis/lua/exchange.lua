@@ -1,4 +1,4 @@
--- exchange.lua: write outcomes, then claim what may run, in one queue. Jobs and lanes of a collector are claimed only here.
+-- exchange.lua: write outcomes, then claim jobs or lanes, in one queue. This is the only script that claims.
 -- uses   clock queue standing step claims
 -- makes  jobs: record jobs finished settle meet
 -- makes  walk: walk
@@ -17,13 +17,14 @@
 --         number, other refused outcomes by number, words of lost claims (id, word, …), and the claimed runs of a collector
 --         (_collect.lua)
 --
--- Most exchanges bring successes, and claims of plain jobs: the code for these is inline here, and creates no group of functions.
+-- Most exchanges settle successes and claim plain jobs. The code for these is inline here, so that no group of functions is
+-- created.
 
 local byte, sub, format = string.byte, string.sub, string.format
 local most, successes, collects, paused = tonumber(ARGV[3]), tonumber(ARGV[6]), books[B_KIND] == 'lanes', books[B_PAUSED]
 local rare = ARGV[5] ~= '' and cmsgpack.unpack(ARGV[5])
 if books[B_MOVED] and most > 0 and successes == 0 and not (rare and rare[2][1]) then
-    return redis.error_reply(MOVED_REPLY .. books[B_MOVED])  -- outcomes are taken
+    return redis.error_reply(MOVED_REPLY .. books[B_MOVED])  -- an exchange that brings outcomes goes on, and settles them
 end
 local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused and not books[B_MOVED], false
 local first_token, claimed, ids, records, batches = token + TOKEN_STEP, 0, nil, nil, nil
@@ -47,7 +48,7 @@ elseif successes > 0 then
             end
         end
     end
-    -- If fewer are removed than the worker holds, one comes twice.
+    -- The worker holds all of them: if fewer fields are deleted than there are successes, one comes twice.
     if holds_all and call('HDEL', running, unpack(ARGV, 8, last)) == successes then
         done, runs = successes, ARGV[7]
         if rare and rare[3][1] then
@@ -69,7 +70,7 @@ settled = settled or q.settled
 
 local none_ready, next_due = false, nil
 if handed then
-    -- It is claimed at once if nothing else is ready; else it waits like all others.
+    -- Claim it now if no other job is ready; otherwise put it into the index of waiting jobs.
     next_due = tonumber(call('ZRANGE', DUE .. '0', '0', '0', 'WITHSCORES')[2])
     none_ready = q.ranks == '' and (not next_due or next_due > now)
     if not none_ready then
@@ -88,13 +89,13 @@ elseif claims then
     for n = 1, due_keys and #due_keys or 1 do
         local due_key, more, passed = due_keys and due_keys[n] or DUE .. '0', true, q.passed or 0
         while more and claimed < most and passed < MOST_PASSED do
-            local met, found, taken, held, length, portion  -- of the jobs that are met the first `taken` are claimed
+            local met, found, taken, held, length, portion  -- the first `taken` of the jobs in `met` are claimed
             if handed then
                 token, more = token + TOKEN_STEP, false
                 met, found, taken, length = {sub(handed, 9)}, {handed_record}, 1, 1
                 held = {met[1], format('%d', token)}
             else
-                local size = math.min(most - claimed + 2 * passed, 1000)  -- where many are passed over, portions grow
+                local size = math.min(most - claimed + 2 * passed, 1000)  -- portions grow if many jobs were passed over
                 met = call('ZRANGEBYSCORE', due_key, '-inf', q.now_text, 'LIMIT', '0', size)
                 if not met[1] then
                     break
@@ -124,15 +125,15 @@ elseif claims then
                     end
                 end
                 q.changed = true
-                -- All jobs that were met leave, and they come first in the index. If this is the first write, it is one that
-                -- needs no memory: a full server refuses others, and work must still get out.
+                -- Take all jobs that were met out of the index: they are its first. This may be the script's first write, and
+                -- must be one that a server without free memory accepts, so that workers can still claim jobs there.
                 call('ZREMRANGEBYRANK', due_key, '0', gone - 1)
                 more = length == size or portion and portion.expired
             end
             if taken > 0 then
-                -- A small hash is a list inside, which is searched from its beginning and copied to grow. A value that is too
-                -- long for that makes it a table, and it stays one: a worker that gets many claims at once gets a table to
-                -- begin with.
+                -- A server stores a small hash as a list (listpack), which it searches from the beginning and copies to grow. A
+                -- value of more than 64 bytes turns the list into a hash table for good. So for many claims at once such a value
+                -- is written first, and deleted afterwards.
                 local wide = taken >= 10 and claimed == 0 and not settled
                 if wide then
                     call('HSET', running, '', string.rep(' ', 65))

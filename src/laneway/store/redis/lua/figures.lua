@@ -1,7 +1,7 @@
--- figures.lua: buckets of a level, and what is not summed. Writes nothing.
+-- figures.lua: buckets of a level, and reports that are not summed yet. Writes nothing.
 -- KEYS  1 the store's base
 -- ARGV  1 the level, seconds   then which buckets: numbers of the level
--- returns up to which interval all is summed, the buckets, and for each open interval its number and the reports
+-- returns the interval up to which all is summed, the buckets, and for each open interval its number and its reports
 
 local buckets = {}
 for first = 2, #ARGV, 1000 do

@@ -6,7 +6,7 @@
 -- ARGV  1 the time or ''   2 the queue's number, or '' if it should have one   3 schedule, outbox or ''   4 its occurrence,
 --       or its numbers (first-last)
 --       then nine per payload: its lane's id, lane, task, when ('' at once, else delay@at), score or '', quiet, longest, digest,
---       body (with headers: and they behind a byte 0)
+--       body (if it has headers: followed by a byte 0 and the headers)
 -- returns 0; -1 if the queue has no number, -2 if the occurrence or the first number came before, -3 if the queue has jobs
 
 if books[B_KIND] ~= 'lanes' and call('HLEN', JOB) > 0 then
@@ -26,7 +26,7 @@ if books[B_KIND] ~= 'lanes' then
 end
 
 local last_score = tonumber(call('HGET', META, 'score')) or 0
--- The smallest difference of two times in seconds that a number can hold, until the year 2106.
+-- The smallest difference between two times, in seconds, that a double can represent until the year 2106.
 local STEP = 2 ^ -21
 
 local function later_of(due, since, quiet, longest)
@@ -34,7 +34,7 @@ local function later_of(due, since, quiet, longest)
     return math.max(due, longest > 0 and math.min(till, since + longest) or till)
 end
 
--- Return when a lane is due that got more payloads.
+-- Set when a lane is due that got another payload.
 local function put_off(lane, when, quiet, longest)
     local given = q.now
     if when ~= '' then

@@ -1,10 +1,10 @@
--- give_back.lua: return a worker's claims of one queue: by itself, or because it died.
+-- give_back.lua: take back a worker's claims in one queue: the worker gives them back itself, or it is dead.
 -- uses   clock queue standing step
 -- makes  jobs: record jobs lanes
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 worker   3 tokens to keep, a msgpack list of texts   4 the error if it died, JSON, else ''
---       5 words for some tokens, a flat msgpack list of token, word
+--       5 why claims were lost (`crash`, `timeout`), for some tokens: a flat msgpack list of token, word
 -- returns ids
 
 local bor = bit.bor

@@ -4,9 +4,9 @@
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   then ids
--- returns a list for each job that is there: id, record, state, worker, token, mark, errors, notes, whether it holds its lane,
---         whether it has its unique key, how many payloads (-1: it is a job, -2: a dead payload), its key if that lasts until its
---         end
+-- returns a list for each job that is in the queue: id, record, state, worker, token, mark, errors, notes, whether it holds its lane,
+--         whether it has its unique key, the number of payloads (-1: it is a job, -2: a dead payload), its unique key if that lasts
+--         until its end
 
 local list = {}
 for n = 2, #ARGV do

@@ -1,7 +1,8 @@
--- move.lua: let the store take part in a copy, and be closed. A part that it has already stays, unless that has ended.
+-- move.lua: give the store a part in a copy, and close it. If the store has a part already, that stays, unless its copy has
+-- ended.
 -- KEYS  1 the store's base
 -- ARGV  1 its part, JSON   2 the copy's id
--- returns its part
+-- returns the part that the store has now
 
 local found = redis.call('HMGET', MOVE, 'move', 'moved', 'id')
 if found[1] and (found[2] or found[3] == ARGV[2]) then

@@ -1,4 +1,4 @@
--- push.lua: insert jobs of one queue, in order. It never looks at their lanes.
+-- push.lua: insert jobs of one queue, in order. Their lanes are not looked at: a claim does that.
 -- uses   clock queue open commands bell record arrived
 -- makes  finished: finished
 -- KEYS  1 the queue's base
@@ -20,7 +20,7 @@ if not books[B_NUMBER] and ARGV[2] == '' then
 end
 local first = math.max((tonumber(books[B_SEQ]) or 0) + 1, now)  -- sequence number
 
--- Most pushes bring one job with nothing special about it: half the steps are enough.
+-- Most pushes bring one plain job that is due now: it needs half as many commands as the code below.
 local flags, rank = (ARGV[9] or ''):byte(1, 2)
 if #ARGV == 9 and ARGV[8] == '' and ARGV[5] == '' and books[B_NUMBER] and flags + F_FRESH == PLAIN and rank == 100 then
     if call('HSETNX', JOB, ARGV[7], new_record(ARGV[9], first, now)) == 0 then
@@ -110,7 +110,7 @@ if taken > 0 then
     many('HSET', JOB, jobs, 1, #jobs)
     for rank, due in pairs(due_by_rank) do
         many('ZADD', DUE .. (rank - 100), due, 1, #due)
-        -- A waiting worker knows when the first job is due: it must hear of one that comes before.
+        -- A waiting worker knows when the first job is due: wake it if the new job is due earlier.
         rung = rung or call('ZRANGE', DUE .. (rank - 100), 0, 0)[1] == heads[rank][2]
         if rank ~= 100 and not q.ranks:find(string.char(rank), 1, true) then
             q.ranks = q.ranks .. string.char(rank)

@@ -1,9 +1,9 @@
--- record.lua: keep a worker's report, unless it was kept before.
+-- record.lua: store a worker's report, unless it was stored before.
 -- uses   clock
 -- KEYS  1 the store's base
 -- ARGV  1 the time or ''   2 worker or ''   3 the report's number   4 its figures or ''   5 how many faults are kept, and msgpack
 --       lists: 6 counters: name, by   7 faults: id, count, sample   8 learned: task, six numbers
--- returns now, and 1 if this worker is to close complete intervals, else 0
+-- returns the store's time, and 1 if this worker is to close complete intervals, else 0
 
 local books = call('HMGET', STATISTICS, 'now', 'closed', 'closing')
 now = math.max(now, tonumber(books[1]) or 0)

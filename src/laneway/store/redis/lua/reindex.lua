@@ -1,10 +1,10 @@
--- reindex.lua: let jobs wait that are in no index, and lanes go on whose holder is gone.
+-- reindex.lua: put jobs that are in no index back into one, or let lanes go on whose holder is not in the store any more.
 -- uses   clock queue standing step
 -- makes  jobs: record jobs find
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 jobs or lanes   then ids, or lanes
--- returns how many there were
+-- returns how many jobs or lanes were mended
 
 local band = bit.band
 local found = 0
@@ -16,7 +16,7 @@ local function put_back(id)
     end
     found, q.changed = found + 1, true
     if band(job.flags, F_NO_END) ~= 0 then
-        -- It was dead, and stays dead until it is replayed.
+        -- It was dead: put it back into an index of dead jobs.
         call('ZADD', band(job.flags, F_HALTS) ~= 0 and books[B_KIND] ~= 'lanes' and HALTED or DEAD, job.due, id)
     else
         wait(job)

@@ -1,4 +1,5 @@
--- resume_schedule.lua: resume a schedule, with the occurrences after now. A schedule that is not paused stays as it is.
+-- resume_schedule.lua: end a schedule's pause. The next occurrence to fire is the first after now. If it is not paused, nothing
+-- changes.
 -- uses   clock
 -- KEYS  1 the store's base
 -- ARGV  1 the time or ''   2 schedule

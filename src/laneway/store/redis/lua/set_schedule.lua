@@ -1,4 +1,4 @@
--- set_schedule.lua: keep a schedule; it begins now. One with this name is replaced, and stays paused if it was.
+-- set_schedule.lua: keep a schedule, which begins now. It replaces a schedule with its name, and stays paused if that was paused.
 -- uses   clock
 -- KEYS  1 the store's base
 -- ARGV  1 the time or ''   2 schedule   3 its entry

@@ -1,4 +1,4 @@
--- skip.lua: advance a schedule without pushing anything.
+-- skip.lua: advance a schedule to an occurrence without pushing a job.
 -- KEYS  1 the store's base
 -- ARGV  1 schedule   2 occurrence
 

@@ -1,10 +1,10 @@
--- take.lua: take a portion of a copy, with its cursor: commands on keys that begin alike. For what belongs to no queue it is called
--- with the store's base.
+-- take.lua: write a portion of a copy, and the copy's new cursor: commands on keys of one queue. For keys that belong to no queue
+-- it is called with the store's base.
 -- uses   clock
 -- KEYS  1 the queue's base
--- ARGV  1 the time or ''   2 the end of the key with the cursor   3 the cursor before   4 the cursor   5 the ranks of its jobs
---       then commands: how many words, the words; the key is without its base
--- returns 1; 0 if the cursor is elsewhere, or the store is not being filled, and nothing was done
+-- ARGV  1 the time or ''   2 the end of the key with the cursor   3 the cursor before   4 the new cursor   5 the ranks of the jobs
+--       then commands: the number of words, the words; keys without their base
+-- returns 1; 0 if the stored cursor is another one, or no copy is filling the store, and nothing was done
 
 local books = base .. ARGV[2]
 local found = call('HMGET', books, 'copied', 'moved', 'ranks')

@@ -1,7 +1,7 @@
--- tell.lua: leave a command for a worker's next beat.
+-- tell.lua: store a command for a worker's next beat.
 -- KEYS  1 the workers' base
 -- ARGV  1 worker   2 command
--- returns whether the worker is known
+-- returns whether the store knows the worker
 
 if redis.call('HEXISTS', INFO, ARGV[1]) == 0 then
     return 0

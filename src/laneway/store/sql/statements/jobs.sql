@@ -1,21 +1,21 @@
--- jobs.sql: how jobs come, are claimed, wait, leave and are acted on.
+-- jobs.sql: jobs are pushed, claimed, parked, retried, removed, and changed by users' actions.
 
--- push: insert a job; an id that is in the store changes nothing. It never looks at the lane.
+-- push: insert a job, unless its id is in the store. The lane is not looked at: a claim does that.
 insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, body)
 values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued, :body)
 on conflict (id) do nothing
 
--- push_keyed: insert a job that may have a unique key or an expiry; if its id or an equal job is in the store, nothing changes.
+-- push_keyed: insert a job that may have a unique key or an expiry, unless its id or an equal job is in the store.
 insert into laneway_job (seq, id, queue, task, lane, rank, place, due, state, enqueued, body, unique_key, end_key, expires)
 values (:seq, :id, :queue, :task, :lane, :rank, :place, :due, :state, :enqueued, :body, :unique_key, :end_key, :expires)
 on conflict (id) do nothing
 on conflict (unique_key) where unique_key is not null do nothing
 
--- pushed: which of the last push's jobs were inserted. before: the last seq before it.
+-- pushed: which jobs of the last push were inserted. before: the last seq before that push.
 -- returns seq
 select seq from laneway_job where seq > :before
 
--- in_stead: the existing job that prevented a pushed one: with the same id, or equal to it.
+-- prevented_by: the existing job that prevented a push: it has the pushed job's id, or its unique key.
 -- returns id
 select id from laneway_job where id = :id and seq < :seq
 union all
@@ -37,10 +37,10 @@ select $columns from laneway_job where worker = :worker and state = $running ord
 -- done: a job, or a lane in which nothing gathers, leaves the store by its claim.
 delete from laneway_job where id = :id and token = :token and worker = :worker and next_due is null
 
--- finish_claim: a transaction of the user's finishes a run, if its claim is held and nobody asked to end it.
+-- finish_claim: a user's transaction finishes a run, if its claim is held and no user asked to cancel, delete or kill the job.
 update laneway_job set finish = :finish where id = :id and token = :token and state = $running and mark is null and finish is null
 
--- finish_asked: why a claim cannot be finished: nothing if it is not held.
+-- finish_asked: why a claim cannot be finished; no row if it is not held.
 -- returns mark, whether it is finished
 select mark, finish is not null from laneway_job where id = :id and token = :token and state = $running
 
@@ -53,13 +53,13 @@ set state = $dead, due = :now, attempt = :attempt, errors = :errors, holds = :ho
     worker = null, token = null, mark = null, lost = null
 where id = :id
 
--- wait_again: back into the due index; place and lane are kept.
+-- wait_again: put a job back into the due index; it keeps its place and its lane.
 update laneway_job
 set state = :state, due = :due, attempt = :attempt, ran = :ran, expires = :expires, lost = :lost, errors = :errors,
     worker = null, token = null
 where id = :id
 
--- park: wait behind the lane's holder, out of the due index.
+-- park: let a job wait behind its lane's holder; it leaves the due index.
 update laneway_job set state = $blocked where seq = :seq
 
 -- parked: the jobs that wait in a lane behind its holder, in order.
@@ -69,12 +69,12 @@ where state = $blocked and queue = :queue and lane = :lane
 order by place, seq
 limit :most
 
--- let_out: the lane's next by place becomes its holder, and due. The lane had a holder that has just left.
+-- let_out: make the next job of a lane, by place, its holder, and due. The previous holder has just left the lane.
 update laneway_job set state = $ready, holds = 1
 where seq = (select seq from laneway_job where state = $blocked and queue = :queue and lane = :lane order by place, seq limit 1)
 
--- walk: due jobs of the next rank above one, in the order of claiming, each with its lane's holder, and the unique key that a
--- claim ends.
+-- walk: due jobs of the first rank greater than `above`, in the order of claiming, each with the holder of its lane, and with the
+-- unique key that ends with its first claim.
 -- returns seq, id, task, lane, attempt, enqueued, due, place, lost, unique_key, expires, body, holder, rank
 select seq, id, task, lane, attempt, enqueued, due, place, lost, case when end_key is null then unique_key end, expires, body,
        (select h.seq from laneway_job h where h.holds = 1 and h.queue = j.queue and h.lane = j.lane), rank
@@ -84,13 +84,13 @@ where $waits and queue = :queue and due <= :now
 order by due, place, seq
 limit :most
 
--- claim: a worker claims a job without a lane, or a collector's lane: new payloads gather on its other side.
+-- claim: a worker claims a job without a lane, or a collector's lane. From now on new payloads gather on the lane's other side.
 update laneway_job set state = $running, worker = :worker, token = :token, side = 1 - side where seq = :seq
 
 -- claim_lane: a worker claims a job, which holds its lane from now on.
 update laneway_job set state = $running, worker = :worker, token = :token, holds = 1 where seq = :seq
 
--- claimed_unique: a job is claimed for the first time: from now on it prevents no equal job, unless its key lasts until its end.
+-- claimed_unique: end the unique key of a job that is claimed for the first time, unless the key lasts until the job's end.
 update laneway_job set unique_key = null where seq = :seq
 
 -- first_due: when the first waiting job of a rank is due.
@@ -106,28 +106,29 @@ select min(rank) from laneway_job where $waits and queue = :queue and rank > :ra
 select count(*), coalesce(sum(case when state = $retrying then 1 else 0 end), 0) from laneway_job
 where $waits and queue = :queue and rank = :rank and due > :since and due <= :now
 
--- move_due: a waiting job is due at another time; place and lane are kept.
+-- move_due: change when a waiting job is due; it keeps its place and its lane.
 update laneway_job set state = :state, due = :due where id = :id
 
--- replace: a job that never started takes a new place, out of its lane's line.
+-- replace: give a job that never started a new place. If it held its lane, it does so no more.
 update laneway_job set seq = :seq, place = :due, due = :due, expires = :expires, state = :state, holds = 0 where id = :id
 
--- replay: a dead job begins anew, at a new place.
+-- replay: let a dead job start again, at a new place.
 update laneway_job set seq = :seq, place = :now, due = :now, state = $ready, attempt = 0, ran = 0, $key_again where id = :id
 
--- replay_here: a dead job that holds its lane begins anew, at its old place. It has started: put off, it keeps the lane.
+-- replay_here: let a dead job that holds its lane start again, at its old place. It counts as started, so that it keeps the lane
+-- if a user reschedules it.
 update laneway_job set due = :now, state = $ready, attempt = 0, ran = 1, $key_again where id = :id
 
--- mark: mark a running job with a request.
+-- mark: mark a running job with a user's request.
 update laneway_job set mark = :mark where id = :id
 
 -- marks: the marks of a worker's runs.
 -- returns id, mark
 select id, mark from laneway_job where worker = :worker and state = $running and mark is not null
 
--- dead_oldest: dead jobs in the order of dying, except those that hold their lane.
+-- dead_oldest: dead jobs, in the order in which they died, except those that hold their lane.
 -- returns id, queue, due
 select id, queue, due from laneway_job where state = $dead and holds = 0 order by due, seq limit :most
 
--- note: the notes of a run, if it still holds its claim. A collector's claim has several rows.
+-- note: store the notes of a run, if its claim is still held. A collector's claim has a row for each of its lanes.
 update laneway_job set notes = :notes where token = :token and state = $running

@@ -1,6 +1,6 @@
 -- results.sql: finished jobs with their results, recent runs and counters.
 
--- finish: keep a running job that ends, with its result. It leaves the jobs afterwards.
+-- finish: keep the record of a running job that ends, with its result. A later statement deletes the job.
 insert into laneway_finished
     (seq, id, queue, task, lane, rank, place, due, state, attempt, enqueued, worker, errors, notes, started, until, value, body)
 select seq, id, queue, task, lane, rank, place, :finished, :state, attempt + :counts, enqueued, worker, errors, notes, :started,
@@ -16,28 +16,28 @@ set seq = excluded.seq, queue = excluded.queue, task = excluded.task, lane = exc
 -- returns state, task, value
 select state, task, value from laneway_finished where id = :id and until > :now
 
--- finished_find: a finished job. Of a result that was kept by an older version nothing else is known.
+-- finished_find: a finished job. A result that an older version kept has no record, and is not found here.
 select $finished from laneway_finished where id = :id and until > :now and task <> ''
 
--- finished_drop: forget a finished job.
+-- finished_drop: delete the record of a finished job.
 delete from laneway_finished where id = :id
 
--- finished_trim: forget those that have been kept long enough.
+-- finished_trim: delete records whose time has passed.
 delete from laneway_finished where until <= :now
 
--- recent_add: some runs that were settled, and the number of the last.
+-- recent_add: add some settled runs as one row, with the number of the last of them.
 insert into laneway_recent (last, runs) values (:last, :runs)
 
--- recent_read: the last runs, newest first, in portions.
+-- recent_read: rows of recent runs, the newest row first.
 select runs from laneway_recent order by last desc
 
--- recent_trim: forget runs up to a number.
+-- recent_trim: delete runs up to a number.
 delete from laneway_recent where last <= :last
 
 -- count_add: add to a counter.
 insert into laneway_counter as old (name, value) values (:name, :number)
 on conflict (name) do update set value = old.value + excluded.value
 
--- count_read: the counters that reports bring.
+-- count_read: the counters that workers' reports add to.
 -- returns name, value
 select name, value from laneway_counter

@@ -1,4 +1,4 @@
--- transfer.sql: what a store holds, to be copied into another, and what it takes from one. See transfer.py.
+-- transfer.sql: read what is copied to another store, and write what is copied from one. See transfer.py.
 
 -- export_jobs: jobs, lanes of collectors and dead payloads, by their sequence numbers.
 -- returns the columns of a job, notes, body
@@ -8,7 +8,7 @@ select $columns, notes, body from laneway_job where seq > :after order by seq li
 -- returns seq, queue, lane, side
 select seq, queue, lane, side from laneway_job where seq > :after and side is not null order by seq limit :most
 
--- export_records: finished jobs. Of results that an older version kept nothing else is known, so they stay behind.
+-- export_records: finished jobs. Results that an older version kept have no record, so they are not copied.
 -- returns the columns of a job, notes, body, started, until, value
 select $finished, notes, body, started, until, value from laneway_finished
 where seq > :after and until > :now and task <> ''
@@ -23,7 +23,7 @@ select level, at, figures from laneway_figures
 -- returns seq
 select seq from {table} where seq in ({numbers})
 
--- free_number: the first sequence number from one on that no job has.
+-- free_number: the first sequence number, from a given one on, that no job has.
 -- returns seq
 select :seq where not exists (select 1 from {table} where seq = :seq)
 union all
@@ -35,7 +35,8 @@ select * from (
 ) gap
 limit 1
 
--- take_job: insert a job as it was. Of two with one unique key, which queues of a cluster may have, the second has none.
+-- take_job: insert a job without changes. Two queues of a Redis store may each have a job with this unique key: the job
+-- that is inserted second loses it.
 insert into laneway_job
     (seq, id, queue, task, lane, rank, place, due, state, holds, ran, attempt, enqueued, expires, lost, errors, notes, side,
      score, body, end_key, unique_key)
@@ -45,7 +46,7 @@ values
      case when exists (select 1 from laneway_job where unique_key = :unique_key) then null else :same_key end)
 on conflict (id) do nothing
 
--- take_record: insert a finished job as it was.
+-- take_record: insert a finished job without changes.
 insert into laneway_finished
     (seq, id, queue, task, lane, rank, place, due, state, attempt, enqueued, worker, errors, notes, started, until, value, body)
 values
@@ -53,7 +54,7 @@ values
      :value, :body)
 on conflict (id) do nothing
 
--- take_schedule: insert a schedule as it was.
+-- take_schedule: insert a schedule without changes.
 insert into laneway_schedule as old (name, last_slot, paused_by, entry) values (:name, :last, :by, :entry)
 on conflict (name) do update set last_slot = excluded.last_slot, paused_by = excluded.paused_by, entry = excluded.entry
 

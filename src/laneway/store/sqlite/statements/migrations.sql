@@ -1,6 +1,6 @@
 -- migrations.sql: from one version of the tables to the next.
 
--- to_version_3: the states of jobs get the numbers that the counts have, and queues may have rows of their own.
+-- to_version_3: jobs' states get the numbers that the counts use, and queues may have their own rows.
 drop index laneway_due;
 drop index laneway_parked;
 drop index laneway_running;
@@ -47,11 +47,11 @@ drop table laneway_result;
 create index laneway_finished_until on laneway_finished (until);
 alter table laneway_schedule add column entry blob;
 
--- to_version_5: a job's unique key may last until its end, and a transaction of a user's may finish a run.
+-- to_version_5: a job's unique key may last until the job's end, and a user's transaction may finish a run.
 alter table laneway_job add column end_key text;
 alter table laneway_job add column finish blob;
 
--- to_version_6: queues remember what they have taken of outboxes.
+-- to_version_6: each queue stores the highest number that it has taken from each outbox.
 create table laneway_source (
     queue  text not null,
     source text not null,

@@ -1,12 +1,12 @@
--- push_alike.lua: insert new jobs that begin alike into a queue that has had some, in order. Anything unusual is left to
--- push.lua.
+-- push_uniform.lua: insert new jobs whose records begin with equal bytes, in order, into a queue that has had jobs before. In all
+-- other cases it does nothing, and the client calls push.lua.
 -- uses   clock queue commands bell record arrived
 -- makes  finished: finished
 -- KEYS  1 the queue's base
--- ARGV  1 the time or ''   2 when: '' at once, else delay@at   3 what their records begin with: flags, rank, and what comes after
---       the numbers; then all ids, then for each what its record goes on with
--- returns 0 if they were inserted, -4 if nothing was done: the queue is new, a collector's, or closed by a copy, or one
--- of them exists, or comes twice
+-- ARGV  1 the time or ''   2 when: '' at once, else delay@at   3 the beginning of their records: flags, rank, and the equal part behind
+--       the numbers; then all ids, then for each job the rest of its record
+-- returns 0 if they were inserted, -4 if nothing was done: the queue is new, a collector's, or closed by a copy, or one of the jobs
+--         exists, or comes twice
 
 if not books[B_NUMBER] or books[B_KIND] == 'lanes' or books[B_MOVED] then
     return -4
@@ -28,11 +28,11 @@ if ARGV[2] ~= '' then
     place = math.max(now + tonumber(delay), tonumber(at))
 end
 local flags, rank = ARGV[3]:byte(1, 2)
--- They differ in their sequence numbers, of 7 bytes behind the first three, and in their ends.
+-- The records differ in their sequence numbers, 7 bytes behind the first three, and in their ends.
 local alike = new_record(ARGV[3], 0, place)
 local before, after = alike:sub(1, 3), alike:sub(11)
 local seq = math.max((tonumber(books[B_SEQ]) or 0) + 1, now)
-local due = string.format('%d', place)  -- a number would be formatted again for each
+local due = string.format('%d', place)  -- formatted once, instead of for each job
 local jobs, waits, pack = {}, {}, struct.pack
 for n = 1, number do
     local id, seq7 = ARGV[3 + n], pack('>I7', seq + n - 1)
@@ -47,7 +47,7 @@ for first = 1, 2 * number, 1000 do
     new = new + call('HSET', JOB, unpack(jobs, first, math.min(first + 999, 2 * number)))
 end
 if new < number then
-    -- None of them existed, so one comes twice.
+    -- None of these ids existed before, so one comes twice.
     for from = 4, number + 3, 1000 do
         call('HDEL', JOB, unpack(ARGV, from, math.min(from + 999, number + 3)))
     end
@@ -76,7 +76,7 @@ else
         arrive(task, times)
     end
 end
--- A waiting worker knows when the first job is due: it must hear of one that comes before.
+-- A waiting worker knows when the first job is due: wake it if these are due earlier.
 if call('ZRANGE', due_key, 0, 0)[1] == waits[2] then
     ring()
 end

@@ -9,10 +9,9 @@ import sys
 from typing import cast
 
 from laneway.errors import ConfigError
-from laneway.fleet.member import Process
 from laneway.fleet.messages import AppReport, Message, MessageSocket
 from laneway.fleet.settings import FleetSettings
-from laneway.kernel import open_pidfd
+from laneway.kernel import Process, open_pidfd
 
 __all__ = ["UNKILLABLE", "ZygoteHandle", "reap"]
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from laneway.core.buckets import Depth
 from laneway.core.codec import open_body
-from laneway.core.job import State
-from laneway.core.outcome import ErrorInfo
+from laneway.core.job import STATES, State
+from laneway.core.outcome import ErrorInfo, Notes
 from laneway.core.plain import Plain
 from laneway.errors import GarbageError
 from laneway.store.about import StoreInfo
@@ -27,10 +27,30 @@ from laneway.store.statistics import Kept, Level
 
 __all__ = [
     "Counts", "Filter", "Inspect", "JobInfo", "LaneInfo", "LanePage", "Page", "PayloadInfo", "PayloadPage",
-    "QueueInfo", "RunningJob", "StoreInfo", "StoredResult", "WorkerStatus",
+    "QueueInfo", "RunningJob", "StoreInfo", "StoredResult", "WorkerStatus", "read_notes", "sum_counts",
 ]  # fmt: skip
 
 Counts = dict[str, int]  #: jobs by state: scheduled, ready, retrying, blocked, running, dead
+
+
+def sum_counts(counted: Iterable[Counts]) -> Counts:
+    """Add counts up."""
+    sums: Counts = dict.fromkeys(STATES, 0)
+    for counts in counted:
+        for state, number in counts.items():
+            sums[state] += number
+    return sums
+
+
+_notes = msgspec.json.Decoder(Notes)
+
+
+def read_notes(stored: bytes | None) -> Notes:
+    """Return what is kept of a run's progress and log."""
+    try:
+        return _notes.decode(stored) if stored else Notes()
+    except (ValueError, RecursionError):
+        return Notes(log=["(the notes of this run cannot be read)"])
 
 
 class JobInfo(Plain, frozen=True, kw_only=True):

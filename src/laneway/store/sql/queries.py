@@ -9,11 +9,22 @@ import msgspec
 from laneway.core.buckets import Depth
 from laneway.core.instant import SECOND, as_datetime
 from laneway.core.job import FINISHED, STATES
-from laneway.core.outcome import Notes
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.error_history import read_errors
-from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
+from laneway.store.inspection import (
+    Counts,
+    Filter,
+    JobInfo,
+    LanePage,
+    Page,
+    PayloadPage,
+    QueueInfo,
+    StoredResult,
+    WorkerStatus,
+    read_notes,
+    sum_counts,
+)
 from laneway.store.paging import read_number
 from laneway.store.runs import Run, read_runs
 from laneway.store.sql.filters import FINISHED_JOBS, JOBS, Table, condition, where
@@ -29,8 +40,6 @@ __all__ = ["KEEP_RUNS", "Queries"]
 #: How many finished runs are kept.
 KEEP_RUNS = 1000
 
-_notes = msgspec.json.Decoder(Notes)
-
 
 class Queries:
     """The half of the inspection side that changes nothing."""
@@ -40,11 +49,7 @@ class Queries:
 
     def counts(self) -> Counts:
         """Count the jobs in each state."""
-        totals: Counts = dict.fromkeys(STATES, 0)
-        for queue in self.queues():
-            for state, number in queue.counts.items():
-                totals[state] += number
-        return totals
+        return sum_counts(queue.counts for queue in self.queues())
 
     def queues(self) -> list[QueueInfo]:
         """List the queues by name, with counts as of now."""
@@ -222,18 +227,11 @@ def _position(reading: Reading, after: str | None) -> int:
     raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)
 
 
-def _read_notes(notes: bytes | None) -> Notes:
-    try:
-        return _notes.decode(notes) if notes else Notes()
-    except (ValueError, RecursionError):
-        return Notes(log=["(the notes of this run cannot be read)"])
-
-
 def _info(columns: tuple[Any, ...], now: int) -> JobInfo:
     row = Row(*columns[:-4])
     told, body, started, payloads = columns[-4:]
     state = state_of(row.state, row.due, now)
-    notes = _read_notes(told)
+    notes = read_notes(told)
     if row.side is not None or row.score is not None:
         body = b"[[%b],{}]" % body  # a payload as a call with it
     expires = None if row.expires is None or row.state >= RUNNING else as_datetime(row.expires)

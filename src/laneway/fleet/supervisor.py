@@ -106,7 +106,7 @@ class Supervisor:
             self._selector.select(TICK)
             if any(number != signal.SIGTTIN for number in self._alarm.signals):
                 raise Stopped
-            for message in zygote.read():
+            for message in zygote.wire.read():
                 if isinstance(message, Failed):
                     raise ConfigError(message.line)
                 if isinstance(message, AppReport):
@@ -225,7 +225,7 @@ class Supervisor:
 
     def _hear_zygotes(self) -> None:
         for zygote in self._zygotes.all():
-            for message in zygote.read():
+            for message in zygote.wire.read():
                 self._hear(zygote, message)
             if zygote.wire.closed:
                 self._zygotes.unwatch(zygote)

@@ -9,7 +9,7 @@ import sys
 from typing import cast
 
 from laneway.errors import ConfigError
-from laneway.fleet.messages import AppReport, Message, MessageSocket
+from laneway.fleet.messages import AppReport, MessageSocket
 from laneway.fleet.settings import FleetSettings
 from laneway.kernel import Process, open_pidfd
 
@@ -43,10 +43,6 @@ class ZygoteHandle:
         self.failed = False  #: it has reported why it cannot load the app
         self.killed = False  #: the supervisor has killed it, and its workers with it
         self.wire.post(plan)  # not by its arguments: every user can read those, and a store's URL may hold a password
-
-    def read(self) -> list[Message]:
-        """Return its messages."""
-        return self.wire.read()
 
     def ended(self, code: int) -> None:
         """Note that it was reaped."""

@@ -29,7 +29,7 @@ from laneway.desk.context import JobContext
 from laneway.desk.lifespan import Lifespans
 from laneway.errors import LifespanError
 from laneway.events import RunEnded, RunStarted, WorkerStarted, WorkerStopped
-from laneway.kernel import Process, cause_of_death, kill_group
+from laneway.kernel import Process, cause_of_death, die_with, kill_group, set_title
 from laneway.logs import log
 from laneway.worker.duties.service import Service
 from laneway.worker.event_loop import LoopThread, OwnLoop
@@ -230,7 +230,6 @@ def _fork_forker(app: App, loop: str) -> MessageSocket:
     """Make a process that forks for this worker alone, as the zygote does for a fleet."""
     from laneway.fleet.forker import Forker  # noqa: PLC0415
     from laneway.fleet.messages import MessageSocket  # noqa: PLC0415
-    from laneway.kernel import die_with, set_title  # noqa: PLC0415
 
     ours, theirs = MessageSocket.pair()
     us = os.getpid()
@@ -281,7 +280,7 @@ def _run_one(app: App, line: socket.socket, kind: str) -> None:
     if size is None or (body := _read_exactly(line, int.from_bytes(size))) is None:
         return  # its worker died before it sent a claim
     claim = msgspec.msgpack.decode(body, type=Claim)
-    _set_title(claim)
+    set_title(f"isolated {claim.task} {claim.unit.id}")
     worker = Worker(app, slots=1, loop=kind)
     events = app.hooks.events
     events.silence(RunStarted)  # the worker sends that event
@@ -353,9 +352,3 @@ def _read_exactly(line: socket.socket, size: int) -> bytes | None:
             return None
         data += more
     return data
-
-
-def _set_title(claim: Claim) -> None:
-    from laneway.kernel import set_title  # noqa: PLC0415
-
-    set_title(f"isolated {claim.task} {claim.unit.id}")

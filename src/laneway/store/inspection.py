@@ -19,7 +19,6 @@ from laneway.core.job import STATES, State
 from laneway.core.outcome import ErrorInfo, Notes
 from laneway.core.plain import Plain
 from laneway.errors import GarbageError
-from laneway.store.about import StoreInfo
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.findings import Finding
 from laneway.store.runs import Run
@@ -233,6 +232,20 @@ class Page(list[JobInfo]):
     """Some jobs, and where to continue: `jobs(after=page.next)`; None on the last page."""
 
     next: str | None = None
+
+
+class StoreInfo(Plain, frozen=True, kw_only=True):
+    """What a store reports about itself: its program, its size, its connections."""
+
+    kind: str  #: SQLite, Redis, Valkey, PostgreSQL
+    version: str  #: the program's
+    layout: int  #: the version of Laneway's tables or keys
+    memory: int | None = None  #: bytes: a server's memory, or a file's size
+    most: int | None = None  #: bytes it may have; None: not limited
+    in_file: bool = False  #: `memory` is a file's size
+    clients: int | None = None  #: connections
+    uptime: float | None = None  #: seconds
+    warning: str = ""  #: a setting of the server that may lose jobs
 
 
 class Filter(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -32,8 +33,8 @@ from laneway.store.sql.lane_queries import list_lanes, list_payloads
 from laneway.store.sql.port import Database, Queue, Reading, ranks
 from laneway.store.sql.rows import READY, RUNNING, Row, state_of
 from laneway.store.sql.statistics import read_faults, read_figures
-from laneway.store.sql.workers import list_workers
 from laneway.store.statistics import Kept, Level
+from laneway.store.workers import Held, read_worker, status
 
 __all__ = ["KEEP_RUNS", "Queries"]
 
@@ -143,7 +144,7 @@ class Queries:
     def workers(self) -> list[WorkerStatus]:
         """List the workers by host and pid, with their claims."""
         with self._store.reading() as reading:
-            return list_workers(reading)
+            return _workers(reading)
 
     def totals(self) -> dict[str, int]:
         """Return the counters since the store was created."""
@@ -214,6 +215,15 @@ def _lag(reading: Reading, queue: Queue) -> int:
 def _recent(reading: Reading) -> list[Run]:
     portions = [reading.last_runs(), *(runs for (runs,) in reading.rows("recent_read"))]
     return [run for runs in portions for run in reversed(read_runs(runs[:-1]))][:KEEP_RUNS]
+
+
+def _workers(reading: Reading) -> list[WorkerStatus]:
+    held: defaultdict[str, list[Held]] = defaultdict(list)
+    for worker, *claim in reading.rows("claims"):
+        held[worker].append(tuple(claim))
+    rows = reading.rows("workers")
+    workers = [status(read_worker(id_, info), at, held[id_], reading.now) for id_, _, at, info in rows]
+    return sorted(workers, key=lambda worker: (worker.host, worker.pid, worker.id))
 
 
 def _position(reading: Reading, after: str | None) -> int:

@@ -355,7 +355,9 @@ def play(moves: list[Any], bench: Bench | None, rules: frozenset[str] = RULES) -
 @pytest.mark.parametrize("name", STORES)
 def test_the_store_answers_as_the_model_does(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     # In memory a step costs least: most examples run there.
-    examples = often({"sqlite-memory": 60, "postgres": 10}.get(name, 15), 20_000 if name in ("sqlite-memory", "postgres") else 1_200)
+    examples = often(
+        {"sqlite-memory": 60, "postgres": 10}.get(name, 15), 20_000 if name in ("sqlite-memory", "postgres") else 1_200
+    )
 
     @settings(max_examples=examples)
     @given(steps)

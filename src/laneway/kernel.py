@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
-__all__ = ["cause_of_death", "die_with", "kill_group", "memory", "open_pidfd", "set_title", "show_command", "was_forked"]
+__all__ = [
+    "Process",
+    "cause_of_death",
+    "die_with",
+    "kill_group",
+    "memory",
+    "open_pidfd",
+    "set_title",
+    "show_command",
+    "was_forked",
+]
 
 _PR_SET_PDEATHSIG = 1
 _PF_FORKNOEXEC = 0x40
@@ -33,6 +45,40 @@ def open_pidfd(pid: int) -> list[int]:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):
         return []
+
+
+class Process:
+    """A process that can be killed and whose end can be seen, by its pidfd where there is one."""
+
+    def __init__(self, pid: int, handles: Sequence[int]) -> None:
+        self.pid = pid
+        self.handle = handles[0] if handles else None
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal."""
+        with suppress(ProcessLookupError):
+            if self.handle is not None:
+                signal.pidfd_send_signal(self.handle, number)
+            else:
+                os.kill(self.pid, number)
+
+    def is_gone(self) -> bool:
+        """Return whether its code has ended; it may still be a zombie."""
+        if self.handle is not None:
+            poll = select.poll()
+            poll.register(self.handle, select.POLLIN)
+            return bool(poll.poll(0))
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    def close(self) -> None:
+        """Close the handle."""
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
 
 
 def memory(pid: int) -> tuple[int, int]:

@@ -166,10 +166,12 @@ def echo_json(document: object) -> None:
 
 def said(text: str, document: object, as_json: bool) -> None:
     """Say what was done, as text or as a document."""
+    from laneway.cli.show import wants_colour  # noqa: PLC0415 - the help needs none of it
+
     if as_json:
         echo_json(document)
     else:
-        click.echo(text)
+        click.echo(text, color=wants_colour(sys.stdout))
 
 
 def is_interactive() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from laneway.cli.command import CliCommand, examples, json_option, said
+from laneway.cli.command import CliCommand, examples, json_option, opened, said
 from laneway.errors import ConfigError
 from laneway.present.words import plural
 from laneway.settings import Settings
@@ -21,19 +21,13 @@ def health(context: click.Context, store: str | None, as_json: bool) -> None:
 
     Exit code 0 if so, 1 if not. It needs the store's address, and loads no app.
     """
-    from laneway.desk.app import App  # noqa: PLC0415 - the help needs none of it
-    from laneway.desk.locate import check_store  # noqa: PLC0415
-    from laneway.present.snapshot import Snapshot, working_of  # noqa: PLC0415
+    from laneway.present.snapshot import Snapshot, working_of  # noqa: PLC0415 - the help needs none of it
 
     url = store or Settings().find("url").value
     if url is None:
         raise ConfigError("which store? Give --store URL, or set LANEWAY_URL: no app is loaded for this command")
-    app = App(url)
-    try:
-        check_store(app, to_write=False)
+    with opened(None, url) as app:
         seen = Snapshot.of(app)
-    finally:
-        app.close()
     working = working_of(seen.workers)
     ready = seen.counts["ready"]
     waits = f"{plural(ready, 'job')} ready, the oldest for {seen.lag:.0f} s" if ready else "nothing waits"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from laneway.cli import complete, job_views
-from laneway.cli.command import CliGroup, app_options, asked, echo_json, examples, json_option, opened
+from laneway.cli.command import CliGroup, app_options, asked, echo_json, examples, json_option, opened, said
 from laneway.cli.jobs_act import ACTIONS, filter_options, given
 from laneway.cli.known import find_job, find_run, unknown_job
-from laneway.cli.show import wants_colour
 from laneway.cli.table import print_table
 from laneway.errors import UnknownJob
 from laneway.logs import visible
@@ -93,11 +91,8 @@ def show(id_: str, app_option: str | None, store: str | None, as_json: bool) -> 
             reasons = app.inspect.explain(found.id).reasons
             lines, document = job_views.page(found, reasons, result), documents.job_document(found, reasons)
         if value is not None:
-            document["result"] = documents.result_of(value)
-    if as_json:
-        echo_json(document)
-    else:
-        click.echo("\n".join(lines), color=wants_colour(sys.stdout))
+            document["result"] = documents.result_of(value, "(unreadable)")
+    said("\n".join(lines), document, as_json)
 
 
 @jobs.command("explain", epilog=examples("laneway jobs explain 06c4g8w2r9k1x3v5b7n0"))
@@ -112,10 +107,8 @@ def explain(id_: str, app_option: str | None, store: str | None, as_json: bool) 
             found = app.inspect.explain(id_ if job is None else job.id)
         except UnknownJob:
             raise unknown_job(app, id_) from None
-    if as_json:
-        echo_json({"id": found.id, "state": found.state, "reasons": found.reasons})
-    else:
-        click.echo("\n".join([f"{visible(found.id)} is {found.state}:", *(f"  {visible(reason)}" for reason in found.reasons)]))
+    text = "\n".join([f"{visible(found.id)} is {found.state}:", *(f"  {visible(reason)}" for reason in found.reasons)])
+    said(text, {"id": found.id, "state": found.state, "reasons": found.reasons}, as_json)
 
 
 for action in ACTIONS:

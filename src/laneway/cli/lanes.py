@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from laneway.cli import complete, job_views, lane_views
-from laneway.cli.command import CliGroup, app_options, asked, echo_json, examples, json_option, opened
+from laneway.cli.command import CliGroup, app_options, asked, echo_json, examples, json_option, opened, said
 from laneway.cli.known import find_lane
 from laneway.cli.lanes_act import ACTIONS, lane_argument
 from laneway.cli.show import wants_colour
@@ -167,12 +167,12 @@ def explain(name: str, queue: str | None, app_option: str | None, store: str | N
     with opened(app_option, store) as app:
         lane = find_lane(app, name, queue)
         found = app.inspect.explain(lane.head)
-    if as_json:
-        head = {"queue": lane.queue, "lane": lane.lane, "head": lane.head}
-        echo_json({**head, "state": lane.state, "halted": lane.state == "dead", "reasons": found.reasons})
-        return
+    document = {
+        "queue": lane.queue, "lane": lane.lane, "head": lane.head, "state": lane.state, "halted": lane.state == "dead",
+        "reasons": found.reasons,
+    }  # fmt: skip
     opening = f"{lane_views.label(lane)} is {lane_state(lane)}" + ("" if lane.collects else f"; job {lane.head} is at its head")
-    click.echo("\n".join([f"{opening}:", *(f"  {reason}" for reason in found.reasons)]))
+    said("\n".join([f"{opening}:", *(f"  {reason}" for reason in found.reasons)]), document, as_json)
 
 
 for action in ACTIONS:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from laneway.cli.command import CliGroup, app_argument, app_options, echo_json, examples, json_option, opened, said
+from laneway.cli.command import CliGroup, app_argument, app_options, examples, json_option, opened, said
 from laneway.cli.table import aligned
 from laneway.cli.values import chosen_settings, setting_option
 from laneway.config import safe_url
@@ -77,10 +77,8 @@ def status(app_name: str | None, app_option: str | None, store: str | None, as_j
 
     with _database(app_name, app_option, store) as database:
         found = read_status(database)
-        if as_json:
-            echo_json({"outbox": safe_url(database.url.url), **found.as_dict()})
-        else:
-            click.echo("\n".join([f"outbox: {safe_url(database.url.url)}\n", *_lines(found)]))
+        address = safe_url(database.url.url)
+    said("\n".join([f"outbox: {address}\n", *_lines(found)]), {"outbox": address, **found.as_dict()}, as_json)
 
 
 def _lines(found: OutboxStatus) -> list[str]:

@@ -6,13 +6,11 @@ The figures are those that are given; what is not given is taken from the store.
 from __future__ import annotations
 
 import re
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from laneway.cli.command import CliCommand, app_argument, app_options, echo_json, examples, json_option, opened
-from laneway.cli.show import wants_colour
+from laneway.cli.command import CliCommand, app_argument, app_options, examples, json_option, opened, said
 from laneway.cli.values import DURATION, SIZE, OneOf, Reader
 from laneway.errors import ConfigError
 
@@ -87,10 +85,7 @@ def plan(app_name: str | None, app_option: str | None, store: str | None, as_jso
         missing = [f"--{name}" for name in ("rate", "seconds") if given[name] is None]
         seen = _look(app_name, app_option, store, " and ".join(missing))
     answers = plan_from(given, seen)
-    if as_json:
-        echo_json(plan_document(answers, seen))
-    else:
-        click.echo("\n".join(lines(answers, seen, guessed=given["kind"] is None)), color=wants_colour(sys.stdout))
+    said("\n".join(lines(answers, seen, guessed=given["kind"] is None)), plan_document(answers, seen), as_json)
 
 
 def _look(app_name: str | None, app_option: str | None, store: str | None, missing: str) -> Observed:

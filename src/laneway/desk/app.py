@@ -106,7 +106,7 @@ class App:
         self.hooks.format_error = format_error
         self.codecs = Codec()
         self.schedules = DeclaredSchedules(self)
-        self.inspect = Inspection(lambda: self.store_inspect, lambda: self.store, lambda: self.declared, self.schedules)
+        self.inspect = Inspection(self)
         self.ainspect = AsyncInspection(self.inspect)
         self.stats = Stats(lambda: self.store_inspect, lambda: self.store)
         self.settings: dict[str, Any] = {name: one.value for name, one in found.items()}

@@ -12,7 +12,6 @@ import contextlib
 import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeGuard, TypeVar, Unpack, cast
 
 import msgspec
@@ -146,7 +145,7 @@ class AnyCollector(TaskBase, Generic[T, C]):
 class _Sending(Generic[T]):
     """Puts drafts of a collector into its store."""
 
-    def __init__(self, collector: AnyCollector[T, Any], options: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def __init__(self, collector: AnyCollector[T, Any], options: Mapping[str, Any]) -> None:
         self._collector = collector
         self._options = options  # checked
 
@@ -183,7 +182,7 @@ class Gathering(_Sending[T]):
     """A collector and the options for the next enqueue; `collector.using(...)` makes one."""
 
     def using(self, **options: Unpack[LaneOptions]) -> Gathering[T]:
-        """Set options: run_after, connection."""
+        """Set options for the next enqueue: run_after, connection."""
         return Gathering(self._collector, self._with(options))
 
     def enqueue(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> LaneHandle:
@@ -222,7 +221,7 @@ class Gathering(_Sending[T]):
         return self._collector.draft(lane, payload, score, options)
 
 
-class Collector(AnyCollector[T, C]):
+class Collector(AnyCollector[T, C], Gathering[T]):
     """A declared function that gets lanes with their payloads. Calling it just runs it.
 
     >>> from laneway import App, Worker
@@ -239,40 +238,14 @@ class Collector(AnyCollector[T, C]):
 
     def __init__(self, app: App, function: Callable[[dict[str, list[T]]], C], options: Mapping[str, Any]) -> None:
         super().__init__(app, function, options)
-        self._gathering: Gathering[T] = Gathering(self)
-
-    def using(self, **options: Unpack[LaneOptions]) -> Gathering[T]:
-        """Set options for the next enqueue: run_after, connection."""
-        return self._gathering.using(**options)
-
-    def enqueue(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> LaneHandle:
-        """Put a payload into a lane; with the payload left out the lane just runs."""
-        return self._gathering.enqueue(lane, payload, score=score)
-
-    async def aenqueue(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> LaneHandle:
-        """Put a payload into a lane, from an event loop; calls of the same turn of the loop share round trips."""
-        return await self._gathering.aenqueue(lane, payload, score=score)
-
-    def enqueue_many(self, items: Iterable[Lane | Sequence[Any]], *, chunk: int = 1000) -> int:
-        """Put many payloads into lanes: `(lane, payload, score, run_after)`; items may be left out from the end."""
-        return self._gathering.enqueue_many(items, chunk=chunk)
-
-    async def aenqueue_many(
-        self, items: Iterable[Lane | Sequence[Any]] | AsyncIterable[Lane | Sequence[Any]], *, chunk: int = 1000
-    ) -> int:
-        """Put many payloads into lanes, from an event loop."""
-        return await self._gathering.aenqueue_many(items, chunk=chunk)
-
-    def bind(self, lane: Lane, payload: T = LEFT_OUT, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
-        return self._gathering.bind(lane, payload, score=score)
+        self._collector, self._options = self, {}
 
 
 class KeyedGathering(_Sending[T]):
     """Options of one enqueue, for a collector that knows the lane of a payload."""
 
     def using(self, **options: Unpack[LaneOptions]) -> KeyedGathering[T]:
-        """Set options: run_after, connection."""
+        """Set options for the next enqueue: run_after, connection."""
         return KeyedGathering(self._collector, self._with(options))
 
     def enqueue(self, payload: T, *, score: float | None = None) -> LaneHandle:
@@ -299,36 +272,12 @@ class KeyedGathering(_Sending[T]):
         return self._collector.draft(self._collector.keyed(payload), payload, score, self._options)
 
 
-class KeyedCollector(AnyCollector[T, C]):
+class KeyedCollector(AnyCollector[T, C], KeyedGathering[T]):
     """A collector that knows the lane of a payload: `@app.collector(lane=lambda order: order.id)`."""
 
     def __init__(self, app: App, function: Callable[[dict[str, list[T]]], C], options: Mapping[str, Any]) -> None:
         super().__init__(app, function, options)
-        self._gathering: KeyedGathering[T] = KeyedGathering(self)
-
-    def using(self, **options: Unpack[LaneOptions]) -> KeyedGathering[T]:
-        """Set options for the next enqueue: run_after, connection."""
-        return self._gathering.using(**options)
-
-    def enqueue(self, payload: T, *, score: float | None = None) -> LaneHandle:
-        """Put a payload into its lane."""
-        return self._gathering.enqueue(payload, score=score)
-
-    async def aenqueue(self, payload: T, *, score: float | None = None) -> LaneHandle:
-        """Put a payload into its lane, from an event loop; calls of the same turn of the loop share round trips."""
-        return await self._gathering.aenqueue(payload, score=score)
-
-    def enqueue_many(self, payloads: Iterable[T], *, chunk: int = 1000) -> int:
-        """Put many payloads into their lanes; return how many were accepted."""
-        return self._gathering.enqueue_many(payloads, chunk=chunk)
-
-    async def aenqueue_many(self, payloads: Iterable[T] | AsyncIterable[T], *, chunk: int = 1000) -> int:
-        """Put many payloads into their lanes, from an event loop."""
-        return await self._gathering.aenqueue_many(payloads, chunk=chunk)
-
-    def bind(self, payload: T, *, score: float | None = None) -> Bound:
-        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
-        return self._gathering.bind(payload, score=score)
+        self._collector, self._options = self, {}
 
 
 def is_collector(declared: object) -> TypeGuard[AnyCollector[Any, Any]]:

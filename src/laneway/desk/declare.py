@@ -20,12 +20,16 @@ T = TypeVar("T")
 C = TypeVar("C")
 
 
-class Declare:
-    """`@app.task(...)`, waiting for its function."""
+class _Declaring:
+    """A decorator with its options."""
 
     def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
         self._declare = declare
         self._options = options
+
+
+class Declare(_Declaring):
+    """`@app.task(...)`, waiting for its function."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, Coroutine[Any, Any, R], R]: ...
@@ -35,23 +39,15 @@ class Declare:
         return self._declare(function, self._options)
 
 
-class DeclareCollector:
+class DeclareCollector(_Declaring):
     """`@app.collector(...)`, waiting for its function."""
-
-    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
-        self._declare = declare
-        self._options = options
 
     def __call__(self, function: Callable[[dict[str, list[T]]], C], /) -> Collector[T, C]:
         return self._declare(function, self._options)  # type: ignore[no-any-return]
 
 
-class DeclareKeyed:
+class DeclareKeyed(_Declaring):
     """`@app.collector(lane=...)`, waiting for its function."""
-
-    def __init__(self, declare: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: Mapping[str, Any]) -> None:
-        self._declare = declare
-        self._options = options
 
     def __call__(self, function: Callable[[dict[str, list[T]]], C], /) -> KeyedCollector[T, C]:
         return self._declare(function, self._options)  # type: ignore[no-any-return]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, TypedDict
 
 from laneway.clock import now_micros
@@ -141,26 +142,25 @@ def _unique(value: object) -> bool | str:
     return value
 
 
-def _unique_until(value: object) -> object:
-    if value not in UNTIL:
-        raise ValueError(f'{value!r}: use "claim" (until it starts) or "end" (until it is done, cancelled or dead)')
-    return value
+def _one_of(choices: Sequence[str], meaning: str = "") -> Callable[[object], object]:
+    use = meaning or f"one of {', '.join(map(repr, choices))}"
+
+    def check(value: object) -> object:
+        if value not in choices:
+            raise ValueError(f"{value!r}: use {use}")
+        return value
+
+    return check
+
+
+_unique_until = _one_of(UNTIL, '"claim" (until it starts) or "end" (until it is done, cancelled or dead)')
+_catch_up = _one_of(CATCH_UP)
+_kind = _one_of(KINDS, '"cpu" for a task that computes, "io" for one that waits')
+_merge = _one_of(MERGE)
 
 
 def _as_it_is(value: object) -> object:
     return value  # checked where it is used
-
-
-def _catch_up(value: object) -> object:
-    if value not in CATCH_UP:
-        raise ValueError(f"{value!r}: use one of {', '.join(map(repr, CATCH_UP))}")
-    return value
-
-
-def _kind(value: object) -> object:
-    if value not in KINDS:
-        raise ValueError(f'{value!r}: use "cpu" for a task that computes, "io" for one that waits')
-    return value
 
 
 def _yes_or_no(value: object) -> bool:
@@ -196,12 +196,6 @@ def _one_or_more(value: object) -> int:
     return value
 
 
-def _merge(value: object) -> object:
-    if value not in MERGE:
-        raise ValueError(f"{value!r}: use one of {', '.join(map(repr, MERGE))}")
-    return value
-
-
 def _collector_name(value: object) -> str:
     return check_queue(_name(value))
 
@@ -216,22 +210,13 @@ _TASK: dict[str, Callable[[object], object]] = {
     "unique": _unique, "unique_until": _unique_until, "expires": _duration, "schedule": _as_it_is, "timezone": _as_it_is,
     "catch_up": _catch_up,
 }  # fmt: skip
-
-
 _LANE: dict[str, Callable[[object], object]] = {"run_after": _when, "connection": _as_it_is}
 _COLLECTOR: dict[str, Callable[[object], object]] = {
     "name": _collector_name, "lane": _function, "score": _function, "max_lanes": _one_or_more, "max_payloads": _one_or_more,
     "merge": _merge, "debounce": _duration, "max_wait": _duration, "retry": _retry, "timeout": _seconds, "isolate": _yes_or_no,
     "kind": _kind,
 }  # fmt: skip
-
-
 _SCHEDULE: dict[str, Callable[[object], object]] = {"name": _name, "catch_up": _catch_up}
-
-
-def check_schedule_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a schedule that are not read together with its time, or raise BadOption."""
-    return _check(where, options, _SCHEDULE)
 
 
 def hint_for_arguments(names: Iterable[str]) -> str:
@@ -242,26 +227,6 @@ def hint_for_arguments(names: Iterable[str]) -> str:
         if here := synonym(name):
             return f".{here}"
     return ""
-
-
-def check_lane_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a collector's `using` as they will be used, or raise BadOption."""
-    return _check(where, options, _LANE)
-
-
-def check_collector_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a collector as they will be used, or raise BadOption."""
-    return _check(where, options, _COLLECTOR)
-
-
-def check_job_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `using` as they will be used, or raise BadOption."""
-    return _check(where, options, _JOB)
-
-
-def check_task_options(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a task as they will be used, or raise BadOption."""
-    return _check(where, options, _TASK)
 
 
 def check_bound(where: str, options: Mapping[str, Any]) -> None:
@@ -281,3 +246,12 @@ def _check(where: str, options: Mapping[str, Any], known: Mapping[str, Callable[
         except ValueError as error:
             raise BadOption(f"{where}, option {name}: {error}", option=name) from None
     return checked
+
+
+# Each takes where the options are given, for messages, and the options. It returns them as they will be used, or raises
+# BadOption.
+check_task_options = partial(_check, known=_TASK)
+check_job_options = partial(_check, known=_JOB)  #: of `using`
+check_collector_options = partial(_check, known=_COLLECTOR)
+check_lane_options = partial(_check, known=_LANE)  #: of a collector's `using`
+check_schedule_options = partial(_check, known=_SCHEDULE)  #: those that are not read together with its time

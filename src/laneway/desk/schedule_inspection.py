@@ -17,11 +17,10 @@ from laneway.errors import BadOption, GarbageError, LanewayError, NotFound, Unkn
 from laneway.store.workers import live_of
 
 if TYPE_CHECKING:
+    from laneway.desk.app import App
     from laneway.desk.handle import JobHandle
-    from laneway.desk.schedules import DeclaredSchedules
     from laneway.desk.task import Bound, Task
-    from laneway.store.contract import Schedules, Store
-    from laneway.store.inspection import Inspect
+    from laneway.store.contract import Schedules
 
 __all__ = ["ScheduleInfo", "ScheduleInspection", "no_worker_knows", "this_user"]
 
@@ -50,14 +49,12 @@ class ScheduleInfo(Plain, frozen=True, kw_only=True):
 class ScheduleInspection:
     """The schedules' part of `app.inspect`."""
 
-    _store: Callable[[], Inspect]
-    _contract: Callable[[], Store]
-    _schedules: DeclaredSchedules
+    _app: App
 
     def schedules(self, name: str | None = None) -> list[ScheduleInfo]:
         """List the schedules that this app declares, and those that are kept in the store, by name; or the one with this name."""
-        found = self._contract().schedules()
-        declared = self._schedules.by_name()
+        found = self._app.store.schedules()
+        declared = self._app.schedules.by_name()
         known = functools.cache(self._known_tasks)
         listed: list[ScheduleInfo] = []
         for one in sorted({*declared, *found.kept} if name is None else {name} & {*declared, *found.kept}):
@@ -77,47 +74,47 @@ class ScheduleInspection:
         """
         bound = bound_call("set_schedule", call)
         name = str(check_schedule_options("set_schedule", {"name": name, "catch_up": catch_up})["name"])
-        if name in self._schedules.by_name():
+        if name in self._app.schedules.by_name():
             raise BadOption(f'set_schedule: "{name}" is declared in code: change it there, or use another name')
         try:
             schedule = read_when(when, timezone)
         except ValueError as error:
             raise BadOption(f"set_schedule, {error}") from None
-        if bound.task not in self._schedules.app.declared and bound.task not in (known := self._known_tasks()):
+        if bound.task not in self._app.declared and bound.task not in (known := self._known_tasks()):
             raise UnknownTask(
                 f'set_schedule: neither this app nor a live worker knows a task named "{bound.task}".'
                 f"{did_you_mean(bound.task, known)} Start a worker that knows it first, or correct the name",
                 task=bound.task,
             )
         entry = KeptSchedule.of(bound, schedule, catch_up, this_user() if by is None else by)
-        self._store().set_schedule(name, entry.encoded())
+        self._app.store_inspect.set_schedule(name, entry.encoded())
 
     def drop_schedule(self, name: str) -> None:
         """Remove a schedule that is kept in the store. From now on it does not fire, whichever worker has yet to notice."""
-        if self._store().drop_schedule(name):
+        if self._app.store_inspect.drop_schedule(name):
             return
-        if name in self._schedules.by_name():
+        if name in self._app.schedules.by_name():
             raise BadOption(f'drop_schedule: "{name}" is declared in code: remove it there, or pause it')
-        raise self._missing(name, self._contract().schedules().kept)
+        raise self._missing(name, self._app.store.schedules().kept)
 
     def pause_schedule(self, name: str, *, by: str | None = None) -> None:
         """Skip a schedule's occurrences until it is resumed."""
         self._check(name)
-        self._store().pause_schedule(name, paused=True, by=this_user() if by is None else by)
+        self._app.store_inspect.pause_schedule(name, paused=True, by=this_user() if by is None else by)
 
     def resume_schedule(self, name: str) -> None:
         """Resume a paused schedule with its next occurrence."""
         self._check(name)
-        self._store().pause_schedule(name, paused=False)
+        self._app.store_inspect.pause_schedule(name, paused=False)
 
     def run_schedule(self, name: str) -> JobHandle[Any]:
         """Enqueue a schedule's job now, in addition to its occurrences."""
-        declared = self._schedules.by_name().get(name)
+        declared = self._app.schedules.by_name().get(name)
         if declared is not None:
             return declared.enqueue()
         raw = self._check(name)
         try:
-            return read_entry(name, raw).scheduled(self._schedules.app, name, raw).enqueue()
+            return read_entry(name, raw).scheduled(self._app, name, raw).enqueue()
         except GarbageError as error:
             raise GarbageError(f'schedule "{name}": {error}. Set it again, or drop it') from None
         except UnknownTask as error:
@@ -127,27 +124,27 @@ class ScheduleInspection:
 
     def _check(self, name: str) -> bytes:
         """Raise NotFound if there is no such schedule; return the entry of one that is kept in the store."""
-        if name in self._schedules.by_name():
+        if name in self._app.schedules.by_name():
             return b""
-        kept = self._contract().schedules().kept
+        kept = self._app.store.schedules().kept
         if name not in kept:
             raise self._missing(name, kept)
         return kept[name]
 
     def _missing(self, name: str, kept: dict[str, bytes]) -> NotFound:
-        names = sorted({*self._schedules.by_name(), *kept})
+        names = sorted({*self._app.schedules.by_name(), *kept})
         known = f" Schedules: {', '.join(names[:SHOWN])}" if names else " This app has none, and none is kept in the store"
         return NotFound(f'no schedule "{name}".{did_you_mean(name, names)}{known}')
 
     def _known_tasks(self) -> set[str]:
         """Name the tasks of this app, and those that live workers know."""
-        app = self._schedules.app
-        live = live_of(self._store().workers(), app.dead_after)
+        app = self._app
+        live = live_of(self._app.store_inspect.workers(), app.dead_after)
         return {*app.declared, *(name for worker in live for name in worker.tasks)}
 
     def _kept(self, name: str, raw: bytes, known: Callable[[], set[str]]) -> tuple[KeptSchedule | None, str]:
         """Return an entry of the store, None if it cannot be read, and why it does not fire."""
-        app = self._schedules.app
+        app = self._app
         try:
             entry = read_entry(name, raw)
         except GarbageError as error:

@@ -255,10 +255,6 @@ class Signature:
         """Return one argument of a call as bytes that are the same for equal values."""
         return self._codec.encode(self.value(parameter, args, kwargs))
 
-    def has(self, parameter: str) -> bool:
-        """Say whether there is a parameter of this name that takes one value."""
-        return parameter in self.positional or parameter in self._names
-
     def decode_result(self, data: bytes) -> Any:
         """Return a result as the task's return annotation says, or plain where that cannot travel."""
         try:

@@ -24,17 +24,15 @@ from laneway.store.inspection import Inspect
 from laneway.store.runs import Run
 from laneway.store.statistics import DAY, MINUTE, TEN, Kept, Level, begin_of
 
-__all__ = ["Day", "Point", "Stats", "Summary", "Times"]
+__all__ = ["Counted", "Day", "Point", "Stats", "Summary", "Times"]
 
 #: The most buckets of each level that can be asked for: as many as are promised, and a few more.
 MOST: dict[Level, int] = {TEN: 110, MINUTE: 25 * 60, DAY: 366}
 
 
-class Point(Plain, frozen=True, kw_only=True):
-    """What happened in ten seconds, or in a minute."""
+class Counted(Plain, frozen=True, kw_only=True):
+    """What is counted in a period."""
 
-    at: datetime  #: when it began
-    seconds: float  #: how long it is; the last one has only begun
     enqueued: int  #: accepted by the store; of a collector payloads, and so are those processed, dead and cancelled
     processed: int  #: done
     failed: int  #: attempts
@@ -42,6 +40,13 @@ class Point(Plain, frozen=True, kw_only=True):
     dead: int  #: failed attempts after which the job died
     cancelled: int  #: runs that ended cancelled
     snoozed: int  #: runs that ended snoozed
+
+
+class Point(Counted, frozen=True, kw_only=True):
+    """What happened in ten seconds, or in a minute."""
+
+    at: datetime  #: when it began
+    seconds: float  #: how long it is; the last one has only begun
     #: slots in use, on average, over all workers; of a task or queue by the run times of ended runs
     running: float
     memory: int  #: of all workers together, bytes; 0 for a task or queue
@@ -60,31 +65,17 @@ class Times(Plain, frozen=True):
     p99: float
 
 
-class Day(Plain, frozen=True, kw_only=True):
+class Day(Counted, frozen=True, kw_only=True):
     """What happened on a day, in UTC."""
 
     date: date
-    enqueued: int
-    processed: int
-    failed: int
-    retried: int
-    dead: int
-    cancelled: int
-    snoozed: int
 
 
-class Summary(Plain, frozen=True, kw_only=True):
+class Summary(Counted, frozen=True, kw_only=True):
     """A task, or a queue, over a period."""
 
     name: str
     seconds: float  #: the length of the period: as asked for, in whole buckets
-    enqueued: int
-    processed: int
-    failed: int
-    retried: int
-    dead: int
-    cancelled: int
-    snoozed: int
     rate: float  #: processed per second
     run: Times  #: of all runs, from start to end; a collector's run counts once
     wait: Times  #: from the due time to the start

@@ -36,7 +36,15 @@ class Using(Generic[P, R]):
         self._options = options
 
     def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
-        """Add options: queue, lane, priority, run_after, retry, expires, unique_until, id, connection."""
+        """Set options for the next enqueue: queue, lane, priority, run_after, retry, expires, unique_until, id, connection.
+
+        >>> from laneway import App
+        >>> app = App("sqlite://")
+        >>> @app.task
+        ... def hello(name: str) -> None: ...
+        >>> hello.using(run_after=60, id="hello-ada").enqueue("Ada").state()
+        'scheduled'
+        """
         where = f"{self._task.name}.using()"
         checked = {**self._options, **check_job_options(where, options)}
         if ("lane" in checked or self._task.lane is not None) and checked.get("priority", self._task.priority):
@@ -156,11 +164,12 @@ class Bound:
         return [jobs[number] for number in range(len(bounds))]
 
 
-class Task(TaskBase, Generic[P, C, R]):
-    """A declared function with its policy. Calling it just runs it."""
+class Task(TaskBase, Using[P, R], Generic[P, C, R]):
+    """A declared function with its policy. Calling it just runs it; enqueueing it is `using()` without options."""
 
     def __init__(self, app: App, function: Callable[P, C], options: Mapping[str, Any]) -> None:
         super().__init__(app, function, options)
+        self._task, self._options = self, {}
         self.lane: str | Callable[..., object] | None = options.get("lane")
         self.priority: int = options.get("priority", 0)
         self.unique: bool | str = options.get("unique", False)
@@ -168,7 +177,6 @@ class Task(TaskBase, Generic[P, C, R]):
         self.expires: float | None = options.get("expires")
         self.catch_up: str = options.get("catch_up", "one")
         self._signature: Signature | None = None
-        self._using: Using[P, R] = Using(self, {})
         self._check()
         self._check_schedule(options)
         if "unique_until" in options and not self.unique:
@@ -229,38 +237,6 @@ class Task(TaskBase, Generic[P, C, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Run the function in this thread, without a job."""
         return cast(C, self.function(*args, **kwargs))
-
-    def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
-        """Set options for the next enqueue: queue, lane, priority, run_after, retry, expires, unique_until, id, connection.
-
-        >>> from laneway import App
-        >>> app = App("sqlite://")
-        >>> @app.task
-        ... def hello(name: str) -> None: ...
-        >>> hello.using(run_after=60, id="hello-ada").enqueue("Ada").state()
-        'scheduled'
-        """
-        return self._using.using(**options)
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Enqueue a job with these arguments."""
-        return self._using.enqueue(*args, **kwargs)
-
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Enqueue from an event loop; jobs enqueued in the same turn of the loop share one round trip."""
-        return await self._using.aenqueue(*args, **kwargs)
-
-    def enqueue_many(self, calls: Iterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
-        """Enqueue a job for each tuple of positional arguments; return how many were accepted."""
-        return self._using.enqueue_many(calls, chunk=chunk)
-
-    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...]] | AsyncIterable[tuple[Any, ...]], *, chunk: int = 1000) -> int:
-        """Enqueue many jobs from an event loop; return how many were accepted."""
-        return await self._using.aenqueue_many(calls, chunk=chunk)
-
-    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
-        """Return the call as a value, for `app.enqueue_many` and `app.schedule`."""
-        return self._using.bind(*args, **kwargs)
 
     def handle(self, id_: str, there: str | None) -> JobHandle[R]:
         """Return the handle of a job that was pushed; `there` is the id of the existing job that prevented it."""

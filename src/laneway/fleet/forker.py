@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import sys
 import time
@@ -21,7 +20,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from laneway.fleet.messages import Child, Ended, Fork, Forked, Isolate, MessageSocket
-from laneway.kernel import die_with, open_pidfd, set_title
+from laneway.kernel import Process, die_with, open_pidfd, set_title
 from laneway.logs import log
 
 __all__ = ["Forker"]
@@ -34,11 +33,10 @@ LOOK_EVERY = 20
 AGAIN = 0.05
 
 
-class _Process(Struct):
+class _Child(Struct):
     """A child of the forker."""
 
-    pid: int
-    pidfd: int | None
+    process: Process
     word: MessageSocket | None  # to the worker whose run it is
 
 
@@ -52,14 +50,14 @@ class Forker:
         self._be_worker = be_worker
         self._be_isolated = be_isolated
         self._workers: dict[int, tuple[MessageSocket, str]] = {}  # sockets on which workers request isolated runs
-        self._children: dict[int, _Process] = {}  # by pid
+        self._children: dict[int, _Child] = {}  # by pid
 
     def serve(self) -> None:
         """Serve until the process that started the forker closes its socket."""
         while not self._boss.closed:
             poll = select.poll()
             watched = [self._boss.fileno(), *self._workers]
-            handles = {child.pidfd for child in self._children.values()}
+            handles = {child.process.handle for child in self._children.values()}
             for fd in (*watched, *(handle for handle in handles if handle is not None)):
                 poll.register(fd, select.POLLIN)
             poll.poll(LOOK_EVERY if None in handles else None)
@@ -102,7 +100,7 @@ class Forker:
 
     def _adopt(self, pid: int, word: MessageSocket | None) -> list[int]:
         handle = open_pidfd(pid)
-        self._children[pid] = _Process(pid, handle[0] if handle else None, word)
+        self._children[pid] = _Child(Process(pid, handle), word)
         return handle
 
     def _fork(self, be: Callable[[], None], title: str, keep: MessageSocket) -> int:
@@ -150,30 +148,27 @@ class Forker:
         for wire, _ in self._workers.values():
             wire.close()
         for child in self._children.values():
-            if child.pidfd is not None:
-                os.close(child.pidfd)
+            child.process.close()
             if child.word is not None:
                 child.word.close()
 
     def _reap(self) -> None:
-        for child in list(self._children.values()):
+        for pid, child in list(self._children.items()):
             try:
-                pid, status = os.waitpid(child.pid, os.WNOHANG)
+                ended, status = os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:  # another handler for SIGCHLD was quicker
-                pid, status = child.pid, 0
-            if not pid:
+                ended, status = pid, 0
+            if not ended:
                 continue
-            del self._children[child.pid]
-            ended = Ended(child.pid, os.waitstatus_to_exitcode(status))
-            if child.pidfd is not None:
-                os.close(child.pidfd)
-            self._boss.send(ended)
+            del self._children[pid]
+            end = Ended(pid, os.waitstatus_to_exitcode(status))
+            child.process.close()
+            self._boss.send(end)
             if child.word is not None:
-                child.word.send(ended)
+                child.word.send(end)
                 child.word.close()
 
     def kill_all(self) -> None:
         """End all children."""
-        for pid in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        for child in self._children.values():
+            child.process.kill()

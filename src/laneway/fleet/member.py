@@ -5,11 +5,8 @@ Enters: messages of the zygote, and the board.  Leaves: signals and messages to 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import select
-import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -18,46 +15,13 @@ from laneway.clock import now_micros
 from laneway.fleet.messages import Fork, MessageSocket
 from laneway.fleet.overdue import Overdue
 from laneway.fleet.settings import FleetSettings
+from laneway.kernel import Process
 from laneway.store import liveness
 from laneway.store.contract import BeatReply, WorkerInfo
 from laneway.worker.balance import choose, name_of
 from laneway.worker.board import Board
 
-__all__ = ["Member", "Process", "StackFile"]
-
-
-class Process:
-    """A process that can be killed and whose end can be seen, by its pidfd where there is one."""
-
-    def __init__(self, pid: int, handles: Sequence[int]) -> None:
-        self.pid = pid
-        self.handle = handles[0] if handles else None
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal."""
-        with contextlib.suppress(ProcessLookupError):
-            if self.handle is not None:
-                signal.pidfd_send_signal(self.handle, number)
-            else:
-                os.kill(self.pid, number)
-
-    def is_gone(self) -> bool:
-        """Return whether its code has ended; it may still be a zombie."""
-        if self.handle is not None:
-            poll = select.poll()
-            poll.register(self.handle, select.POLLIN)
-            return bool(poll.poll(0))
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    def close(self) -> None:
-        """Close the handle."""
-        if self.handle is not None:
-            os.close(self.handle)
-            self.handle = None
+__all__ = ["Member", "StackFile"]
 
 
 class StackFile:

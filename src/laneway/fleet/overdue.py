@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from laneway.worker.board import ASYNC, ISOLATED, Board, Entry
 
@@ -18,12 +19,11 @@ STACKS_WITHIN = 0.25
 SETTLE_WITHIN = 1.0
 
 
-class Late:
+class Late(NamedTuple):
     """The runs of a worker that have not ended in time, and whether any other run still makes progress."""
 
-    def __init__(self, tokens: frozenset[int], others: bool) -> None:
-        self.tokens = tokens
-        self.others = others
+    tokens: frozenset[int]
+    others: bool
 
 
 def late(entries: Sequence[Entry], loop_blocked: bool, now: int, grace: int) -> Late:

@@ -116,7 +116,7 @@ class StoreThread(Service):
                 if now >= next_beat:
                     next_beat = now + self.every
                     self._beat()
-                self._is_there()
+                self.away = False
             except StoreUnavailable as error:
                 self._is_away(error)
             except StoreError:
@@ -163,6 +163,3 @@ class StoreThread(Service):
             log.warning("%s The supervisor keeps trying; nothing is lost.", error)
         self.away = True
         time.sleep(AGAIN)
-
-    def _is_there(self) -> None:
-        self.away = False

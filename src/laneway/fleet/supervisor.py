@@ -24,7 +24,7 @@ from laneway.core.instant import SECOND
 from laneway.errors import ConfigError, LanewayError
 from laneway.fleet.alarm import Alarm
 from laneway.fleet.burst import Burst
-from laneway.fleet.member import Member, Process
+from laneway.fleet.member import Member
 from laneway.fleet.messages import AppReport, Child, Ended, Failed, Forked, Message
 from laneway.fleet.position import Position
 from laneway.fleet.readiness import Readiness, not_ready
@@ -35,7 +35,7 @@ from laneway.fleet.store_thread import StoreThread, diagnose
 from laneway.fleet.zygote_handle import UNKILLABLE, ZygoteHandle
 from laneway.fleet.zygotes import Zygotes
 from laneway.ids import new_id
-from laneway.kernel import cause_of_death, kill_group, set_title
+from laneway.kernel import Process, cause_of_death, kill_group, set_title
 from laneway.logs import log
 from laneway.store import StoreSettings, open_store
 from laneway.store.contract import BeatReply
@@ -106,7 +106,7 @@ class Supervisor:
             self._selector.select(TICK)
             if any(number != signal.SIGTTIN for number in self._alarm.signals):
                 raise Stopped
-            for message in zygote.read():
+            for message in zygote.wire.read():
                 if isinstance(message, Failed):
                     raise ConfigError(message.line)
                 if isinstance(message, AppReport):
@@ -225,7 +225,7 @@ class Supervisor:
 
     def _hear_zygotes(self) -> None:
         for zygote in self._zygotes.all():
-            for message in zygote.read():
+            for message in zygote.wire.read():
                 self._hear(zygote, message)
             if zygote.wire.closed:
                 self._zygotes.unwatch(zygote)

@@ -9,10 +9,9 @@ import sys
 from typing import cast
 
 from laneway.errors import ConfigError
-from laneway.fleet.member import Process
-from laneway.fleet.messages import AppReport, Message, MessageSocket
+from laneway.fleet.messages import AppReport, MessageSocket
 from laneway.fleet.settings import FleetSettings
-from laneway.kernel import open_pidfd
+from laneway.kernel import Process, open_pidfd
 
 __all__ = ["UNKILLABLE", "ZygoteHandle", "reap"]
 
@@ -44,10 +43,6 @@ class ZygoteHandle:
         self.failed = False  #: it has reported why it cannot load the app
         self.killed = False  #: the supervisor has killed it, and its workers with it
         self.wire.post(plan)  # not by its arguments: every user can read those, and a store's URL may hold a password
-
-    def read(self) -> list[Message]:
-        """Return its messages."""
-        return self.wire.read()
 
     def ended(self, code: int) -> None:
         """Note that it was reaped."""

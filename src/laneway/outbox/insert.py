@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from laneway.core.job import Job
@@ -50,11 +51,8 @@ class Outbox:
         return True
 
     def _look(self) -> None:
-        database = open_database(self.url)
-        try:
+        with closing(open_database(self.url)) as database:
             self._ours = database.identity()
-        finally:
-            database.close()
 
     def insert(self, connection: UserConnection, jobs: Sequence[Job]) -> Steps[list[str | None]]:
         """Insert a row for each job, in order. Whether another job prevents one is not known before it is relayed: ""."""

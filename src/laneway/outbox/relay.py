@@ -35,7 +35,7 @@ from laneway.core.instant import SECOND
 from laneway.core.job import Job
 from laneway.errors import LanewayError, StoreError, WrongQueue
 from laneway.logs import log
-from laneway.outbox.database import Ask, OutboxDatabase
+from laneway.outbox.database import Ask, OutboxDatabase, no_tables
 from laneway.store.contract import Relayed, Store
 from laneway.transactions.job_json import read_job
 
@@ -311,8 +311,6 @@ def _is_over(until: int, now: int) -> bool:
 
 def _only(rows: list[Any], database: OutboxDatabase) -> Any:
     if not rows:
-        from laneway.outbox.database import no_tables  # noqa: PLC0415 - rare
-
         raise no_tables(database.url, "laneway_outbox_meta is empty")
     return rows[0]
 

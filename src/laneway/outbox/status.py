@@ -5,6 +5,7 @@ Enters: an outbox.  Leaves: `OutboxStatus`, findings.
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime
 
 from laneway.core.instant import SECOND, as_datetime
@@ -67,11 +68,8 @@ def read_status(database: OutboxDatabase, most: int = 20) -> OutboxStatus:
 
 def look(url: OutboxURL) -> tuple[float, int]:
     """Return the age of the oldest waiting row, seconds, and the number of rows that were set aside. It counts no others."""
-    database = open_database(url)
-    try:
+    with closing(open_database(url)) as database:
         [(made, now, aside)] = database.read(_AGE)
-    finally:
-        database.close()
     return _age(made, now), aside
 
 

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 from msgspec import Struct
 
 from laneway.core.instant import as_datetime
@@ -112,12 +113,12 @@ def run_document(run: Run) -> dict[str, Any]:
     }
 
 
-def result_of(value: bytes) -> Any:
-    """Return a kept result, or words that say that it cannot be read."""
+def result_of(value: bytes | None, unreadable: Any) -> Any:
+    """Return a kept result, if there is one, and something else for one that cannot be read."""
     try:
-        return json.loads(value)
+        return None if value is None else msgspec.json.decode(value)
     except (ValueError, RecursionError):
-        return "(unreadable)"
+        return unreadable
 
 
 def lane_entry(lane: LaneInfo) -> dict[str, Any]:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from laneway.core.instant import as_datetime
 from laneway.core.job import FINISHED, check_id
 from laneway.desk.app import App
 from laneway.errors import UnknownJob
+from laneway.present.documents import result_of
 from laneway.store.inspection import JobInfo, StoredResult
 
 __all__ = ["job_status"]
@@ -39,7 +38,7 @@ def job_status(app: App, id_: str, task: str = "") -> dict[str, Any]:
     if task and made["task"] not in (task, ""):
         raise unknown
     known = not task or made["task"] == task  # of what has no record, only the state may be known
-    return {**made, "ended": made["state"] in ENDED, "result": _read(stored.value) if known else None}
+    return {**made, "ended": made["state"] in ENDED, "result": result_of(stored.value, None) if known else None}
 
 
 def _of_info(job: JobInfo) -> dict[str, Any]:
@@ -66,10 +65,3 @@ def _of_result(id_: str, found: StoredResult) -> dict[str, Any]:
     """Return what is known of a job that has left, and has no record."""
     nothing = dict.fromkeys(("progress", "enqueued_at", "started_at", "finished_at"))
     return {"id": id_, "task": found.task, "state": found.state, "attempt": 0, "errors": [], **nothing}
-
-
-def _read(result: bytes | None) -> Any:
-    try:
-        return None if result is None else msgspec.json.decode(result)
-    except (ValueError, RecursionError):
-        return None

@@ -7,19 +7,18 @@ Enters: an app.  Leaves: `Snapshot`, `Details`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct, structs
 
 from laneway.config import safe_url
-from laneway.core.job import STATES
 from laneway.desk.app import App
-from laneway.store.inspection import Counts, JobInfo, QueueInfo, WorkerStatus
+from laneway.store.inspection import Counts, JobInfo, QueueInfo, WorkerStatus, sum_counts
 from laneway.store.runs import Run
 from laneway.worker.shares.learn import Kind, Learner
 
-__all__ = ["SILENT", "Details", "Snapshot", "sum_counts", "working_of"]
+__all__ = ["SILENT", "Details", "Snapshot", "working_of"]
 
 #: A worker whose last heartbeat is older than this does not count as alive, seconds.
 SILENT = 15.0
@@ -80,15 +79,6 @@ class Snapshot(Struct, frozen=True):
     def unfinished(self) -> int:
         """How many jobs wait or run."""
         return sum(number for state, number in self.counts.items() if state != "dead")
-
-
-def sum_counts(counted: Iterable[Counts]) -> Counts:
-    """Add counts up."""
-    sums: Counts = dict.fromkeys(STATES, 0)
-    for counts in counted:
-        for state, number in counts.items():
-            sums[state] += number
-    return sums
 
 
 def _some(names: list[str]) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,11 +15,10 @@ from msgspec import Struct
 
 from laneway.core.buckets import Depth
 from laneway.core.codec import open_body
-from laneway.core.job import State
-from laneway.core.outcome import ErrorInfo
+from laneway.core.job import STATES, State
+from laneway.core.outcome import ErrorInfo, Notes
 from laneway.core.plain import Plain
 from laneway.errors import GarbageError
-from laneway.store.about import StoreInfo
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.findings import Finding
 from laneway.store.runs import Run
@@ -27,10 +26,30 @@ from laneway.store.statistics import Kept, Level
 
 __all__ = [
     "Counts", "Filter", "Inspect", "JobInfo", "LaneInfo", "LanePage", "Page", "PayloadInfo", "PayloadPage",
-    "QueueInfo", "RunningJob", "StoreInfo", "StoredResult", "WorkerStatus",
+    "QueueInfo", "RunningJob", "StoreInfo", "StoredResult", "WorkerStatus", "read_notes", "sum_counts",
 ]  # fmt: skip
 
 Counts = dict[str, int]  #: jobs by state: scheduled, ready, retrying, blocked, running, dead
+
+
+def sum_counts(counted: Iterable[Counts]) -> Counts:
+    """Add counts up."""
+    sums: Counts = dict.fromkeys(STATES, 0)
+    for counts in counted:
+        for state, number in counts.items():
+            sums[state] += number
+    return sums
+
+
+_notes = msgspec.json.Decoder(Notes)
+
+
+def read_notes(stored: bytes | None) -> Notes:
+    """Return what is kept of a run's progress and log."""
+    try:
+        return _notes.decode(stored) if stored else Notes()
+    except (ValueError, RecursionError):
+        return Notes(log=["(the notes of this run cannot be read)"])
 
 
 class JobInfo(Plain, frozen=True, kw_only=True):
@@ -213,6 +232,20 @@ class Page(list[JobInfo]):
     """Some jobs, and where to continue: `jobs(after=page.next)`; None on the last page."""
 
     next: str | None = None
+
+
+class StoreInfo(Plain, frozen=True, kw_only=True):
+    """What a store reports about itself: its program, its size, its connections."""
+
+    kind: str  #: SQLite, Redis, Valkey, PostgreSQL
+    version: str  #: the program's
+    layout: int  #: the version of Laneway's tables or keys
+    memory: int | None = None  #: bytes: a server's memory, or a file's size
+    most: int | None = None  #: bytes it may have; None: not limited
+    in_file: bool = False  #: `memory` is a file's size
+    clients: int | None = None  #: connections
+    uptime: float | None = None  #: seconds
+    warning: str = ""  #: a setting of the server that may lose jobs
 
 
 class Filter(Struct, frozen=True):

@@ -7,9 +7,9 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from laneway.errors import NotFound
+from laneway.errors import ConfigError, NotFound, did_you_mean
 
-__all__ = ["LANE_ORDERS", "read_number", "read_position", "write_position"]
+__all__ = ["LANE_ORDERS", "read_number", "read_order", "read_position", "write_position"]
 
 Position = TypeVar("Position")
 
@@ -21,6 +21,15 @@ LANE_ORDERS = {
     "due": "the first to run first",
     "name": "by name",
 }
+
+
+def read_order(order: str) -> tuple[str, bool]:
+    """Return by what lanes are listed, and whether the other way round."""
+    by = order.removeprefix("-")
+    if by not in LANE_ORDERS:
+        near = did_you_mean(by, LANE_ORDERS)
+        raise ConfigError(f'order="{order}": lanes have no such order.{near} There are {", ".join(LANE_ORDERS)}')
+    return by, by != order
 
 
 def write_position(position: object) -> str:

@@ -115,11 +115,9 @@ async def _in_its_thread(connection: Any, function: Callable[[sqlite3.Connection
 # -- psycopg and asyncpg -------------------------------------------------------------------------------------
 
 
-class PsycopgConnection(SyncUserConnection):
-    """`psycopg.Connection`."""
+class _AnyPsycopgConnection(UserConnection):
+    """What both kinds of connections of psycopg say of themselves."""
 
-    name = "psycopg connection"
-    begin = "`with conn.transaction():`, or set conn.autocommit = False"
     database = "postgresql"
 
     def commits_each_statement(self) -> bool:
@@ -128,7 +126,14 @@ class PsycopgConnection(SyncUserConnection):
 
     def in_transaction(self) -> bool:
         """Return whether a transaction is open."""
-        return _psycopg_is_in_transaction(self.given)
+        return self.given.info.transaction_status.name not in ("IDLE", "UNKNOWN")
+
+
+class PsycopgConnection(_AnyPsycopgConnection, SyncUserConnection):
+    """`psycopg.Connection`."""
+
+    name = "psycopg connection"
+    begin = "`with conn.transaction():`, or set conn.autocommit = False"
 
     def execute(self, text: str, values: Sequence[Any] = ()) -> Rows:
         """Run one statement; return its rows as tuples, whatever the connection's row_factory and cursors are."""
@@ -138,20 +143,11 @@ class PsycopgConnection(SyncUserConnection):
             return cursor.fetchall() if cursor.description else []
 
 
-class AsyncPsycopgConnection(AsyncUserConnection):
+class AsyncPsycopgConnection(_AnyPsycopgConnection, AsyncUserConnection):
     """`psycopg.AsyncConnection`."""
 
     name = "async psycopg connection"
     begin = "`async with conn.transaction():`, or await conn.set_autocommit(False)"
-    database = "postgresql"
-
-    def commits_each_statement(self) -> bool:
-        """Return whether nothing has begun a transaction, nor will."""
-        return bool(self.given.autocommit) and not self.in_transaction()
-
-    def in_transaction(self) -> bool:
-        """Return whether a transaction is open."""
-        return _psycopg_is_in_transaction(self.given)
 
     async def aexecute(self, text: str, values: Sequence[Any] = ()) -> Rows:
         """Run one statement; return its rows as tuples."""
@@ -159,10 +155,6 @@ class AsyncPsycopgConnection(AsyncUserConnection):
         async with psycopg.AsyncCursor(self.given, row_factory=psycopg.rows.tuple_row) as cursor:
             await cursor.execute(_with_marks(text, "format"), values or None)
             return await cursor.fetchall() if cursor.description else []
-
-
-def _psycopg_is_in_transaction(connection: Any) -> bool:
-    return connection.info.transaction_status.name not in ("IDLE", "UNKNOWN")
 
 
 class AsyncpgConnection(AsyncUserConnection):
@@ -277,7 +269,7 @@ class AsyncSQLAlchemyConnection(AsyncUserConnection):
         """Return whether a transaction is open, by SQLAlchemy's account."""
         return bool(self.given.in_transaction())
 
-    async def alook(self, function: Callable[[UserConnection], T]) -> T:
+    async def alook(self, function: Callable[[SQLAlchemyConnection], T]) -> T:
         """Call a function with the plain connection."""
 
         def look(plain: Any) -> T:
@@ -287,19 +279,11 @@ class AsyncSQLAlchemyConnection(AsyncUserConnection):
 
     async def aexecute(self, text: str, values: Sequence[Any] = ()) -> Rows:
         """Run one statement; return its rows as tuples."""
-
-        def execute(plain: Any) -> Rows:
-            return self.plain(plain).execute(text, values)
-
-        return await self.given.run_sync(execute)  # type: ignore[no-any-return]
+        return await self.alook(lambda plain: plain.execute(text, values))
 
     async def acall(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Call a function with the `sqlite3.Connection`, in its thread."""
-
-        def call(plain: Any) -> T:
-            return self.plain(plain).call(function)
-
-        return await self.given.run_sync(call)  # type: ignore[no-any-return]
+        return await self.alook(lambda plain: plain.call(function))
 
 
 class AsyncSQLAlchemySession(AsyncSQLAlchemyConnection):

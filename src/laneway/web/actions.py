@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from laneway.core.instant import When
 from laneway.desk.app import App
-from laneway.desk.locate import load_tasks
 from laneway.present.actions import ACTIONS as JOB_ACTIONS
 from laneway.present.actions import FILTERS, RESCHEDULE, Action, waiting_in
 from laneway.present.known import check_queue, collects
@@ -100,15 +99,13 @@ def begin(ask: WebRequest, action: str, target: Mapping[str, Any], work: Work) -
 
 def pause(ask: WebRequest) -> object:
     """Stop claims from a queue."""
-    load_tasks(ask.app)
-    ask.app.inspect.pause(ask.path["queue"], by=ask.caller.who)
+    ask.loaded.inspect.pause(ask.path["queue"], by=ask.caller.who)
     return {"name": ask.path["queue"], "paused": True}
 
 
 def resume(ask: WebRequest) -> object:
     """Let a paused queue go on."""
-    load_tasks(ask.app)
-    ask.app.inspect.resume(ask.path["queue"])
+    ask.loaded.inspect.resume(ask.path["queue"])
     return {"name": ask.path["queue"], "paused": False}
 
 
@@ -194,44 +191,39 @@ def tell(command: str, ask: WebRequest) -> object:
 
 def pause_schedule(ask: WebRequest) -> object:
     """Let a schedule's occurrences pass."""
-    load_tasks(ask.app)
-    ask.app.inspect.pause_schedule(ask.path["name"], by=ask.caller.who)
+    ask.loaded.inspect.pause_schedule(ask.path["name"], by=ask.caller.who)
     return paused_document(ask.app, ask.path["name"], paused=True)
 
 
 def resume_schedule(ask: WebRequest) -> object:
     """Let a paused schedule go on."""
-    load_tasks(ask.app)
-    ask.app.inspect.resume_schedule(ask.path["name"])
+    ask.loaded.inspect.resume_schedule(ask.path["name"])
     return paused_document(ask.app, ask.path["name"], paused=False)
 
 
 def run_schedule(ask: WebRequest) -> object:
     """Enqueue a schedule's job now."""
-    load_tasks(ask.app)
-    job = ask.app.inspect.run_schedule(ask.path["name"])
+    job = ask.loaded.inspect.run_schedule(ask.path["name"])
     return {"id": job.id, "created": job.created}
 
 
 def keep_schedule(ask: WebRequest) -> object:
     """Keep a schedule in the store, or replace it there."""
-    load_tasks(ask.app)
     args: Any = ask.given.get("args") or []
     kwargs: Any = ask.given.get("kwargs") or {}
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise bad('use a list for args and an object for kwargs: {"args": ["us"], "kwargs": {"days": 7}}')
     name, options = ask.path["name"], {option: ask.given[option] for option in OPTIONS if ask.given.get(option) is not None}
     made = set_schedule(
-        ask.app, name, ask.needed("task"), ask.needed("when"), cast("list[Any]", args), cast("dict[str, Any]", kwargs), options,
-        timezone=ask.text("timezone"), catch_up=ask.text("catch_up") or "one", by=ask.caller.who,
+        ask.loaded, name, ask.needed("task"), ask.needed("when"), cast("list[Any]", args), cast("dict[str, Any]", kwargs),
+        options, timezone=ask.text("timezone"), catch_up=ask.text("catch_up") or "one", by=ask.caller.who,
     )  # fmt: skip
     return ask.site.documents.schedule(made)
 
 
 def drop_schedule(ask: WebRequest) -> object:
     """Remove a schedule that is kept in the store."""
-    load_tasks(ask.app)
-    ask.app.inspect.drop_schedule(ask.path["name"])
+    ask.loaded.inspect.drop_schedule(ask.path["name"])
     return {"name": ask.path["name"], "removed": True}
 
 

@@ -13,18 +13,18 @@ import laneway as front
 from laneway.capacity.observe import observed
 from laneway.config import safe_url
 from laneway.core.job import FINISHED, check_id
-from laneway.desk.locate import load_tasks
 from laneway.errors import StoreError, UnknownJob, UnknownQueue
 from laneway.present.actions import FILTERS
 from laneway.present.documents import lane_entry
 from laneway.present.plan import plan_document, plan_from
 from laneway.present.snapshot import Snapshot
+from laneway.settings import read_duration, read_size
 from laneway.web import documents
 from laneway.web.documents import figures
 from laneway.web.endpoint import Endpoint
 from laneway.web.health import Health, with_outbox
 from laneway.web.metrics import CONTENT_TYPE, outbox_text, totals_by_task
-from laneway.web.request import Answer, WebRequest, bad
+from laneway.web.request import Answer, WebRequest, bad, read_number
 from laneway.worker.shares.learn import Learner
 
 __all__ = ["LANE", "PLAN", "QUERIES", "RUNS", "capacity", "job_id"]
@@ -124,16 +124,15 @@ def payloads(ask: WebRequest) -> object:
 
 def schedules(ask: WebRequest) -> object:
     """List the schedules of the app, and those that are kept in the store."""
-    load_tasks(ask.app)
-    return {"schedules": [ask.site.documents.schedule(schedule) for schedule in ask.app.inspect.schedules()]}
+    return {"schedules": [ask.site.documents.schedule(schedule) for schedule in ask.loaded.inspect.schedules()]}
 
 
 def tasks(ask: WebRequest) -> object:
     """List the app's tasks and collectors."""
-    load_tasks(ask.app)
     return {
         "tasks": [
-            {"name": name, "queue": task.queue, "collects": name not in ask.app.tasks} for name, task in ask.app.declared.items()
+            {"name": name, "queue": task.queue, "collects": name not in ask.app.tasks}
+            for name, task in ask.loaded.declared.items()
         ]
     }
 
@@ -170,10 +169,11 @@ def learned(ask: WebRequest) -> object:
 def capacity(ask: WebRequest) -> object:
     """Say whether workers keep up, and what it would take; what is not given is taken from the store."""
     given = {
-        "rate": ask.number("rate"), "share": ask.number("share"), "seconds": ask.seconds("seconds"), "kind": ask.text("kind"),
-        "bytes": ask.size("bytes"), "backlog": ask.whole("backlog", 0, 0, 10**15) if "backlog" in ask.given else None,
+        "rate": ask.read("rate", read_number), "share": ask.read("share", read_number),
+        "seconds": ask.read("seconds", read_duration), "kind": ask.text("kind"),
+        "bytes": ask.read("bytes", read_size), "backlog": ask.whole("backlog", 0, 0, 10**15) if "backlog" in ask.given else None,
         **{name: ask.whole(name, 1, 1, 10_000) for name in ("cores", "slots") if name in ask.given},
-        "ram": ask.size("ram"), "app_memory": ask.size("app_memory"),
+        "ram": ask.read("ram", read_size), "app_memory": ask.read("app_memory", read_size),
     }  # fmt: skip
     seen = observed(ask.app) if given["rate"] is None or given["seconds"] is None else None
     return plan_document(plan_from(given, seen), seen)

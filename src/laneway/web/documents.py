@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-import msgspec
-
 from laneway.desk.app import App
 from laneway.desk.inspection import ScheduleInfo
 from laneway.present import documents
@@ -98,16 +96,9 @@ class Documents:
         return safe
 
     def _with_result(self, document: dict[str, Any], result: bytes | None) -> dict[str, Any]:
-        return document if result is None else {**document, "result": self._redactor.value(_read(result))}
+        return document if result is None else {**document, "result": self._redactor.value(documents.result_of(result, HIDDEN))}
 
     def _without_secrets(self, job: JobInfo | ScheduleInfo, document: dict[str, Any]) -> dict[str, Any]:
         names = parameter_names(self._app, job.task)
         document["args"], document["kwargs"] = self._redactor.call(document["args"], document["kwargs"], names)
         return document
-
-
-def _read(result: bytes) -> Any:
-    try:
-        return msgspec.json.decode(result)
-    except (ValueError, RecursionError):
-        return HIDDEN

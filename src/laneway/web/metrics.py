@@ -21,8 +21,8 @@ from laneway.core.instant import SECOND
 from laneway.errors import StoreError
 from laneway.outbox.database import OutboxURL
 from laneway.outbox.status import look
-from laneway.present.snapshot import Snapshot, sum_counts
-from laneway.store.inspection import Inspect, QueueInfo
+from laneway.present.snapshot import Snapshot
+from laneway.store.inspection import Inspect, QueueInfo, sum_counts
 from laneway.store.statistics import EVER
 
 __all__ = ["CONTENT_TYPE", "LIMITS", "MOST", "Metrics", "Names", "outbox_text", "totals_by_task"]

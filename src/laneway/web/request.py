@@ -14,9 +14,10 @@ import msgspec
 
 from laneway.core.instant import When
 from laneway.core.job import FINISHED, STATES, check_lane
+from laneway.desk.locate import load_tasks
 from laneway.errors import did_you_mean
 from laneway.present.words import cut
-from laneway.settings import read_duration, read_size
+from laneway.settings import read_duration
 from laneway.web.access import Caller
 from laneway.web.refused import Refused
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from laneway.desk.app import App
     from laneway.web.site import Site
 
-__all__ = ["Answer", "WebRequest", "bad"]
+__all__ = ["Answer", "WebRequest", "bad", "read_number"]
 
 T = TypeVar("T")
 
@@ -64,6 +65,12 @@ class WebRequest:
         """The app it is about."""
         return self.site.app
 
+    @property
+    def loaded(self) -> App:
+        """The app with all its tasks: their modules are imported."""
+        load_tasks(self.app)
+        return self.app
+
     def text(self, name: str, default: str | None = None) -> str | None:
         """Return a text."""
         value = self.given.get(name)
@@ -101,19 +108,8 @@ class WebRequest:
             raise bad(f"{name}={_short(value)}: use a whole number from {low:,} to {high:,}")
         return number
 
-    def number(self, name: str) -> float | None:
-        """Return a number, or None if it is not given."""
-        return self._read(name, _read_number)
-
-    def seconds(self, name: str) -> float | None:
-        """Return a duration in seconds: 30, 5m, 2h."""
-        return self._read(name, read_duration)
-
-    def size(self, name: str) -> int | None:
-        """Return an amount of memory in bytes: 400M, 2G."""
-        return self._read(name, read_size)
-
-    def _read(self, name: str, read: Callable[[Any], T]) -> T | None:
+    def read(self, name: str, read: Callable[[Any], T]) -> T | None:
+        """Return what a function reads in a value, such as a duration (30, 5m, 2h); None if it is not given."""
         value = self.given.get(name)
         if value is None:
             return None
@@ -133,7 +129,7 @@ class WebRequest:
 
     def when(self) -> When:
         """Return the time that `in` (a duration) or `at` (a moment with its time zone) means."""
-        within, at = self.seconds("in"), self.text("at")
+        within, at = self.read("in", read_duration), self.text("at")
         if within is not None and at is None:
             return within
         if at is None or within is not None:
@@ -181,7 +177,7 @@ class WebRequest:
                 raise bad(f'there is no parameter "{_short(name)}".{did_you_mean(name, names)} {known}')
 
 
-def _read_number(value: Any) -> float:
+def read_number(value: Any) -> float:
     try:
         number = float("nan" if isinstance(value, bool) else value)
     except (TypeError, ValueError, OverflowError):

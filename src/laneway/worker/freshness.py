@@ -26,7 +26,7 @@ class Freshness:
         self.fence = 0  #: claims up to this token are lost, whatever the time
         self._slept = clock()  # when the worker's thread last went to sleep
         self._frozen = False  # the thread slept for longer than it ever does, and the store has not answered since
-        self._returned = float("-inf")  # when this worker last registered again
+        self.returned = float("-inf")  #: when this worker last registered again
 
     def is_silent(self, now: float) -> bool:
         """Return whether the store has not answered for too long."""
@@ -53,18 +53,13 @@ class Freshness:
 
     def returns(self) -> None:
         """Note that this worker registers again."""
-        self._returned = clock()
+        self.returned = clock()
 
     @property
     def has_just_returned(self) -> bool:
         """Whether this worker registered too recently to be declared dead again: a reported death is the one before that."""
-        return clock() - self._returned <= 2 * self.limit
+        return clock() - self.returned <= 2 * self.limit
 
     def returned_for_nothing(self, before: float) -> None:
         """Forget the last registration: the store knew this worker all the time."""
-        self._returned = before
-
-    @property
-    def returned(self) -> float:
-        """When this worker last registered again."""
-        return self._returned
+        self.returned = before

@@ -29,7 +29,7 @@ from laneway.desk.context import JobContext
 from laneway.desk.lifespan import Lifespans
 from laneway.errors import LifespanError
 from laneway.events import RunEnded, RunStarted, WorkerStarted, WorkerStopped
-from laneway.kernel import cause_of_death, kill_group
+from laneway.kernel import Process, cause_of_death, die_with, kill_group, set_title
 from laneway.logs import log
 from laneway.worker.duties.service import Service
 from laneway.worker.event_loop import LoopThread, OwnLoop
@@ -84,8 +84,6 @@ class Isolation:
         self._wire = wire
         self._in_fleet = wire is not None
         self._lock = threading.Lock()
-        self._pids: dict[int, tuple[int, list[int]]] = {}  # token → the child, and its pidfd
-        self._killed: set[int] = set()
 
     def prepare(self) -> None:
         """Start a process that forks, before this program has threads that a fork would lose."""
@@ -98,56 +96,35 @@ class Isolation:
 
     def run(self, claim: Claim, timeout: float | None, job: JobContext) -> IsolatedEnd:
         """Run a claim in a child, and wait for its end."""
-        from laneway.fleet.messages import MessageSocket  # noqa: PLC0415 - only workers with isolated runs need it
+        from laneway.fleet.messages import Isolate, MessageSocket  # noqa: PLC0415 - only workers with isolated runs need it
 
         self.prepare()  # first: the forker would inherit the ends below, and they would never seem closed
         forker, forker_theirs = MessageSocket.pair()
         run_socket, run_socket_theirs = socket.socketpair()
         with contextlib.closing(forker), run_socket, forker_theirs, run_socket_theirs:
             with self._lock:
-                asked = self._ask(claim.token, [forker_theirs.fileno(), run_socket_theirs.fileno()])
+                fds = [forker_theirs.fileno(), run_socket_theirs.fileno()]
+                asked = self._wire is not None and self._wire.send(Isolate(claim.token), fds)
             forker_theirs.close()
             run_socket_theirs.close()
             if not asked:
                 return IsolatedEnd()
-            try:
-                return self._attend(_Talk(forker, run_socket), claim, timeout, job)
-            finally:
-                _, handles = self._pids.pop(claim.token, (0, []))
-                for handle in handles:
-                    os.close(handle)
-                self._killed.discard(claim.token)
-
-    def kill(self, token: int) -> None:
-        """End the child of a claim."""
-        self._killed.add(token)
-        pid, handles = self._pids.get(token, (0, []))
-        if pid:
-            kill_group(pid)  # the zygote has not reaped it: the pid is still its own
-        with contextlib.suppress(ProcessLookupError):
-            if handles:
-                signal.pidfd_send_signal(handles[0], signal.SIGKILL)
-            elif pid:
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.closing(_Talk(forker, run_socket, claim)) as talk:
+                return self._attend(talk, timeout, job)
 
     def close(self) -> None:
         """Close the socket to the forker."""
         if self._wire is not None:
             self._wire.close()
 
-    def _attend(self, talk: _Talk, claim: Claim, timeout: float | None, job: JobContext) -> IsolatedEnd:
+    def _attend(self, talk: _Talk, timeout: float | None, job: JobContext) -> IsolatedEnd:
         over = float("inf")
         outcomes: tuple[Outcome, ...] = ()
         code: int | None = None
         # Once the child has ended, all it sent can be read. Its socket may still be open: processes that it forked have it too.
         while code is None and not talk.ended:
             talk.wait(over - time.monotonic())
-            made, code = talk.read_forker(code)
-            if made is not None:
-                self._pids[claim.token] = made
-                if claim.token in self._killed:  # its time was up before it existed
-                    self.kill(claim.token)
-                talk.send(msgspec.msgpack.encode(claim))
+            code = talk.read_forker(code)
             for said in talk.read_run():
                 if isinstance(said, Notes):
                     job.take_notes(said)
@@ -158,13 +135,13 @@ class Isolation:
             if job.cancelled or time.monotonic() >= over:
                 if outcomes and not job.cancelled:
                     log.warning("job %s: its process did not exit %g s after the run; sending SIGKILL", job.id, self._last_words)
-                self.kill(claim.token)
+                talk.kill()
                 over = float("inf")
         if code is None and not outcomes:
-            self._forker_is_gone(claim.token)
-        return IsolatedEnd(outcomes, code, killed=claim.token in self._killed)
+            self._forker_is_gone(talk.child)
+        return IsolatedEnd(outcomes, code, killed=talk.killed)
 
-    def _forker_is_gone(self, token: int) -> None:
+    def _forker_is_gone(self, child: Process | None) -> None:
         """Make sure that the child of a dead forker is gone: no other worker may run its claim before that.
 
         The kernel closes a dying process's sockets first and ends its children last: in between they live. A fleet's worker is
@@ -172,29 +149,20 @@ class Isolation:
         """
         if self._in_fleet:
             os._exit(1)
-        pid, handles = self._pids.get(token, (0, []))
-        with contextlib.suppress(ProcessLookupError):
-            if handles:
-                signal.pidfd_send_signal(handles[0], signal.SIGKILL)
-                poll = select.poll()
-                poll.register(handles[0], select.POLLIN)
-                poll.poll()
-            while pid and not handles:
-                os.kill(pid, signal.SIGKILL)  # until there is no such process
-                time.sleep(0.005)
-
-    def _ask(self, token: int, fds: list[int]) -> bool:
-        from laneway.fleet.messages import Isolate  # noqa: PLC0415 - only workers with isolated runs need it
-
-        return self._wire is not None and self._wire.send(Isolate(token), fds)
+        while child is not None and not child.is_gone():
+            child.kill()
+            time.sleep(0.005)
 
 
 class _Talk:
-    """The two sockets of an isolated run: to its forker, and to the child."""
+    """An isolated run: its child, and the two sockets to the child's forker and to the child."""
 
-    def __init__(self, forker: MessageSocket, run_socket: socket.socket) -> None:
+    def __init__(self, forker: MessageSocket, run_socket: socket.socket, claim: Claim) -> None:
         self._forker = forker
         self._run_socket = run_socket
+        self._claim = claim
+        self.child: Process | None = None  #: None until it has been made
+        self.killed = False
         self._rest = b""
         self._is_open = True
 
@@ -211,17 +179,28 @@ class _Talk:
                 poll.register(end.fileno(), select.POLLIN)
         poll.poll(max(min(timeout, 0.5), 0) * 1000)
 
-    def read_forker(self, code: int | None) -> tuple[tuple[int, list[int]] | None, int | None]:
-        """Return the child, if it was just made, and its exit code, if it has ended."""
+    def read_forker(self, code: int | None) -> int | None:
+        """Hear that the child was made, and send it its claim; return its exit code if it has ended."""
         from laneway.fleet.messages import Child, Ended  # noqa: PLC0415
 
-        made: tuple[int, list[int]] | None = None
         for message in self._forker.read():
             if isinstance(message, Child):
-                made = (message.pid, self._forker.take_fds(message.fds))
+                self.child = Process(message.pid, self._forker.take_fds(message.fds))
+                if self.killed:  # its time was up before it existed
+                    self.kill()
+                data = msgspec.msgpack.encode(self._claim)
+                with contextlib.suppress(OSError):
+                    self._run_socket.sendall(len(data).to_bytes(4) + data)
             elif isinstance(message, Ended):
                 code = message.code
-        return made, code
+        return code
+
+    def kill(self) -> None:
+        """End the child."""
+        self.killed = True
+        if self.child is not None:
+            kill_group(self.child.pid)  # the zygote has not reaped it: the pid is still its own
+            self.child.kill()
 
     def read_run(self) -> list[Notes | Begun | tuple[Outcome, ...]]:
         """Return the child's messages."""
@@ -241,17 +220,16 @@ class _Talk:
             self._rest = self._rest[4 + size :]
         return said
 
-    def send(self, data: bytes) -> None:
-        """Send the child its claim."""
-        with contextlib.suppress(OSError):
-            self._run_socket.sendall(len(data).to_bytes(4) + data)
+    def close(self) -> None:
+        """Close the handle of the child."""
+        if self.child is not None:
+            self.child.close()
 
 
 def _fork_forker(app: App, loop: str) -> MessageSocket:
     """Make a process that forks for this worker alone, as the zygote does for a fleet."""
     from laneway.fleet.forker import Forker  # noqa: PLC0415
     from laneway.fleet.messages import MessageSocket  # noqa: PLC0415
-    from laneway.kernel import die_with, set_title  # noqa: PLC0415
 
     ours, theirs = MessageSocket.pair()
     us = os.getpid()
@@ -302,7 +280,7 @@ def _run_one(app: App, run_socket: socket.socket, kind: str) -> None:
     if size is None or (body := _read_exactly(run_socket, int.from_bytes(size))) is None:
         return  # its worker died before it sent a claim
     claim = msgspec.msgpack.decode(body, type=Claim)
-    _set_title(claim)
+    set_title(f"isolated {claim.task} {claim.unit.id}")
     worker = Worker(app, slots=1, loop=kind)
     events = app.hooks.events
     events.silence(RunStarted)  # the worker sends that event
@@ -374,9 +352,3 @@ def _read_exactly(run_socket: socket.socket, size: int) -> bytes | None:
             return None
         data += more
     return data
-
-
-def _set_title(claim: Claim) -> None:
-    from laneway.kernel import set_title  # noqa: PLC0415
-
-    set_title(f"isolated {claim.task} {claim.unit.id}")

@@ -12,6 +12,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+import laneway
 from laneway.clock import now_micros
 from laneway.core.instant import FAR, micros
 from laneway.core.outcome import Settled
@@ -100,8 +101,8 @@ class Session:
         self._link = link
         self._board = Board(2 * slots) if link is None else link.board
         self._info = liveness.this_worker(
-            id=link.id if link else "", fleet=link.fleet if link else "", queues=queues or (), slots=slots, version=_version(),
-            since=now_micros(), tasks=tuple(sorted(app.declared)), balance=name_of(policy),
+            id=link.id if link else "", fleet=link.fleet if link else "", queues=queues or (), slots=slots,
+            version=laneway.__version__, since=now_micros(), tasks=tuple(sorted(app.declared)), balance=name_of(policy),
         )  # fmt: skip
         for declared in app.declared.values():
             declared.prepare()
@@ -360,9 +361,3 @@ class Session:
             slots.close(0 if left else 1.0)
         self._runner.watchdog.stop(1.0)
         self._isolation.close()
-
-
-def _version() -> str:
-    import laneway  # noqa: PLC0415 - the front door imports us
-
-    return laneway.__version__

@@ -90,11 +90,12 @@ class ProjectApp(App):
 
     def __init__(self, chosen: ProjectSettings) -> None:
         around, self.alias = Settings(), chosen.database  #: of the database whose transactions an enqueue takes part in
-        self._inside = chosen.url is None and around.find("url").value is None
+        #: whether the store is in a database of Django's, since the settings name no other place
+        self.is_inside = chosen.url is None and around.find("url").value is None
         # An outbox is in that database, unless a setting of Laneway's names its place.
-        self._boxed = chosen.atomic == "outbox" and not self._inside and around.find("outbox").value is None
+        self._boxed = chosen.atomic == "outbox" and not self.is_inside and around.find("outbox").value is None
         self._name: object = connections.settings[self.alias]["NAME"]
-        url = database_url(self.alias) if self._inside else chosen.url
+        url = database_url(self.alias) if self.is_inside else chosen.url
         outbox: str | None = UNSET if chosen.atomic in (None, "outbox") else None
         super().__init__(url, imports=(DISCOVER,), outbox=self._outbox_url() if self._boxed else outbox, **chosen.options)
         self.middleware(with_own_connections)
@@ -120,14 +121,9 @@ class ProjectApp(App):
         return super().outbox
 
     @property
-    def is_inside(self) -> bool:
-        """Whether the store is in a database of Django's, since the settings name no other place."""
-        return self._inside
-
-    @property
     def is_in_memory(self) -> bool:
         """Whether Django's database is in memory, where the store cannot reach it: it is in a memory of its own."""
-        return self._inside and self.url == IN_MEMORY
+        return self.is_inside and self.url == IN_MEMORY
 
     def _follow(self) -> None:
         """Leave a database that Django does not use any more: its tests have begun, or ended."""
@@ -135,7 +131,7 @@ class ProjectApp(App):
         if name == self._name or self.desk.is_tested:
             return
         self._name = name
-        if self._inside:
+        if self.is_inside:
             self.close()
             self.swap_stores(None)
             self.url = database_url(self.alias)
@@ -153,7 +149,7 @@ class ProjectApp(App):
 
     def use_store(self, url: str) -> None:
         """Use this store from now on, in place of the one in the settings."""
-        self._inside = False
+        self.is_inside = False
         super().use_store(url)
 
 

@@ -69,13 +69,6 @@ class RedisActions(RedisQueries):
         if action not in ACTIONS:
             near = did_you_mean(action, ACTIONS)
             raise ConfigError(f'"{action}" is nothing that can be done to jobs.{near} There are {", ".join(ACTIONS)}')
-        return self._act_all(action, which, delay, at)
-
-    def clear(self, queue: str) -> int:
-        """Remove all waiting jobs of a queue."""
-        return self._act_all("delete", Filter(state="waiting", queue=queue), 0, 0)
-
-    def _act_all(self, action: str, which: Filter, delay: int, at: int) -> int:
         matching: dict[str, list[Candidate]] = {}
         for one, _ in self.matching(which):
             matching.setdefault(one.queue, []).append(one)
@@ -88,6 +81,10 @@ class RedisActions(RedisQueries):
                 (answers,) = self._store.change("act", (queue,), action, delay, at, still, *ids)
                 changed += sum(answer > 0 for answer in answers)
         return changed
+
+    def clear(self, queue: str) -> int:
+        """Remove all waiting jobs of a queue."""
+        return self.act_all("delete", Filter(state="waiting", queue=queue))
 
     def pause(self, queue: str, paused: bool, declared: Collection[str] = (), by: str = "") -> None:
         """Stop or resume claims from a queue."""

@@ -10,6 +10,7 @@ from laneway.store.inspection import Filter
 from laneway.store.redis.keys import queue_base, queue_key
 from laneway.store.redis.reading import record_of
 from laneway.store.redis.record import id_of_entry
+from laneway.store.redis.scan import walk_hash
 from laneway.store.redis.store import RedisStore
 
 __all__ = ["PORTION", "Candidate", "candidate_of", "find_candidates"]
@@ -39,22 +40,12 @@ def find_candidates(store: RedisStore, which: Filter) -> list[Candidate]:
 
 def _records(store: RedisStore, queue: str, which: Filter) -> Iterator[tuple[bytes, bytes | None]]:
     if which.ids is None and which.state is None:
-        yield from _scan(store, queue_key(queue, "JOB"))
+        yield from walk_hash(store.wire, queue_key(queue, "JOB"))
         return
     ids = list(_index(store, queue, which.state)) if which.ids is None else [id_.encode() for id_ in which.ids]
     for start in range(0, len(ids), PORTION):
         portion = ids[start : start + PORTION]
         yield from zip(portion, store.wire.ask(("HMGET", queue_key(queue, "JOB"), *portion)), strict=True)
-
-
-def _scan(store: RedisStore, key: str) -> Iterator[tuple[bytes, bytes]]:
-    """Walk a hash in portions."""
-    cursor: bytes = b"0"
-    while True:
-        cursor, answer = store.wire.ask(("HSCAN", key, cursor, "COUNT", str(4 * PORTION)))
-        yield from zip(answer[::2], answer[1::2], strict=True)
-        if int(cursor) == 0:
-            return
 
 
 def _index(store: RedisStore, queue: str, state: str | None) -> Iterable[bytes]:

@@ -94,13 +94,13 @@ def read_finished(queue: str, id_: bytes, raw: bytes, now: int) -> FinishedJob |
     parts = parts_of(raw, now)
     if parts is None:
         return None
-    worker, record, errors, notes = parts.worker, parts.record, parts.errors, parts.notes
-    started, finished = parts.started, parts.finished
     state = FINISHED[parts.state]
     done = state == "done"
-    info = job_info(queue, (id_, record, state.encode(), worker, b"", b"", errors, notes, 0, 0, NO_LANE, b""))
+    info = job_info(
+        queue, (id_, parts.record, state.encode(), parts.worker, b"", b"", parts.errors, parts.notes, 0, 0, NO_LANE, b"")
+    )
+    finished_at, started_at = as_datetime(parts.finished), as_datetime(parts.started) if parts.started else None
     info = msgspec.structs.replace(
-        info, attempt=info.attempt + done, due_at=as_datetime(finished), started_at=as_datetime(started) if started else None,
-        finished_at=as_datetime(finished),
-    )  # fmt: skip
-    return FinishedJob(info, finished, parts.value if done else None)
+        info, attempt=info.attempt + done, due_at=finished_at, started_at=started_at, finished_at=finished_at
+    )
+    return FinishedJob(info, parts.finished, parts.value if done else None)

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from laneway.core.instant import SECOND, as_datetime
-from laneway.errors import ConfigError, NotFound, did_you_mean
+from laneway.errors import NotFound
 from laneway.store.inspection import JobInfo, LaneInfo, LanePage, PayloadInfo, PayloadPage
-from laneway.store.paging import LANE_ORDERS, read_position, write_position
+from laneway.store.paging import read_order, read_position, write_position
 from laneway.store.redis.keys import queue_key
 from laneway.store.redis.reading import number, record_of
 from laneway.store.redis.record import id_of_entry, split_headers
@@ -82,14 +82,11 @@ def list_lanes(
 
     `found_lanes` returns candidate heads of lanes, with the sizes of all if it is asked to; `look` reads jobs.
     """
-    by = order.removeprefix("-")
-    if by not in LANE_ORDERS:
-        near, known = did_you_mean(by, LANE_ORDERS), ", ".join(LANE_ORDERS)
-        raise ConfigError(f'"{order}" is not an order for lanes.{near} There are {known}')
+    by, reverse = read_order(order)
     position = None if after is None else read_position(after, _lane_positions)
     since = now if position is None else position[3]
     value, down = _ORDERS[by]
-    down = down if by == order else not down
+    down = down is not reverse
     lanes = sorted(_joined(found_lanes(by == "size")), key=lambda lane: (lane.queue, lane.lane))
     lanes.sort(key=lambda lane: value(lane, since), reverse=down)  # ties stay by queue and name
     if position is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from laneway.logs import log
 from laneway.store.redis.keys import QUEUE_KEYS, queue_base, queue_key
+from laneway.store.redis.scan import walk_hash
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Wire
 
@@ -83,15 +84,10 @@ def _rebuild(wire: Wire, queue: str, number: int, ours: list[str]) -> None:
     wire.ask(("HSET", meta, "number", str(number), "ranks", ranks, "blocked", str(parked)))
     if any(name.startswith((QUEUE_KEYS["WAITS"], QUEUE_KEYS["RUNS"])) for name in ours):
         wire.ask(("HSET", meta, "kind", "lanes"))
-    cursor: bytes = b"0"
     digest = script("reindex").digest
-    while True:
-        cursor, found = wire.ask(("HSCAN", queue_key(queue, "JOB"), cursor, "COUNT", str(PORTION)))
-        ids = found[::2]
-        for start in range(0, len(ids), PORTION):
-            wire.ask(("EVALSHA", digest, "1", queue_base(queue), "", "jobs", *ids[start : start + PORTION]))
-        if int(cursor) == 0:
-            break
+    ids = [id_ for id_, _ in walk_hash(wire, queue_key(queue, "JOB"))]
+    for start in range(0, len(ids), PORTION):
+        wire.ask(("EVALSHA", digest, "1", queue_base(queue), "", "jobs", *ids[start : start + PORTION]))
     held: list[bytes] = wire.ask(("HKEYS", queue_key(queue, "LANES")))
     for lane in {*held, *(name.removeprefix("parked:").encode() for name in lanes)}:
         wire.ask(("EVALSHA", digest, "1", queue_base(queue), "", "lanes", lane))

@@ -17,7 +17,18 @@ from laneway.core.job import FINISHED, STATES, lane_id
 from laneway.core.outcome import ErrorInfo
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
-from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
+from laneway.store.inspection import (
+    Counts,
+    Filter,
+    JobInfo,
+    LanePage,
+    Page,
+    PayloadPage,
+    QueueInfo,
+    StoredResult,
+    WorkerStatus,
+    sum_counts,
+)
 from laneway.store.paging import read_position, write_position
 from laneway.store.redis.candidates import PORTION, Candidate, candidate_of, find_candidates
 from laneway.store.redis.finished import FinishedJob, find_finished
@@ -50,11 +61,7 @@ class RedisQueries:
 
     def counts(self) -> Counts:
         """Count the jobs in each state."""
-        totals: Counts = dict.fromkeys(STATES, 0)
-        for queue in self.queues():
-            for state, size in queue.counts.items():
-                totals[state] += size
-        return totals
+        return sum_counts(queue.counts for queue in self.queues())
 
     def queues(self) -> list[QueueInfo]:
         """List the queues by name, with counts as of now."""

@@ -13,10 +13,10 @@ import msgspec
 
 from laneway.core.instant import SECOND, as_datetime
 from laneway.core.job import FINISHED, STATES, State
-from laneway.core.outcome import ErrorInfo, Notes
+from laneway.core.outcome import ErrorInfo
 from laneway.errors import GarbageError
 from laneway.store.error_history import read_errors
-from laneway.store.inspection import JobInfo, QueueInfo
+from laneway.store.inspection import JobInfo, QueueInfo, read_notes
 from laneway.store.redis.record import NO_END, RAN, Record, read, read_payload
 from laneway.store.runs import Run, read_runs
 from laneway.store.workers import Held
@@ -37,8 +37,6 @@ __all__ = [
 #: The number of payloads in look.lua's answer for jobs that are not lanes of a collector.
 NO_LANE, DEAD_PAYLOAD = -1, -2
 FARTHEST = float(1 << 62)
-
-_notes = msgspec.json.Decoder(Notes)
 
 
 def number(raw: bytes | None) -> int:
@@ -74,7 +72,7 @@ def record_of(raw: bytes) -> Record:
 
 def job_info(queue: str, row: Sequence[Any]) -> JobInfo:
     id_, raw, state, worker, token, mark, errors, notes, holds, keyed, payloads, _ = row
-    record, told = record_of(raw), notes_of(notes)
+    record, told = record_of(raw), read_notes(notes)
     score, body = None, record.body
     if payloads == DEAD_PAYLOAD:
         score, body = read_payload(record.body)
@@ -92,14 +90,12 @@ def job_info(queue: str, row: Sequence[Any]) -> JobInfo:
     )  # fmt: skip
 
 
+_STATES: dict[bytes, State] = {state.encode(): state for state in (*STATES, *FINISHED)}
+
+
 def state_of(raw: bytes) -> State:
     """Return a state; a job that is in no index, or no job, waits to be set aside."""
-    text = raw.decode()
-    found: State = "ready"
-    for state in (*STATES, *FINISHED):
-        if state == text:
-            found = state
-    return found
+    return _STATES.get(raw, "ready")
 
 
 def errors_of(stored: bytes) -> list[ErrorInfo]:
@@ -109,13 +105,6 @@ def errors_of(stored: bytes) -> list[ErrorInfo]:
         text, stored = stored[4 : 4 + length], stored[4 + length :]
         errors += read_errors(b"[" + text + b"]" if text and len(text) == length else b"\xff")
     return errors
-
-
-def notes_of(notes: bytes) -> Notes:
-    try:
-        return _notes.decode(notes) if notes else Notes()
-    except (ValueError, RecursionError):
-        return Notes(log=["(the notes of this run cannot be read)"])
 
 
 def runs_of(portion: bytes) -> list[Run]:

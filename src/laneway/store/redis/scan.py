@@ -21,7 +21,7 @@ from laneway.store.redis.reading import instant, number
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.wire import Command, Wire
 
-__all__ = ["ENDED", "Cursor", "Walk", "place_of", "what_runs"]
+__all__ = ["ENDED", "Cursor", "Walk", "place_of", "walk_hash", "what_runs"]
 
 #: How many jobs are read at once, after the first read.
 PORTION = 500
@@ -31,6 +31,16 @@ GROUPS: dict[str | None, tuple[int, ...]] = {
     "retrying": (WAITING,), "waiting": (WAITING, PARKED), "blocked": (PARKED,), "dead": (DEAD,), "done": (ENDED,),
     "cancelled": (ENDED,),
 }  # fmt: skip
+
+
+def walk_hash(wire: Wire, key: str) -> Iterator[tuple[bytes, bytes]]:
+    """Walk all fields of a hash with their values, in portions. One that others write meanwhile may come twice."""
+    cursor = b"0"
+    while True:
+        cursor, answer = wire.ask(("HSCAN", key, cursor, "COUNT", "1000"))
+        yield from zip(answer[::2], answer[1::2], strict=True)
+        if cursor == b"0":
+            return
 
 
 class Cursor(Struct, frozen=True, order=True):

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from laneway.core.instant import SECOND
-from laneway.core.job import STATES
 from laneway.errors import GarbageError
-from laneway.store.inspection import Counts
+from laneway.store.inspection import sum_counts
 from laneway.store.redis.inspection import RedisInspect
 from laneway.store.redis.keys import QUEUE_KEYS, SHARED_KEYS, STORE, queue_base, queue_key
 from laneway.store.redis.portions import read_job, read_payload, read_record, shared_commands, take_commands
 from laneway.store.redis.reading import instant, number
 from laneway.store.redis.record import HALTS, read
+from laneway.store.redis.scan import walk_hash
 from laneway.store.redis.scripts import script
 from laneway.store.redis.wire import Command
 from laneway.store.statistics import LEVELS
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 __all__ = ["RedisTransfer"]
 
 MOVE = STORE + SHARED_KEYS["MOVE"]
-#: How many entries of a hash are read at once.
-SCAN = 1000
 
 
 class RedisTransfer:
@@ -135,11 +133,9 @@ class RedisTransfer:
     def stored_counts(self) -> StoredCounts:
         """Count what the store holds."""
         payloads, now = 0, self._store.now()
-        counts: Counts = dict.fromkeys(STATES, 0)
         queues = RedisInspect(self._store).queues()
+        counts = sum_counts(queue.counts for queue in queues)
         for queue in queues:
-            for state, size in queue.counts.items():
-                counts[state] += size
             if queue.collects:
                 lanes = [lane for _, _, lane in self._in_order(queue.name) if lane is not None]
                 payloads += sum(self._wire.ask_all([("ZCARD", queue_key(queue.name, "WAITS", lane)) for lane in lanes]))
@@ -180,20 +176,12 @@ class RedisTransfer:
         """Return sequence number and id of all jobs, in order; of a collector's lane also that. Other entries stay behind."""
         key, kind = queue_key(name, "JOB"), self._wire.ask(("HGET", queue_key(name, "META"), "kind"))
         found: list[tuple[int, str, str | None]] = []
-        for id_, raw in self._scan(key):
+        for id_, raw in walk_hash(self._wire, key):
             with contextlib.suppress(GarbageError):
                 job = read(raw)
                 lane = job.lane if kind == b"lanes" and not job.flags & HALTS else None
                 found.append((job.seq, id_.decode(), lane))
         return sorted(set(found))  # a scan may return an entry twice
-
-    def _scan(self, key: str) -> Iterator[tuple[bytes, bytes]]:
-        at = b"0"
-        while True:
-            at, entries = self._wire.ask(("HSCAN", key, at, "COUNT", str(SCAN)))
-            yield from zip(entries[::2], entries[1::2], strict=True)
-            if at == b"0":
-                return
 
     def _books(self, name: str) -> StoredQueue:
         fields = ("paused", "by", "kind", "seq", "score")
@@ -225,7 +213,7 @@ class RedisTransfer:
     def _records(self, queue: str, done: Cursor) -> Iterator[Portion]:
         """Walk the records of finished jobs, by their ids."""
         now, key = self._store.now(), queue_key(queue, "FINISHED")
-        ids = sorted({id_.decode(errors="replace") for id_, _ in self._scan(key)})
+        ids = sorted({id_.decode(errors="replace") for id_, _ in walk_hash(self._wire, key)})
         behind = [id_ for id_ in ids if (RECORDS, id_) > done]
         for start in range(0, len(behind), PORTION):
             some = behind[start : start + PORTION]

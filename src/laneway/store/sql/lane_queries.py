@@ -14,10 +14,9 @@ import msgspec
 
 from laneway.core.instant import as_datetime
 from laneway.core.job import lane_id
-from laneway.errors import ConfigError, did_you_mean
 from laneway.store.error_history import read_errors
 from laneway.store.inspection import LaneInfo, LanePage, PayloadInfo, PayloadPage
-from laneway.store.paging import LANE_ORDERS, read_position, write_position
+from laneway.store.paging import read_order, read_position, write_position
 from laneway.store.sql.port import Reading
 from laneway.store.sql.rows import RUNNING, state_of
 
@@ -50,12 +49,9 @@ _LaneRow = tuple[int, str, str, str, str, int, int, int, int, bytes | None, int,
 
 def list_lanes(reading: Reading, queue: str | None, order: str, limit: int, after: str | None, name: str | None) -> LanePage:
     """Return some lanes in an order, from a position on."""
-    by = order.removeprefix("-")
-    if by not in LANE_ORDERS:
-        near, known = did_you_mean(by, LANE_ORDERS), ", ".join(LANE_ORDERS)
-        raise ConfigError(f'"{order}" is not an order for lanes.{near} There are {known}')
+    by, reverse = read_order(order)
     column, direction = _ORDERS[by]
-    direction = direction if by == order else _OTHER[direction]
+    direction = _OTHER[direction] if reverse else direction
     position = None if after is None else read_position(after, _lane_positions)
     terms = "true" if queue is None else "queue = :queue"
     terms += "" if name is None else " and lane = :name"

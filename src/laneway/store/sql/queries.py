@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -9,11 +10,22 @@ import msgspec
 from laneway.core.buckets import Depth
 from laneway.core.instant import SECOND, as_datetime
 from laneway.core.job import FINISHED, STATES
-from laneway.core.outcome import Notes
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.error_history import read_errors
-from laneway.store.inspection import Counts, Filter, JobInfo, LanePage, Page, PayloadPage, QueueInfo, StoredResult, WorkerStatus
+from laneway.store.inspection import (
+    Counts,
+    Filter,
+    JobInfo,
+    LanePage,
+    Page,
+    PayloadPage,
+    QueueInfo,
+    StoredResult,
+    WorkerStatus,
+    read_notes,
+    sum_counts,
+)
 from laneway.store.paging import read_number
 from laneway.store.runs import Run, read_runs
 from laneway.store.sql.filters import FINISHED_JOBS, JOBS, Table, condition, where
@@ -21,15 +33,13 @@ from laneway.store.sql.lane_queries import list_lanes, list_payloads
 from laneway.store.sql.port import Database, Queue, Reading, ranks
 from laneway.store.sql.rows import READY, RUNNING, Row, state_of
 from laneway.store.sql.statistics import read_faults, read_figures
-from laneway.store.sql.workers import list_workers
 from laneway.store.statistics import Kept, Level
+from laneway.store.workers import Held, read_worker, status
 
 __all__ = ["KEEP_RUNS", "Queries"]
 
 #: How many finished runs are kept.
 KEEP_RUNS = 1000
-
-_notes = msgspec.json.Decoder(Notes)
 
 
 class Queries:
@@ -40,11 +50,7 @@ class Queries:
 
     def counts(self) -> Counts:
         """Count the jobs in each state."""
-        totals: Counts = dict.fromkeys(STATES, 0)
-        for queue in self.queues():
-            for state, number in queue.counts.items():
-                totals[state] += number
-        return totals
+        return sum_counts(queue.counts for queue in self.queues())
 
     def queues(self) -> list[QueueInfo]:
         """List the queues by name, with counts as of now."""
@@ -138,7 +144,7 @@ class Queries:
     def workers(self) -> list[WorkerStatus]:
         """List the workers by host and pid, with their claims."""
         with self._store.reading() as reading:
-            return list_workers(reading)
+            return _workers(reading)
 
     def totals(self) -> dict[str, int]:
         """Return the counters since the store was created."""
@@ -211,6 +217,15 @@ def _recent(reading: Reading) -> list[Run]:
     return [run for runs in portions for run in reversed(read_runs(runs[:-1]))][:KEEP_RUNS]
 
 
+def _workers(reading: Reading) -> list[WorkerStatus]:
+    held: defaultdict[str, list[Held]] = defaultdict(list)
+    for worker, *claim in reading.rows("claims"):
+        held[worker].append(tuple(claim))
+    rows = reading.rows("workers")
+    workers = [status(read_worker(id_, info), at, held[id_], reading.now) for id_, _, at, info in rows]
+    return sorted(workers, key=lambda worker: (worker.host, worker.pid, worker.id))
+
+
 def _position(reading: Reading, after: str | None) -> int:
     """Return the sequence number that a job's id or a page's `next` means."""
     if after is None:
@@ -222,18 +237,11 @@ def _position(reading: Reading, after: str | None) -> int:
     raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)
 
 
-def _read_notes(notes: bytes | None) -> Notes:
-    try:
-        return _notes.decode(notes) if notes else Notes()
-    except (ValueError, RecursionError):
-        return Notes(log=["(the notes of this run cannot be read)"])
-
-
 def _info(columns: tuple[Any, ...], now: int) -> JobInfo:
     row = Row(*columns[:-4])
     told, body, started, payloads = columns[-4:]
     state = state_of(row.state, row.due, now)
-    notes = _read_notes(told)
+    notes = read_notes(told)
     if row.side is not None or row.score is not None:
         body = b"[[%b],{}]" % body  # a payload as a call with it
     expires = None if row.expires is None or row.state >= RUNNING else as_datetime(row.expires)

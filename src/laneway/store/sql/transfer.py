@@ -21,7 +21,7 @@ from laneway.core.job import FINISHED, State, lane_id
 from laneway.errors import StoreError
 from laneway.store.error_history import read_errors, write_errors
 from laneway.store.sql.gather import digest
-from laneway.store.sql.port import CopyTurn, Queue, Reading
+from laneway.store.sql.port import CopyTurn, Database, Queue, Reading
 from laneway.store.sql.rows import BLOCKED, CANCELLED, DEAD, DONE, RETRYING, RUNNING, Row
 from laneway.store.sql.statistics import read_learned
 from laneway.store.transfer import (
@@ -53,19 +53,11 @@ __all__ = ["SQLTransfer"]
 FIRST = -(1 << 62)
 
 
-class CopiedStore(Protocol):
+class CopiedStore(Database, Protocol):
     """What a transfer needs of a store."""
 
     def turn(self) -> AbstractContextManager[CopyTurn]:
         """Return one atomic step, to be used in a `with`."""
-        ...
-
-    def reading(self) -> AbstractContextManager[Reading]:
-        """Return a view of the database."""
-        ...
-
-    def ring(self) -> None:
-        """Wake all sleeping workers."""
         ...
 
 

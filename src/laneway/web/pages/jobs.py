@@ -11,9 +11,8 @@ from typing import Any
 from laneway.core.job import FINISHED as ENDED
 from laneway.core.job import STATES
 from laneway.present.actions import applicable
-from laneway.present.snapshot import sum_counts
 from laneway.present.words import seconds_of
-from laneway.store.inspection import Counts
+from laneway.store.inspection import Counts, sum_counts
 from laneway.store.runs import Run
 from laneway.web.pages.find import BUDGET, INDEXED, FoundJobs, find, row_of
 from laneway.web.pages.query import EXACT, FINISHED, Query, parse

@@ -7,7 +7,6 @@ from typing import Any
 
 from laneway.core.instant import as_datetime
 from laneway.desk.inspection import ScheduleInfo
-from laneway.desk.locate import load_tasks
 from laneway.present.words import seconds_of
 from laneway.store.runs import Run
 from laneway.web.pages.find import call_text
@@ -22,8 +21,7 @@ MARKS = 20
 
 def schedules(ask: WebRequest) -> dict[str, Any]:
     """Show the schedules of the app, and those that are kept in the store."""
-    load_tasks(ask.app)
-    found = ask.app.inspect.schedules()
+    found = ask.loaded.inspect.schedules()
     now = as_datetime(ask.app.store.schedules().now) if found else None
     runs = _runs({one.task for one in found}, ask.app.stats.recent(1000)) if found else {}
     rows = [_row(ask, one, runs.get(one.task, []), now) for one in found]

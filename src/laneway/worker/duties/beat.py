@@ -33,22 +33,17 @@ class Beat(Service):
         self._worker = worker
         self._board = board
         self._heard = heard
-        self._known = False
-
-    @property
-    def known(self) -> bool:
-        """Whether the store knows this worker."""
-        return self._known
+        self.known = False  #: whether the store knows this worker
 
     def tick(self) -> None:
         """Beat once."""
         try:
-            used = memory(os.getpid()) if self._known else (0, 0)  # the first beat must be quick
+            used = memory(os.getpid()) if self.known else (0, 0)  # the first beat must be quick
             heard = self._store.beat([with_runs(self._worker, self._board, used)])[self._worker.id]
-            if self._known and not heard.known:
+            if self.known and not heard.known:
                 log.warning(FORGOTTEN, "this worker")
-            first, self._known = not self._known, True
+            first, self.known = not self.known, True
             self._heard(BeatReply(known=True, marks=heard.marks, commands=heard.commands) if first else heard)
             recover_dead_workers(self._store)
         except StoreUnavailable as error:
-            log.log(logging.DEBUG if self._known else logging.WARNING, "heartbeat failed: %s", error)
+            log.log(logging.DEBUG if self.known else logging.WARNING, "heartbeat failed: %s", error)

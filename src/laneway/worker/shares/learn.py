@@ -65,17 +65,12 @@ class Learner:
 
     def __init__(self, known: Mapping[str, Seen] | None = None) -> None:
         self._seen = {task: _limited(figures) for task, figures in (known or {}).items()}
-        self._kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, Kind] = {}  #: the kinds of tasks; a task that is missing was not measured enough
         self._runs: dict[str, list[float]] = {}  # of this second: runs, seconds, CPU seconds, those of the process, the longest
         self._leisure = -1.0  # how long the process has surely been at leisure, seconds
         self._news: dict[str, Seen] = {}
         for task in self._seen:
             self._judge(task)
-
-    @property
-    def kinds(self) -> Mapping[str, Kind]:
-        """The kinds of tasks; a task that is missing was not measured enough."""
-        return self._kinds
 
     def ran(self, task: str, seconds: float, cpu: float, around: float) -> None:
         """Note a run that ended in a thread of its own: wall and CPU seconds, and those of the process meanwhile."""
@@ -144,9 +139,9 @@ class Learner:
             return
         at_leisure = _used((*seen[:3], 0, 0, 0)) is not None
         if used >= CPU_ABOVE:
-            self._kinds[task] = "cpu"
-        elif used <= IO_BELOW or (at_leisure and task not in self._kinds):
-            self._kinds[task] = "io"
+            self.kinds[task] = "cpu"
+        elif used <= IO_BELOW or (at_leisure and task not in self.kinds):
+            self.kinds[task] = "io"
 
 
 def kind_of_queue(queue: str, tasks: Mapping[str, float], kinds: Mapping[str, Kind]) -> Kind | None:

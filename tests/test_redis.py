@@ -268,6 +268,28 @@ def test_scripts_that_the_server_forgot_are_sent_again(store: RedisStore, server
     assert len(held) == 5
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_scripts_that_the_server_forgets_once_more_are_sent_once_more(
+    store: RedisStore, server: redisbench.Server, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    store.push([job("a")])
+    talk, forgets = Connection.talk, [True] * times
+
+    def forgetful(line: Connection, commands: list[tuple[Any, ...]]) -> list[Any]:
+        loads = sum(command[:2] == ("SCRIPT", "LOAD") for command in commands)
+        answers = talk(line, commands[:loads])
+        if loads and forgets:
+            forgets.pop()
+            server.ask("SCRIPT", "FLUSH")
+        return [*answers, *talk(line, commands[loads:])]
+
+    monkeypatch.setattr(Connection, "talk", forgetful)
+    server.ask("SCRIPT", "FLUSH")
+
+    assert store.push([job("b")]) == [None]
+    assert not forgets
+
+
 def use_everything(store: RedisStore) -> None:
     """Do all that a store can, and leave nothing unfinished."""
     inspect = RedisInspect(store)

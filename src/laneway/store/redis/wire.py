@@ -39,6 +39,9 @@ from laneway.store.transfer import read_move
 
 __all__ = ["Asked", "Command", "Complaint", "Connection", "Wire"]
 
+#: How often in a row a server may have forgotten a script that it was just sent. It may also refuse to take it.
+FORGETS = 5
+
 _open_wires: weakref.WeakSet[Wire] = weakref.WeakSet()
 _inherited: list[object] = []  # connections inherited over fork: never closed here, since that would end the parent's sessions
 
@@ -83,8 +86,10 @@ class Asked:
                 line = self.lines[0]
                 line.until = time.monotonic() + wire.timeout if until is None else until
                 answers = [line.read() for _ in self._commands]
-                unknown = [n for n, a in enumerate(answers) if isinstance(a, Complaint) and a.args[0].startswith("NOSCRIPT")]
-                if unknown:
+                for _ in range(FORGETS):
+                    unknown = [n for n, answer in enumerate(answers) if _is_unknown(answer)]
+                    if not unknown:
+                        break
                     for n, answer in zip(unknown, _say_in_full(line, [self._commands[n] for n in unknown]), strict=True):
                         answers[n] = answer
                 wire.pool.give(self.lines)
@@ -294,11 +299,18 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], bool | None, str], .
 )  # fmt: skip
 
 
+def _is_unknown(answer: Any) -> bool:
+    """Return whether the server does not know the script that it was to run."""
+    return isinstance(answer, Complaint) and answer.args[0].startswith("NOSCRIPT")
+
+
 def _say_in_full(line: Connection, commands: Sequence[Command]) -> list[Any]:
-    """Send scripts that the server does not know, and ask again: the first call had no effect."""
-    digests = {str(command[1]) for command in commands}
-    line.talk([("SCRIPT", "LOAD", text_of(digest)) for digest in digests])
-    return line.talk(commands)
+    """Send scripts that the server does not know, and ask again: the first call had no effect.
+
+    In one go, since the server may forget them again; and not by EVAL, which a user of ours need not be allowed.
+    """
+    loads: list[Command] = [("SCRIPT", "LOAD", text_of(digest)) for digest in {str(command[1]) for command in commands}]
+    return line.talk([*loads, *commands])[len(loads) :]
 
 
 def _greeting(options: dict[str, Any]) -> tuple[Command, ...]:

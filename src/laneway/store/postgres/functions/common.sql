@@ -1,5 +1,5 @@
--- common.sql: what the other functions share. `if f() is null then null; end if` is `perform f()`, but no statement: it costs a tenth. All functions have the version of the tables in their names: a program of another
--- version finds none of them, and says so.
+-- common.sql: what the other functions share. All functions have the version of the tables in their names: a program of another version
+-- finds none of them, and says so. `if f() is null then null; end if` does what `perform f()` does, as an expression: a tenth of the cost.
 
 -- now_us: the server's clock, microseconds. As a double it is exact until the year 2106, and costs less than a numeric.
 create function $schema.now_us() returns bigint language sql volatile as $$
@@ -11,8 +11,9 @@ create function $schema.view_$version() returns bigint language sql volatile as 
     select greatest($schema.now_us(), last_value) from $schema.clock
 $$;
 
--- step: begin a step; return the store's time. A clock that is set back is noticed by the mark that is made every second. The rules
--- rely on READ COMMITTED: after a lock one must see what others did. p_inside: in a transaction of a user's, see enqueue.
+-- step: begin a step; return the store's time. The sequence `clock` is raised about once a second: it shows when the server's clock was
+-- set back. The rules rely on READ COMMITTED: once it has a lock, a statement must see what other transactions committed.
+-- p_inside: in a transaction of a user's, see enqueue.
 create function $schema.step_$version(p_inside boolean default false) returns bigint language plpgsql volatile as $$
 declare
     v_now bigint := $schema.now_us();
@@ -76,7 +77,7 @@ begin
     select m.move into moved from $schema.meta m where m.closed;
 end $$;
 
--- lock_lanes: who may wait for lanes takes all of them at once and in one order, so that no two wait for each other.
+-- lock_lanes: a transaction that may wait takes the locks of all its lanes in one call and one order, so that no two wait for each other.
 create function $schema.lock_lanes(p_queues text[], p_lanes text[]) returns void language plpgsql volatile as $$
 declare
     v_key bigint;
@@ -112,8 +113,8 @@ begin
     perform 1 from (select id from $schema.job where id = any (p_ids) order by id for update) held;
 end $$;
 
--- take_claims: lock the lanes that a worker holds, and let no exchange of it that is still on its way have an effect. Whoever reads its
--- claims then locks them, and leaves those that somebody else has locked. If p_keep is not null all are waited for here but those to
+-- take_claims: lock the lanes that a worker holds, and let no exchange of it that is still on its way have an effect. Its claims are
+-- read and locked afterwards, without rows that another transaction has locked. If p_keep is not null all are waited for here but those to
 -- keep: nobody would ask for the others again.
 create function $schema.take_claims_$version(p_worker text, p_keep bigint[]) returns void language plpgsql volatile $planner as $$
 begin
@@ -155,11 +156,11 @@ begin
 end $$;
 
 -- line_head: the next of a lane: the first by place, of those that are parked or due. A parked job counts as due: it was, by the clock
--- of the one who parked it. p_from: none has an earlier place. While an old snapshot is in use anywhere, the rows of all jobs that
+-- of the worker that parked it. p_from: none has an earlier place. While an old snapshot is in use anywhere, the rows of all jobs that
 -- left the lane since are still there, and would be walked over.
 --
--- When this finds a job, all that are visible have its place or a later one. Whoever is not visible had not committed, and has a place
--- after `quiet`, as read before: this is a time at which nobody was pushing. So the smaller of the two is p_from for the next time.
+-- When this finds a job, all that are visible have its place or a later one. A job that is not visible was not committed, and has a place
+-- after `quiet`, as read before: this is a time at which no push was open. So the smaller of the two is p_from for the next time.
 create function $schema.line_head_$version(p_now bigint, p_queue text, p_lane text, p_from bigint)
 returns table (seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid) language sql stable as $$
     select j.seq, j.state, j.due, j.place, j.expires, j.state = $blocked or exists (
@@ -170,12 +171,12 @@ returns table (seq bigint, state smallint, due bigint, place bigint, expires big
     order by j.place, j.seq limit 1
 $$;
 
--- quiet: the last time, as far as known, at which nobody was pushing: whoever was not visible then has a later place.
+-- quiet: the last time, as far as known, at which no push was open: a job that was not visible then has a later place.
 create function $schema.quiet_$version(p_now bigint) returns bigint language plpgsql volatile as $$
 declare
     v_quiet bigint := coalesce(pg_sequence_last_value('$schema.quiet'), 0);
 begin
-    -- Who pushes holds one of these locks, and read the clock after it got it.
+    -- Each push holds one of these locks, and reads the clock after it got it.
     if p_now > v_quiet + 50000 and $schema.is_free_$version(83) and $schema.is_free_$version(85) then
         perform setval('$schema.clock', p_now), setval('$schema.quiet', p_now);
         return p_now;
@@ -183,7 +184,7 @@ begin
     return v_quiet;
 end $$;
 
--- let_out: the holders of lanes have left, and the lanes go on. Their locks are held.
+-- let_out: hand on lanes whose holders have left. The caller holds the locks of the lanes.
 create function $schema.let_out_$version(p_now bigint, p_queues text[], p_lanes text[]) returns void language plpgsql volatile as $$
 declare
     v_quiet bigint := $schema.quiet_$version(p_now);
@@ -218,7 +219,7 @@ begin
 end $$;
 
 -- sleeps: whether a worker sleeps: each of them holds this lock together with the others. To be called after a commit; or by a push that
--- holds the lock 85 until it commits. Whoever goes to sleep takes the one lock, and then looks once more when no such push is left.
+-- holds the lock 85 until it commits. A worker that begins to wait takes the lock 79, and looks once more after all such pushes have committed.
 create function $schema.sleeps_$version() returns boolean language sql volatile as $$
     select not $schema.is_free_$version(79)
 $$;

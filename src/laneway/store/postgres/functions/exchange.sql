@@ -1,9 +1,9 @@
 -- exchange.sql: successes leave, and due jobs are claimed, in one step. Other outcomes and collectors' lanes are settled and claimed
 -- by the client's statements, in the same transaction.
 --
--- Who may wait, waits first: for the worker's lock, then for the lanes of what it settles, all in one order. The walk that comes then
--- waits for nothing: it tries the locks of lanes, and skips rows that somebody else has locked. So no two exchanges wait for each
--- other. After a lock each statement looks again.
+-- An exchange first takes all locks that it may wait for: the worker's, then those of the lanes that it settles, in one order. The
+-- walk waits for no lock: it tries those of lanes, and skips rows that another transaction has locked. So no two exchanges wait for
+-- each other. Each statement has a new snapshot, so it sees what was committed before a lock was granted.
 
 -- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `attempt` whether more is due, in `due` when
 -- the next is due (null: none), in `place` the store's time, in `lost` whether the inbox is to be looked at; in `seq` whether walks
@@ -53,7 +53,7 @@ begin
     return v_number;
 end $$;
 
--- park: of these jobs, those wait behind their lane's holder that are due and do not hold it. The locks of their lanes are held.
+-- park: park those of these jobs that are due and do not hold their lane. The caller holds the locks of the lanes.
 create function $schema.park_$version(p_now bigint, p_queue text, p_seqs bigint[]) returns integer language plpgsql volatile as $$
 declare
     v_number integer;
@@ -78,7 +78,7 @@ begin
     return v_number;
 end $$;
 
--- has_due: whether jobs of a queue are due, as far as walks from these floors tell.
+-- has_due: whether jobs of a queue are due, as seen by walks that begin at these floors.
 create function $schema.has_due_$version(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) returns boolean
 language plpgsql volatile as $$
 declare
@@ -108,10 +108,10 @@ end $$;
 -- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
 -- p_full: a walk from there that finds less than it wants begins again at the front; so does one of jobs without lanes that finds nothing.
--- Where it does not, the answer says that it was cut, and the client looks again.
+-- If a walk does not begin at the front, the answer says so (`seq`), and the client asks again.
 -- p_lines: by queue and lane, what the client remembers of `line_from`: all jobs of the lane have this place or a later one. It stays
--- true, since places only grow. Where an old snapshot is in use anywhere, the walk would else meet all jobs that left the lane since.
--- p_durable: wait for the disk in any case.
+-- true, since places only grow. Where an old snapshot is in use anywhere, the walk would otherwise read the dead rows of all jobs that left the lane.
+-- p_durable: commit synchronously in any case.
 create function $schema.exchange_$version(
     p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
     p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_lines jsonb, p_durable boolean
@@ -151,7 +151,8 @@ begin
                     and (due, place, seq) >= (case when not p_full then p_floors[1] else 0 end, p_floors[2], p_floors[3])
                 ) or exists (
                     select 1 from $schema.job j where $waits and lane is not null and queue = q.name and due <= v_now
-                    and (due, place, seq) >= (case when not p_full then p_lane_floors[1] else 0 end, p_lane_floors[2], p_lane_floors[3]) and j.seq <> h.seq
+                    and (due, place, seq) >= (case when not p_full then p_lane_floors[1] else 0 end, p_lane_floors[2], p_lane_floors[3])
+                    and j.seq <> h.seq
                 )) as alone, exists (select 1 from $schema.inbox) as inbox, (
                     select due from $schema.job
                     where queue = q.name and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1
@@ -230,7 +231,7 @@ begin
                 v_next_parked := array[v_head.parked]; v_next_queues := p_queues;
             end if;
         elsif v_refused is null and cardinality(p_tokens) > 0 then
-            -- The exit: claims that the worker holds end their lives.
+            -- The exit: delete the jobs whose claims the worker holds.
             with gone as (
                 delete from $schema.job where $ours and token = any (p_tokens)
                 returning token, queue, lane, line_from
@@ -295,7 +296,7 @@ begin
             v_laned := v_queue.laned is not null;
             v_chosen := '{}'; v_tids := '{}'; v_states := '{}';
             if v_next is not null then
-                -- Straight on: if the next of a lane comes before all that waits, it is claimed at once. Else it holds its lane.
+                -- Straight on: the next job of a lane is claimed now if it comes before all waiting jobs. Otherwise it becomes the holder.
                 v_number := 0;
                 if v_rank = 0 and v_next_queues[1] = v_queue.name and v_queue.name = all (v_next_queues) then
                     v_front := least(v_queue.laned, v_queue.plain);
@@ -537,8 +538,8 @@ begin
     end if;
     return next row(
         -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer,
-        pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and p_limit > v_claimed then 'inbox' end, ''::bytea,
-        v_held
+        pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer,
+        case when v_inbox and p_limit > v_claimed then 'inbox' end, ''::bytea, v_held
     )::$schema.claimed_$version;
 end $$;
 

@@ -1,6 +1,6 @@
 -- push.sql: jobs arrive. They never look at their lanes.
 
--- enter_queue: a transaction is about to push jobs into a queue. Nobody lets it become a collector's while that is open.
+-- enter_queue: a transaction is about to push jobs into a queue. The lock keeps the queue's kind until this transaction ends.
 create function $schema.enter_queue_$version(p_queue text, p_inside boolean) returns void language plpgsql volatile as $$
 declare
     v_collects boolean;
@@ -22,7 +22,7 @@ begin
 end $$;
 
 -- push_one: what push does for most jobs: insert one, with an id of Laneway's own. Return whether a worker sleeps that must look; null:
--- nothing was done, and push knows why. p_known: the caller has pushed into this queue before. It has few statements, calls few
+-- nothing was done, and push must do it. p_known: the caller has pushed into this queue before. It has few statements, calls few
 -- functions and sets little: each costs microseconds.
 create function $schema.push_one_$version(
     p_id text, p_body bytea, p_queue text, p_task text, p_lane text, p_rank smallint, p_delay bigint, p_at bigint, p_expires bigint,
@@ -35,7 +35,8 @@ begin
     if pg_current_xact_id() is null then null; end if;  -- the locks and the clock are as in push
     if pg_advisory_xact_lock_shared(hashtextextended('$schema', case when p_inside then 83 else 85 end)) is null then null; end if;
     if pg_advisory_xact_lock_shared(hashtextextended(p_queue, hashtextextended('$schema', 78))) is null then null; end if;
-    if not p_known or pg_sequence_last_value('$schema.special') is not null then  -- read after the locks: who sets it holds them alone
+    -- Read after the locks: a transaction that sets it holds them exclusively.
+    if not p_known or pg_sequence_last_value('$schema.special') is not null then
         if not exists (select 1 from $schema.queue, $schema.meta where name = p_queue and not collects and not closed) then
             return null;
         end if;
@@ -61,8 +62,9 @@ end $$;
 
 -- push: insert jobs, in order. Return null, or for each job null or the id of the one that prevented it; and whether a worker sleeps that
 -- must look: a job is due, or will be before all others of its queue. Arrays with one element are for all jobs. p_replaces: some ids were
--- chosen by the caller, and finished jobs may have them. p_inside: in a transaction of a user's, which may be open for long. There nobody
--- is woken, and queues are not written: others would wait for it. Workers find a new queue when they have added the ledger up.
+-- chosen by the caller, and finished jobs may have them. p_inside: in a transaction of a user's, which may be open for long. It
+-- wakes no worker and writes no row of `queue`, since other pushes would wait for that row's lock. Workers find a new queue when they
+-- have added the ledger up.
 create function $schema.push_$version(
     p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[],
     p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean,
@@ -87,7 +89,7 @@ begin
             return;
         end if;
     end if;
-    if pg_current_xact_id() is null then null; end if;  -- before the clock is read: who is invisible to a snapshot has a later place than it
+    if pg_current_xact_id() is null then null; end if;  -- before the clock is read: what a snapshot does not show has later places than its time
     -- Until this transaction ends no copy closes the store, and no time is quiet. Sleepers wait for those that hold the lock 85: see sleeps.
     if pg_advisory_xact_lock_shared(hashtextextended('$schema', case when p_inside then 83 else 85 end)) is null then null; end if;
     if exists (select 1 from $schema.meta where closed) then

@@ -779,10 +779,10 @@ class TestLanes:
     def test_behind_many_that_are_parked_no_more_are_claimed_than_wanted(self, store: Store, inspect: Inspect) -> None:
         store.push([job(lane="x") for _ in range(6)])
         head = claim(store, limit=1)
-        store.push([job(f"y{n}", lane=f"y{n}" if n % 2 else None) for n in range(9)])
+        store.push([job(f"y{n}", lane=f"y{n}" if n % 2 else None) for n in range(30)])
 
         assert ids(claim(store, limit=2)) == ["y0", "y1"]
-        assert states(inspect) == {"running": 2 + len(head), "blocked": 5, "ready": 7}
+        assert states(inspect) == {"running": 2 + len(head), "blocked": 5, "ready": 28}
 
     def test_at_most_a_thousand_are_parked_in_one_call(self, store: Store, inspect: Inspect) -> None:
         store.push([job(lane="x") for _ in range(2500)])
@@ -2013,16 +2013,17 @@ class TestLooking:
 
         assert listed == [("a", True, {"scheduled": 1}), ("b", False, {"ready": 1})]
 
-    def test_recent_runs_are_the_last_thousand_newest_first(self, store: Store, inspect: Inspect) -> None:
+    @pytest.mark.parametrize("outcome", [Done(), Cancelled()])
+    def test_recent_runs_are_the_last_thousand_newest_first(self, store: Store, inspect: Inspect, outcome: Outcome) -> None:
         store.push([job(f"j{n:04}") for n in range(1500)])
         while held := claim(store, limit=200):
-            settle(store, held, Done())
+            settle(store, held, outcome)
 
         recent = inspect.recent(5000)
         assert len(recent) == 1000
         assert [run.id for run in recent[:2]] == ["j1499", "j1498"]
-        assert (recent[0].task, recent[0].queue, recent[0].outcome, recent[0].started) == ("app.task", "default", "done", 1)
-        assert inspect.result("j1499").state == "done"
+        assert (recent[0].task, recent[0].queue, recent[0].outcome, recent[0].started) == ("app.task", "default", outcome.name, 1)
+        assert inspect.result("j1499").state == outcome.name
         assert inspect.result("j0001").state == "gone"
 
     def test_totals_count_what_happened(self, store: Store, inspect: Inspect) -> None:

@@ -296,6 +296,33 @@ def test_what_is_claimed_beside_a_queue_that_a_copy_has_just_closed_is_not_lost(
     assert store.exchange("w", [Settled.alike(claim, Done(), 1, 2) for claim in claims], wants, 10).refused == []
 
 
+@pytest.mark.parametrize("outcome", [Done(), Retrying(0, ERROR)])
+def test_a_queue_that_a_copy_has_closed_takes_outcomes_and_gives_no_claims(store: RedisStore, outcome: Outcome) -> None:
+    wants = [ClaimRequest("a", 5, lanes=2)]
+    store.push(jobs("a", 2))
+    held = store.exchange("w", [], wants, 1).claims
+    store.wire.ask(("HSET", queue_key("a", "META"), "moved", write_move(Move("c", "redis://new/0"))))
+
+    answer = store.exchange("w", [Settled.alike(one, outcome, 1, 2) for one in held], wants, 5)
+
+    assert (answer.refused, answer.claims) == ([], [])
+    assert redisbench.server().ask("EXISTS", queue_key("a", "RUNNING", "w")) == 0
+    with pytest.raises(StoreMoved):
+        store.exchange("w", [], wants, 5)
+
+
+def test_tokens_grow_from_process_to_process_though_one_only_settled(store: RedisStore) -> None:
+    other, wants = RedisStore(redisbench.server().url), [ClaimRequest("a", 1)]
+    store.push(jobs("a", 2))
+    held = store.exchange("w", [], wants, 1).claims
+    store.exchange("w", done(held), [], 0)
+
+    [later] = other.exchange("v", [], wants, 1).claims
+
+    assert later.token > held[0].token
+    other.close()
+
+
 def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:
     other = RedisStore(redisbench.server().url)
     store.push([*jobs("a", 2), *jobs("b", 1)])
@@ -306,6 +333,37 @@ def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:
     answer = store.exchange("w", done([one for one in held if one.queue == "a"]), wants, 3)
 
     assert [one.unit.id for one in answer.claims] == ["late", "c0"]
+    other.close()
+
+
+def test_queues_that_another_process_made_are_claimed_from_and_told_at_once(store: RedisStore) -> None:
+    other = RedisStore(redisbench.server().url)
+
+    def exchange(queue: str) -> tuple[list[str], dict[str, int]]:
+        answer = store.exchange("w", [], [ClaimRequest(queue, 2)], 2)
+        return [one.unit.id for one in answer.claims], answer.loads
+
+    other.push(jobs("a", 1))
+    assert exchange("a") == (["a0"], {"a": 0})
+    other.push([*jobs("b", 1), *jobs("c", 1)])
+    assert exchange("b") == (["b0"], {"a": 0, "b": 0, "c": 1})
+    other.push(jobs("d", 1))
+    assert exchange("a") == ([], {"a": 0, "b": 0, "c": 1, "d": 1})
+    other.close()
+
+
+def test_who_only_looks_is_told_of_what_another_process_has_just_pushed() -> None:
+    clock = Clock()  # it stands still: what is remembered is not out of date
+    store, other = RedisStore(redisbench.emptied().url, clock=clock), RedisStore(redisbench.server().url, clock=clock)
+    wants = [ClaimRequest("a", 2)]
+    store.push(jobs("a", 1))
+    store.exchange("w", [], wants, 2)
+    other.push([Job("more", "t", "a", b"[[],{}]")])
+
+    answer = store.exchange("w", [], wants, 0)
+
+    assert (answer.more, answer.loads) == (True, {"a": 1})
+    store.close()
     other.close()
 
 

@@ -487,6 +487,14 @@ class TestOrder:
         assert next_due("a", "default") == next_due("default", "a") == 10 * SECOND
         assert next_due("a", "b", "default") == next_due("b", "a") == 7 * SECOND
 
+    def test_nothing_is_due_next_where_nothing_waits(self, store: Store) -> None:
+        store.push([job("a"), job("b", queue="other")])
+        wants = [ClaimRequest("default", 9), ClaimRequest("other", 9)]
+        held = store.exchange("w", [], wants, 9).claims
+        for settled in ([], [Settled.alike(one, Done(), 1, 2) for one in held]):
+            answer = store.exchange("w", settled, wants, 9)
+            assert (answer.claims, answer.more, answer.next_due) == ([], False, None)
+
     def test_a_retry_is_the_next_that_is_due(self, store: Store) -> None:
         store.push([job("a")])
         settle(store, claim(store), Retrying(10 * SECOND, ERROR))

@@ -22,7 +22,7 @@ import redisbench
 from conftest import Clock, often
 from laneway.core.job import Claim, Job
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
-from laneway.errors import StoreMoved, UnknownJob
+from laneway.errors import StoreCorrupt, StoreMoved, StoreUnavailable, UnknownJob
 from laneway.store.contract import ClaimRequest
 from laneway.worker import Worker
 
@@ -365,6 +365,93 @@ def test_who_only_looks_is_told_of_what_another_process_has_just_pushed() -> Non
     assert (answer.more, answer.loads) == (True, {"a": 1})
     store.close()
     other.close()
+
+
+def test_a_want_that_is_asked_for_twice_has_the_claims_of_both_rounds() -> None:
+    clock = Clock()  # it stands still: what is remembered is not out of date
+    store, other = RedisStore(redisbench.emptied().url, clock=clock), RedisStore(redisbench.server().url, clock=clock)
+    wants = [ClaimRequest("a", 9), ClaimRequest("b", 9)]
+    store.push([*jobs("a", 1), *jobs("b", 3)])
+    store.exchange("w", [], wants, 0)
+    other.push([Job(f"more{n}", "t", "a", b"[[],{}]") for n in range(2)])
+    other.exchange("v", [], [ClaimRequest("b", 2)], 2)
+
+    answer = store.exchange("w", [], wants, 4)
+
+    assert [one.unit.id for one in answer.claims] == ["a0", "more0", "more1", "b2"]
+    store.close()
+    other.close()
+
+
+# -- queues that cannot be used --------------------------------------------------------------------------------------
+
+
+def spoil(queue: str, name: str, more: str) -> None:
+    """Put a key of another program's in the place of one of Laneway's."""
+    key = queue_key(queue, name, more)
+    redisbench.server().ask("DEL", key)
+    redisbench.server().ask("SADD", key, "garbage")
+
+
+def test_the_number_of_dead_jobs_is_that_of_the_last_death(store: RedisStore) -> None:
+    store.push(jobs("a", 1))
+    held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
+
+    for refused in ([], ["a0"]):
+        dead = [Settled.alike(one, Dead(ERROR), 1, 2) for one in held]
+        assert store.exchange("w", dead, [], 0).refused == refused
+
+    assert store._exchanges.dead == {"a": 1}
+
+
+@pytest.mark.parametrize("mends", [True, False])
+def test_outcomes_for_a_queue_that_cannot_be_used_are_an_error(store: RedisStore, mends: bool) -> None:
+    store.push(jobs("a", 1))
+    held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
+    spoil("a", "RUNNING", "w")
+
+    with mock.patch.object(store._exchanges, "mend", return_value=mends), pytest.raises(StoreCorrupt):
+        store.exchange("w", done(held), [], 0)
+
+
+def test_an_answer_that_is_lost_over_a_key_that_was_mended_is_an_error_and_the_next_one_comes(store: RedisStore) -> None:
+    store.push([*jobs("a", 1), *jobs("b", 1)])
+    spoil("a", "DUE", "0")
+
+    with pytest.raises(StoreUnavailable, match="the queue a got lost"):
+        store.exchange("w", [], [ClaimRequest("a", 1)], 1)
+    assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims] == ["a0"]
+
+
+def test_a_queue_that_was_only_looked_at_and_mended_is_to_be_looked_at_again(store: RedisStore) -> None:
+    store.push([*jobs("a", 1), *jobs("b", 1)])
+    spoil("a", "DUE", "0")
+
+    answer = store.exchange("w", [], [ClaimRequest("b", 1)], 1)
+
+    assert ([one.unit.id for one in answer.claims], answer.loads["a"]) == (["b0"], 1)
+
+
+def test_a_queue_that_cannot_be_mended_is_told_once_and_the_others_go_on(
+    store: RedisStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.push([*jobs("a", 1), *jobs("b", 2)])
+    spoil("a", "DUE", "0")
+
+    with mock.patch.object(store._exchanges, "mend", return_value=False):
+        for id_ in ("b0", "b1"):
+            answer = store.exchange("w", [], [ClaimRequest("a", 1), ClaimRequest("b", 1)], 2)
+            assert ([one.unit.id for one in answer.claims], "a" in answer.loads) == ([id_], False)
+
+    assert caplog.text.count("can be neither settled nor claimed") == 1
+
+
+def test_a_server_that_takes_no_writes_is_no_matter_of_one_queue(store: RedisStore) -> None:
+    store.push(jobs("a", 1))
+    refused = StoreUnavailable("the server takes no writes")
+    answers = mock.patch("laneway.store.redis.wire.Asked.hear", return_value=[refused, 1])
+    with answers, pytest.raises(StoreUnavailable, match="takes no writes"):
+        store.exchange("w", [], [ClaimRequest("a", 1)], 1)
 
 
 def test_what_this_process_pushed_is_not_overlooked(store: RedisStore) -> None:

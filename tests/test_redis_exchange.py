@@ -34,6 +34,7 @@ import redis
 from laneway import App
 from laneway.store.redis import RedisInspect, RedisStore, scripts
 from laneway.store.redis.keys import queue_key
+from laneway.store.redis.reading import runs_of
 from laneway.store.transfer import Move, write_move
 
 ERROR = ErrorInfo("e", "m")
@@ -309,6 +310,18 @@ def test_a_queue_that_a_copy_has_closed_takes_outcomes_and_gives_no_claims(store
     assert redisbench.server().ask("EXISTS", queue_key("a", "RUNNING", "w")) == 0
     with pytest.raises(StoreMoved):
         store.exchange("w", [], wants, 5)
+
+
+@pytest.mark.parametrize("outcome", [Done(), Cancelled()])
+def test_of_many_runs_the_last_are_kept_however_they_ended(store: RedisStore, outcome: Outcome) -> None:
+    store.push(jobs("a", 2000))
+    while held := store.exchange("w", [], [ClaimRequest("a", 100)], 100).claims:
+        store.exchange("w", [Settled.alike(one, outcome, 1, 2) for one in held], [], 0)
+
+    portions = redisbench.server().ask("LRANGE", queue_key("a", "RECENT"), 0, -1)
+    kept = sum(len(runs_of(portion)) for portion in portions)
+    assert 1000 <= kept <= 1500
+    assert int(redisbench.server().ask("HGET", queue_key("a", "META"), "runs")) == kept
 
 
 def test_tokens_grow_from_process_to_process_though_one_only_settled(store: RedisStore) -> None:

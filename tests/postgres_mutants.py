@@ -100,6 +100,10 @@ MUTANTS = (
         "order by",
     ),
     Mutant(
+        "chosen ids are pushed in one order", races.ids_in_two_orders,
+        "case when v_sorted and p_replaces and unique_key is null then id end, seq", "seq",
+    ),
+    Mutant(
         "claims skip what is locked", races.claimed_beside_a_claim,
         "limit v_want - v_number for update skip locked", "limit v_want - v_number for update",
     ),

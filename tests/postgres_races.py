@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+from laneway.core.job import Job
 from laneway.errors import StoreError, StoreMoved
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest
@@ -251,12 +252,20 @@ def collected_while_the_lane_leaves(scene: Scene) -> str:
 
 def unique_in_two_orders(scene: Scene) -> str:
     """Two pushes have jobs with the same two keys, A and B; between these each waits for a key of its own."""
-    keys = [("A", "X", "B"), ("B", "Y", "A")]
-    jobs = [[job(f"{number}-{key}", None, unique=key) for key in some] for number, some in enumerate(keys)]
+    return _in_two_orders(scene, lambda push, key: job(f"{push}-{key}", None, unique=key))
+
+
+def ids_in_two_orders(scene: Scene) -> str:
+    """So it is with ids that were chosen."""
+    return _in_two_orders(scene, lambda _, id_: job(id_, None))
+
+
+def _in_two_orders(scene: Scene, make: Callable[[int, str], Job]) -> str:
+    jobs = [[make(number, name) for name in names] for number, names in enumerate(("AXB", "BYA"))]
     third = scene.store()
     scene.push(job("0", None))
     with is_open(third, "rollback"):
-        third.push([job("x", None, unique="X"), job("y", None, unique="Y")])
+        third.push([make(2, name) for name in "XY"])
         first = Beside(scene, lambda: scene.push(*jobs[0])).start()
         second = Beside(scene, lambda: scene.push(*jobs[1])).start()
         until_two_wait(scene)
@@ -387,7 +396,7 @@ RACES: tuple[Callable[[Scene], str], ...] = (
     two_claim_one_lane, parked_behind_one_that_leaves, cancelled_beside_a_park, cancelled_beside_a_claim, recovered_beside_a_park,
     parked_by_a_later_clock, committed_late, acted_late, a_walk_that_ends_between_two_of_a_lane, lost_and_on_its_way,
     lost_and_late, given_back_beside_a_mark,
-    settled_in_two_orders, collected_in_two_orders, collected_while_the_lane_leaves, unique_in_two_orders, claimed_beside_a_claim,
-    claimed_beside_a_claim_among_lanes, pushed_over_a_fold, folded_by_two, two_kinds_in_a_queue, two_kinds_in_a_known_queue,
-    known_before_it_was_a_collectors, known_before_it_was_closed, another_isolation_level,
+    settled_in_two_orders, collected_in_two_orders, collected_while_the_lane_leaves, unique_in_two_orders, ids_in_two_orders,
+    claimed_beside_a_claim, claimed_beside_a_claim_among_lanes, pushed_over_a_fold, folded_by_two, two_kinds_in_a_queue,
+    two_kinds_in_a_known_queue, known_before_it_was_a_collectors, known_before_it_was_closed, another_isolation_level,
 )  # fmt: skip

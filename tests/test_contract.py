@@ -105,6 +105,24 @@ class TestPush:
             settle(store, claim(store), Done())
         assert states(inspect) == {}
 
+    def test_jobs_of_one_push_have_each_what_is_their_own(self, store: Store, inspect: Inspect, clock: Clock) -> None:
+        soon = clock.now + 40 * SECOND
+        kinds: list[dict[str, Any]] = [
+            {}, {"task": "app.other"}, {"queue": "mail"}, {"lane": "x"}, {"priority": 5}, {"delay": 60 * SECOND}, {"at": soon},
+            {"expires": 30 * SECOND}, {"body": b"[[2],{}]"}, {},
+        ]  # fmt: skip
+        sent = [replace(job(new_id()), **kind) for kind in kinds]
+
+        def as_it_stands(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+            found = [stands(inspect, one.id).as_dict() for one in jobs]
+            return [{name: value for name, value in one.items() if name != "id"} for one in found]
+
+        assert store.push(sent) == [None] * len(sent)
+        alone = [replace(one, id=new_id()) for one in sent]
+        for one in alone:
+            store.push([one])
+        assert as_it_stands(sent) == as_it_stands(alone)
+
     def test_of_a_lane_nobody_comes_first_because_the_clock_was_set_back(self, store: Store, clock: Clock) -> None:
         pushed = [new_id() for _ in range(3)]
         for id_, seconds in zip(pushed, (10, -5, 0), strict=True):
@@ -321,6 +339,21 @@ class TestUnique:
         assert store.push([job("a", unique="k"), job("b", unique="k"), job("a", unique="k")]) == [None, "a", "a"]
         assert inspect.counts()["ready"] == 1
 
+    @pytest.mark.parametrize("queue", ["default", "new"])
+    @pytest.mark.parametrize("keys", [("z", "a"), ("z", None), (None, "a")])
+    def test_of_two_jobs_with_one_id_the_first_is_taken_whatever_their_keys(
+        self, store: Store, inspect: Inspect, keys: Sequence[str | None], queue: str
+    ) -> None:
+        store.push([job("known")])
+
+        first, second = [job("a", unique=key, queue=queue) for key in keys]
+        assert store.push([first, replace(second, priority=9)]) == [None, "a"]
+
+        assert (stands(inspect, "a").priority, stands(inspect, "a").unique) == (0, keys[0] is not None)
+
+    def test_of_two_equal_jobs_with_ids_of_their_own_the_first_is_taken(self, store: Store) -> None:
+        assert store.push([job("b", unique="k"), job("a", unique="k"), job("c")]) == [None, "b", None]
+
     def test_each_hears_of_the_job_that_was_there_when_it_came(self, store: Store) -> None:
         store.push([job("old", unique="o")])
 
@@ -453,6 +486,14 @@ class TestOrder:
         assert next_due("a") == 50 * SECOND
         assert next_due("a", "default") == next_due("default", "a") == 10 * SECOND
         assert next_due("a", "b", "default") == next_due("b", "a") == 7 * SECOND
+
+    def test_nothing_is_due_next_where_nothing_waits(self, store: Store) -> None:
+        store.push([job("a"), job("b", queue="other")])
+        wants = [ClaimRequest("default", 9), ClaimRequest("other", 9)]
+        held = store.exchange("w", [], wants, 9).claims
+        for settled in ([], [Settled.alike(one, Done(), 1, 2) for one in held]):
+            answer = store.exchange("w", settled, wants, 9)
+            assert (answer.claims, answer.more, answer.next_due) == ([], False, None)
 
     def test_a_retry_is_the_next_that_is_due(self, store: Store) -> None:
         store.push([job("a")])
@@ -591,6 +632,16 @@ class TestOrder:
         answer = store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 1)], 0)
 
         assert answer.next_due == 10 * SECOND - 10_000
+
+    def test_what_has_just_become_due_in_another_queue_is_more(self, store: Store, clock: Clock) -> None:
+        store.push([job("a"), job("b"), job("soon", queue="other", delay=0.01)])
+        wants = [ClaimRequest("default", 1), ClaimRequest("other", 1)]
+        held = store.exchange("w", [], wants, 1).claims
+        clock.advance(0.02)
+
+        answer = store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in held], wants, 1)
+
+        assert (ids(answer.claims), answer.more) == (["b"], True)
 
     def test_time_does_not_go_back(self, store: Store, clock: Clock) -> None:
         store.push([job("a", lane="x")])
@@ -736,10 +787,10 @@ class TestLanes:
     def test_behind_many_that_are_parked_no_more_are_claimed_than_wanted(self, store: Store, inspect: Inspect) -> None:
         store.push([job(lane="x") for _ in range(6)])
         head = claim(store, limit=1)
-        store.push([job(f"y{n}", lane=f"y{n}" if n % 2 else None) for n in range(9)])
+        store.push([job(f"y{n}", lane=f"y{n}" if n % 2 else None) for n in range(30)])
 
         assert ids(claim(store, limit=2)) == ["y0", "y1"]
-        assert states(inspect) == {"running": 2 + len(head), "blocked": 5, "ready": 7}
+        assert states(inspect) == {"running": 2 + len(head), "blocked": 5, "ready": 28}
 
     def test_at_most_a_thousand_are_parked_in_one_call(self, store: Store, inspect: Inspect) -> None:
         store.push([job(lane="x") for _ in range(2500)])
@@ -1970,16 +2021,17 @@ class TestLooking:
 
         assert listed == [("a", True, {"scheduled": 1}), ("b", False, {"ready": 1})]
 
-    def test_recent_runs_are_the_last_thousand_newest_first(self, store: Store, inspect: Inspect) -> None:
+    @pytest.mark.parametrize("outcome", [Done(), Cancelled()])
+    def test_recent_runs_are_the_last_thousand_newest_first(self, store: Store, inspect: Inspect, outcome: Outcome) -> None:
         store.push([job(f"j{n:04}") for n in range(1500)])
         while held := claim(store, limit=200):
-            settle(store, held, Done())
+            settle(store, held, outcome)
 
         recent = inspect.recent(5000)
         assert len(recent) == 1000
         assert [run.id for run in recent[:2]] == ["j1499", "j1498"]
-        assert (recent[0].task, recent[0].queue, recent[0].outcome, recent[0].started) == ("app.task", "default", "done", 1)
-        assert inspect.result("j1499").state == "done"
+        assert (recent[0].task, recent[0].queue, recent[0].outcome, recent[0].started) == ("app.task", "default", outcome.name, 1)
+        assert inspect.result("j1499").state == outcome.name
         assert inspect.result("j0001").state == "gone"
 
     def test_totals_count_what_happened(self, store: Store, inspect: Inspect) -> None:
@@ -2322,12 +2374,13 @@ class TestWaiting:
         assert not store.wait(0.05)
         assert time.monotonic() - before >= 0.049
 
-    def test_an_earlier_job_ends_the_wait_for_a_later_one_and_a_later_does_not(self, store: Store) -> None:
+    @pytest.mark.parametrize("number", [1, 3])
+    def test_an_earlier_job_ends_the_wait_for_a_later_one_and_a_later_does_not(self, store: Store, number: int) -> None:
         store.push([job(delay=100)])
         quiet(store)
-        store.push([job(delay=200)])
+        store.push([job(delay=200) for _ in range(number)])
         assert not rung(store)
-        store.push([job(delay=50)])
+        store.push([job(delay=50) for _ in range(number)])
         assert rung(store)
 
 

@@ -440,6 +440,16 @@ def test_a_job_is_compared_with_those_of_its_queue_that_wait_for_their_time(desk
     assert not desk.call("is_first", "q", 10)
 
 
+def test_a_new_job_is_ready_or_waits_for_its_time_and_is_counted_so(desk: Desk) -> None:
+    desk.ask(
+        f"select laneway.push_v{VERSION}('{{a,b}}', array['x', 'y']::bytea[], '{{q,q}}', '{{t,t}}', '{{null,null}}', '{{0,0}}', "
+        "'{0,60000000}', '{0,0}', '{null,null}', '{null,null}', '{0,0}', false, false)"
+    )
+
+    assert desk.states() == {"a": READY, "b": SCHEDULED}
+    assert desk.counted() == [("q", 1, 1, 0, 0, 0)]
+
+
 def test_who_has_room_is_told_to_look_at_the_inbox(desk: Desk) -> None:
     desk.exchange()
     assert not desk.inbox

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import threading
@@ -147,9 +148,11 @@ def test_a_turn_that_did_not_see_the_sleeper_commits_after_its_last_look(stores:
     until(lambda: asleep.done)
 
 
-def test_a_sleeper_waits_for_no_transaction_of_a_user(stores: Make, sleeper: Begin) -> None:
+@pytest.mark.parametrize("jobs", [1, 3], ids=["one job", "many jobs"])
+def test_a_sleeper_waits_for_no_transaction_of_a_user(stores: Make, sleeper: Begin, jobs: int) -> None:
+    new = json.dumps([{"task": "t", "queue": "q"}] * jobs)
     with psycopg.connect(postgresbench.server().url) as connection:
-        connection.execute("""select laneway.enqueue('{"task": "t", "queue": "q"}')""")
+        connection.execute("select laneway.enqueue(%s)", (new,))
         asleep = sleeper()
         until(lambda: asleep.sleeps)
         listener = asleep.store.bell._listener

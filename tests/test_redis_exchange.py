@@ -22,7 +22,7 @@ import redisbench
 from conftest import Clock, often
 from laneway.core.job import Claim, Job
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
-from laneway.errors import StoreMoved, UnknownJob
+from laneway.errors import StoreCorrupt, StoreMoved, StoreUnavailable, UnknownJob
 from laneway.store.contract import ClaimRequest
 from laneway.worker import Worker
 
@@ -34,6 +34,7 @@ import redis
 from laneway import App
 from laneway.store.redis import RedisInspect, RedisStore, scripts
 from laneway.store.redis.keys import queue_key
+from laneway.store.redis.reading import runs_of
 from laneway.store.transfer import Move, write_move
 
 ERROR = ErrorInfo("e", "m")
@@ -296,6 +297,45 @@ def test_what_is_claimed_beside_a_queue_that_a_copy_has_just_closed_is_not_lost(
     assert store.exchange("w", [Settled.alike(claim, Done(), 1, 2) for claim in claims], wants, 10).refused == []
 
 
+@pytest.mark.parametrize("outcome", [Done(), Retrying(0, ERROR)])
+def test_a_queue_that_a_copy_has_closed_takes_outcomes_and_gives_no_claims(store: RedisStore, outcome: Outcome) -> None:
+    wants = [ClaimRequest("a", 5, lanes=2)]
+    store.push(jobs("a", 2))
+    held = store.exchange("w", [], wants, 1).claims
+    store.wire.ask(("HSET", queue_key("a", "META"), "moved", write_move(Move("c", "redis://new/0"))))
+
+    answer = store.exchange("w", [Settled.alike(one, outcome, 1, 2) for one in held], wants, 5)
+
+    assert (answer.refused, answer.claims) == ([], [])
+    assert redisbench.server().ask("EXISTS", queue_key("a", "RUNNING", "w")) == 0
+    with pytest.raises(StoreMoved):
+        store.exchange("w", [], wants, 5)
+
+
+@pytest.mark.parametrize("outcome", [Done(), Cancelled()])
+def test_of_many_runs_the_last_are_kept_however_they_ended(store: RedisStore, outcome: Outcome) -> None:
+    store.push(jobs("a", 2000))
+    while held := store.exchange("w", [], [ClaimRequest("a", 100)], 100).claims:
+        store.exchange("w", [Settled.alike(one, outcome, 1, 2) for one in held], [], 0)
+
+    portions = redisbench.server().ask("LRANGE", queue_key("a", "RECENT"), 0, -1)
+    kept = sum(len(runs_of(portion)) for portion in portions)
+    assert 1000 <= kept <= 1500
+    assert int(redisbench.server().ask("HGET", queue_key("a", "META"), "runs")) == kept
+
+
+def test_tokens_grow_from_process_to_process_though_one_only_settled(store: RedisStore) -> None:
+    other, wants = RedisStore(redisbench.server().url), [ClaimRequest("a", 1)]
+    store.push(jobs("a", 2))
+    held = store.exchange("w", [], wants, 1).claims
+    store.exchange("w", done(held), [], 0)
+
+    [later] = other.exchange("v", [], wants, 1).claims
+
+    assert later.token > held[0].token
+    other.close()
+
+
 def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:
     other = RedisStore(redisbench.server().url)
     store.push([*jobs("a", 2), *jobs("b", 1)])
@@ -307,6 +347,124 @@ def test_who_gets_nothing_knows_how_all_queues_stand(store: RedisStore) -> None:
 
     assert [one.unit.id for one in answer.claims] == ["late", "c0"]
     other.close()
+
+
+def test_queues_that_another_process_made_are_claimed_from_and_told_at_once(store: RedisStore) -> None:
+    other = RedisStore(redisbench.server().url)
+
+    def exchange(queue: str) -> tuple[list[str], dict[str, int]]:
+        answer = store.exchange("w", [], [ClaimRequest(queue, 2)], 2)
+        return [one.unit.id for one in answer.claims], answer.loads
+
+    other.push(jobs("a", 1))
+    assert exchange("a") == (["a0"], {"a": 0})
+    other.push([*jobs("b", 1), *jobs("c", 1)])
+    assert exchange("b") == (["b0"], {"a": 0, "b": 0, "c": 1})
+    other.push(jobs("d", 1))
+    assert exchange("a") == ([], {"a": 0, "b": 0, "c": 1, "d": 1})
+    other.close()
+
+
+def test_who_only_looks_is_told_of_what_another_process_has_just_pushed() -> None:
+    clock = Clock()  # it stands still: what is remembered is not out of date
+    store, other = RedisStore(redisbench.emptied().url, clock=clock), RedisStore(redisbench.server().url, clock=clock)
+    wants = [ClaimRequest("a", 2)]
+    store.push(jobs("a", 1))
+    store.exchange("w", [], wants, 2)
+    other.push([Job("more", "t", "a", b"[[],{}]")])
+
+    answer = store.exchange("w", [], wants, 0)
+
+    assert (answer.more, answer.loads) == (True, {"a": 1})
+    store.close()
+    other.close()
+
+
+def test_a_want_that_is_asked_for_twice_has_the_claims_of_both_rounds() -> None:
+    clock = Clock()  # it stands still: what is remembered is not out of date
+    store, other = RedisStore(redisbench.emptied().url, clock=clock), RedisStore(redisbench.server().url, clock=clock)
+    wants = [ClaimRequest("a", 9), ClaimRequest("b", 9)]
+    store.push([*jobs("a", 1), *jobs("b", 3)])
+    store.exchange("w", [], wants, 0)
+    other.push([Job(f"more{n}", "t", "a", b"[[],{}]") for n in range(2)])
+    other.exchange("v", [], [ClaimRequest("b", 2)], 2)
+
+    answer = store.exchange("w", [], wants, 4)
+
+    assert [one.unit.id for one in answer.claims] == ["a0", "more0", "more1", "b2"]
+    store.close()
+    other.close()
+
+
+# -- queues that cannot be used --------------------------------------------------------------------------------------
+
+
+def spoil(queue: str, name: str, more: str) -> None:
+    """Put a key of another program's in the place of one of Laneway's."""
+    key = queue_key(queue, name, more)
+    redisbench.server().ask("DEL", key)
+    redisbench.server().ask("SADD", key, "garbage")
+
+
+def test_the_number_of_dead_jobs_is_that_of_the_last_death(store: RedisStore) -> None:
+    store.push(jobs("a", 1))
+    held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
+
+    for refused in ([], ["a0"]):
+        dead = [Settled.alike(one, Dead(ERROR), 1, 2) for one in held]
+        assert store.exchange("w", dead, [], 0).refused == refused
+
+    assert store._exchanges.dead == {"a": 1}
+
+
+@pytest.mark.parametrize("mends", [True, False])
+def test_outcomes_for_a_queue_that_cannot_be_used_are_an_error(store: RedisStore, mends: bool) -> None:
+    store.push(jobs("a", 1))
+    held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
+    spoil("a", "RUNNING", "w")
+
+    with mock.patch.object(store._exchanges, "mend", return_value=mends), pytest.raises(StoreCorrupt):
+        store.exchange("w", done(held), [], 0)
+
+
+def test_an_answer_that_is_lost_over_a_key_that_was_mended_is_an_error_and_the_next_one_comes(store: RedisStore) -> None:
+    store.push([*jobs("a", 1), *jobs("b", 1)])
+    spoil("a", "DUE", "0")
+
+    with pytest.raises(StoreUnavailable, match="the queue a got lost"):
+        store.exchange("w", [], [ClaimRequest("a", 1)], 1)
+    assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims] == ["a0"]
+
+
+def test_a_queue_that_was_only_looked_at_and_mended_is_to_be_looked_at_again(store: RedisStore) -> None:
+    store.push([*jobs("a", 1), *jobs("b", 1)])
+    spoil("a", "DUE", "0")
+
+    answer = store.exchange("w", [], [ClaimRequest("b", 1)], 1)
+
+    assert ([one.unit.id for one in answer.claims], answer.loads["a"]) == (["b0"], 1)
+
+
+def test_a_queue_that_cannot_be_mended_is_told_once_and_the_others_go_on(
+    store: RedisStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.push([*jobs("a", 1), *jobs("b", 2)])
+    spoil("a", "DUE", "0")
+
+    with mock.patch.object(store._exchanges, "mend", return_value=False):
+        for id_ in ("b0", "b1"):
+            answer = store.exchange("w", [], [ClaimRequest("a", 1), ClaimRequest("b", 1)], 2)
+            assert ([one.unit.id for one in answer.claims], "a" in answer.loads) == ([id_], False)
+
+    assert caplog.text.count("can be neither settled nor claimed") == 1
+
+
+def test_a_server_that_takes_no_writes_is_no_matter_of_one_queue(store: RedisStore) -> None:
+    store.push(jobs("a", 1))
+    refused = StoreUnavailable("the server takes no writes")
+    answers = mock.patch("laneway.store.redis.wire.Asked.hear", return_value=[refused, 1])
+    with answers, pytest.raises(StoreUnavailable, match="takes no writes"):
+        store.exchange("w", [], [ClaimRequest("a", 1)], 1)
 
 
 def test_what_this_process_pushed_is_not_overlooked(store: RedisStore) -> None:

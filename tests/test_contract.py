@@ -612,6 +612,27 @@ class TestOrder:
         assert (ids(answer.claims), answer.more) == (["a1", "b1"], True)
         assert states(inspect) == {"running": 2, "ready": 1}
 
+    def test_a_job_without_a_lane_is_settled_beside_one_of_a_lane(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("plain"), *[job(f"a{n}", lane="a") for n in range(2)]])
+
+        answer = settle(store, claim(store), Done(), limit=1)
+
+        assert (ids(answer.claims), answer.refused, states(inspect)) == (["a1"], [], {"running": 1})
+        assert inspect.totals()["processed"] == 2
+
+    @pytest.mark.parametrize("other", ["urgent", "idle", "a job", "of another lane", "of the lane"])
+    def test_a_lane_goes_on_beside_other_jobs(self, store: Store, inspect: Inspect, other: str) -> None:
+        store.push([job("a0", lane="a"), job("a1", lane="a")])
+        held = claim(store)
+        options: dict[str, dict[str, Any]] = {"of another lane": {"lane": "b"}, "of the lane": {"lane": "a"}}
+        store.push([job("other", **(options | KINDS)[other])])
+
+        answer = settle(store, held, Done(), limit=2)
+
+        expected = {"urgent": ["other", "a1"], "of the lane": ["a1"]}.get(other, ["a1", "other"])
+        assert (ids(answer.claims), answer.more) == (expected, False)
+        assert states(inspect) == ({"running": 1, "blocked": 1} if other == "of the lane" else {"running": 2})
+
     @pytest.mark.parametrize("kind", ["the next of its lane", "itself, once more"])
     def test_what_may_follow_a_settled_job_is_claimed_in_the_order_of_the_wants(self, store: Store, kind: str) -> None:
         store.push([job(f"a{n}", lane="x", queue="a") for n in range(2)])

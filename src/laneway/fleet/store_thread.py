@@ -129,13 +129,13 @@ class StoreThread(Service):
         while self._ends:
             end = self._ends[0]
             ids = self._store.recover(end.id, end.cause, end.lost)
-            self._ends.popleft()
             self._ours.discard(end.id)
             if end.said:
                 held = f": what it held is ready again ({len(ids)}: {some(ids)})" if ids else ""
                 suspects = sum(word == "crash" for word in end.lost.values())
                 alone = f"; what ran runs alone next ({suspects})" if suspects else ""
                 log.warning("%s%s%s", end.said, held, alone)
+            self._ends.popleft()
             if "crash" in end.lost.values():
                 self._store.record(Report(counters={"crashed": 1}))
         self._wake_supervisor()

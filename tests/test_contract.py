@@ -620,6 +620,28 @@ class TestOrder:
         assert (ids(answer.claims), answer.refused, states(inspect)) == (["a1"], [], {"running": 1})
         assert inspect.totals()["processed"] == 2
 
+    @pytest.mark.parametrize(("most", "limit"), [(0, 5), (5, 0)])
+    def test_a_lane_goes_on_though_its_next_job_is_not_wanted(
+        self, store: Store, inspect: Inspect, most: int, limit: int
+    ) -> None:
+        store.push([job(f"a{n}", lane="a") for n in range(2)])
+        settled = [Settled.alike(one, Done(), 1, 2) for one in claim(store)]
+
+        answer = store.exchange("w", settled, [ClaimRequest("default", most)], limit)
+
+        assert (answer.claims, answer.more, states(inspect)) == ([], True, {"ready": 1})
+
+    def test_a_lane_does_not_go_on_for_a_worker_that_does_not_hold_it(self, store: Store, inspect: Inspect) -> None:
+        store.push([job(f"a{n}", lane="a") for n in range(2)])
+        held = claim(store)
+
+        for _ in range(2):
+            answer = settle(store, held, Done(), worker="v", limit=5)
+            assert (ids(answer.claims), answer.refused, states(inspect)) == ([], ["a0"], {"running": 1, "blocked": 1})
+        assert (inspect.totals()["refused"], inspect.totals()["processed"]) == (2, 0)
+        assert ids(settle(store, held, Done(), limit=5).claims) == ["a1"]
+        assert settle(store, held, Done(), limit=5).refused == ["a0"]
+
     @pytest.mark.parametrize("other", ["urgent", "idle", "a job", "of another lane", "of the lane"])
     def test_a_lane_goes_on_beside_other_jobs(self, store: Store, inspect: Inspect, other: str) -> None:
         store.push([job("a0", lane="a"), job("a1", lane="a")])

@@ -163,6 +163,44 @@ def test_a_walk_begins_at_its_floor_and_says_if_it_was_cut(
     assert answer[:3] == expected
 
 
+@pytest.mark.parametrize(
+    ("floor", "full", "expected"),
+    [
+        (NO_FLOOR, True, (["next"], False, False, 3, NOW + 3)),
+        (NO_FLOOR, False, (["next"], False, False, 3, NOW + 3)),
+        (BETWEEN, True, (["next"], False, False, 3, NOW + 3)),
+        (BETWEEN, False, (["next"], False, True, 3, NOW + 3)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["floor", "lane_floor"])
+@pytest.mark.parametrize("state", [SCHEDULED, READY, RETRYING, BLOCKED])
+def test_a_lane_that_goes_on_alone_says_if_its_walk_was_cut(
+    desk: Desk, kind: str, state: int, floor: tuple[int, int, int], full: bool, expected: tuple[list[str], bool, bool, int, int]
+) -> None:
+    desk.put("elsewhere", due=NOW + 1, state=SCHEDULED, queue="another")
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True)
+    desk.put("next", "a", state, due=50)
+    desk.put("runs", "b", RUNNING, due=NOW + 1, holds=True)
+    desk.put("later", due=NOW + 3, state=RETRYING)
+
+    assert desk.exchange(tokens=[7], lanes=["a"], full=full, **{kind: floor}) == expected  # type: ignore[arg-type]
+    assert not desk.inbox
+    assert desk.counted() == [("q", -(state == SCHEDULED), -(state == READY), -(state == RETRYING), -(state == BLOCKED), 0)]
+    assert desk.states() == {"next": RUNNING, "runs": RUNNING, "later": RETRYING, "elsewhere": SCHEDULED}
+
+
+@pytest.mark.parametrize("lane", [None, "b"])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_lane_that_goes_on_hides_nothing_in_front_of_the_floor(desk: Desk, lane: str | None, full: bool) -> None:
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True)
+    desk.put("next", "a", BLOCKED, due=50)
+    desk.put("in front", lane)
+
+    answer = desk.exchange(tokens=[7], lanes=["a"], full=full, floor=BETWEEN, lane_floor=BETWEEN)
+
+    assert answer[:3] == ((["next", "in front"], False, False) if full else (["next"], False, True))
+
+
 def test_what_is_left_behind_the_floor_is_more(desk: Desk) -> None:
     for number in range(1, 4):
         desk.put(f"{number}", due=10 * number)
@@ -459,3 +497,17 @@ def test_who_has_room_is_told_to_look_at_the_inbox(desk: Desk) -> None:
     assert not desk.inbox
     desk.exchange()
     assert desk.inbox
+
+
+@pytest.mark.parametrize(("lane", "most"), [("b", 1), ("b", 2), ("a", 2)])
+def test_a_lane_that_goes_on_looks_at_the_inbox(desk: Desk, lane: str, most: int) -> None:
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True)
+    desk.put("next", "a", BLOCKED)
+    desk.ask("select laneway.enqueue(%s)", f'{{"task": "t", "unique": "k", "queue": "q", "lane": "{lane}"}}')
+
+    if lane == "a":  # it may come before the next one
+        with pytest.raises(psycopg.Error, match="the inbox has jobs of these lanes"):
+            desk.exchange(most=most, tokens=[7], lanes=["a"])
+    else:
+        assert desk.exchange(most=most, tokens=[7], lanes=["a"]).claims == ["next"]
+        assert desk.inbox == (most > 1)

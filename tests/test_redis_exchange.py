@@ -423,7 +423,7 @@ def test_outcomes_for_a_queue_that_cannot_be_used_are_an_error(store: RedisStore
     held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
     spoil("a", "RUNNING", "w")
 
-    with mock.patch.object(store._exchanges, "mend", return_value=mends), pytest.raises(StoreCorrupt):
+    with mock.patch.object(store._exchanges, "set_aside_foreign_keys", return_value=mends), pytest.raises(StoreCorrupt):
         store.exchange("w", done(held), [], 0)
 
 
@@ -451,7 +451,7 @@ def test_a_queue_that_cannot_be_mended_is_told_once_and_the_others_go_on(
     store.push([*jobs("a", 1), *jobs("b", 2)])
     spoil("a", "DUE", "0")
 
-    with mock.patch.object(store._exchanges, "mend", return_value=False):
+    with mock.patch.object(store._exchanges, "set_aside_foreign_keys", return_value=False):
         for id_ in ("b0", "b1"):
             answer = store.exchange("w", [], [ClaimRequest("a", 1), ClaimRequest("b", 1)], 2)
             assert ([one.unit.id for one in answer.claims], "a" in answer.loads) == ([id_], False)

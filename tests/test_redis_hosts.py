@@ -82,8 +82,8 @@ def until_beaten(trial: Trial, ids: set[str]) -> None:
     until(lambda: all(beats().get(id_) not in (None, before.get(id_)) for id_ in ids), "a beat of each")
 
 
-def until_working(site: Site, fleet: HostFleet) -> float:
-    """Give a fleet work until it has begun some; return after how many seconds it did."""
+def until_working(site: Site, fleet: HostFleet, workers: int = 1) -> float:
+    """Give a fleet work until so many of its workers have begun some; return after how many seconds the first did."""
     trial, since = site.trial, time.monotonic_ns()
 
     def begun() -> list[Mark]:
@@ -91,9 +91,9 @@ def until_working(site: Site, fleet: HostFleet) -> float:
         return [mark for mark in marks_on(fleet, trial.tail.marks) if mark.what == "start" and mark.at > since]
 
     def works() -> bool:
-        if not begun():
+        if len({mark.worker for mark in begun()}) < workers:
             trial.enqueue([f"w{n}" for n in range(10)], 0.02)
-        return bool(begun())
+        return len({mark.worker for mark in begun()}) >= workers
 
     until(works, f"work on {fleet.host.name}")
     return (begun()[0].at - since) / SECOND
@@ -438,7 +438,7 @@ def cut_and_kill(site: Site, fleets: list[HostFleet], victim: int, portions: Por
     other.until_started()
     ours = workers_of(trial, fleet)
     trial.enqueue((f"l{n}" for n in range(30)), 0.3)
-    until_working(site, fleet)
+    until_working(site, fleet, workers=2)  # one that is still starting would not be told that it was taken for dead
     with site.cut_off(fleet):
         kill_somebody_else(other, portions.chance)
         until(lambda: ours.isdisjoint(worker.id for worker in trial.app.inspect.workers()), "the deaths of its workers")

@@ -85,7 +85,6 @@ def sqlite_file(folder: Path, clock: Clock) -> Bench:
 def sqlite_memory(_: Path, clock: Clock) -> Bench:
     store = SQLiteStore(clock=clock, dead_after=0.2)
     store.in_books = 1  # from the second on, queues have rows of their own
-    store.lately = 0.0
     return Bench(store, SQLiteInspect(store), clock)
 
 
@@ -128,7 +127,6 @@ def _begin_anew(store: Any, *, steady: bool = False) -> Clock:
 
     Connections go from one test to the next: a new one takes thirty milliseconds until the server has planned its functions.
     """
-    store.lately = 0.0
     pool, kept = store.wire.pool, _lines.setdefault(os.getpid(), [])
     if not postgresbench.server().has_tables():  # another test has dropped them
         kept.clear()
@@ -194,8 +192,20 @@ def redis_by_number(_: Path, clock: Clock) -> Bench:
 
     class Inspect(NumberedInspect, RedisInspect): ...
 
-    store = Store(url, clock=clock, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
+    store = Store(url, clock=_steady(clock), dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
     return Bench(store, Inspect(store), clock)
+
+
+def _steady(clock: Clock) -> Callable[[], int]:
+    """Never go back: each queue of Redis has a time of its own, which does not, and a model has one for all."""
+    seen = 0
+
+    def now() -> int:
+        nonlocal seen
+        seen = max(seen, clock())
+        return seen
+
+    return now
 
 
 def postgres_by_number(_: Path, __: Clock) -> Bench:

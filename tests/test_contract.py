@@ -64,6 +64,14 @@ def states(inspect: Inspect) -> dict[str, int]:
     return {state: number for state, number in inspect.counts().items() if number}
 
 
+def await_loads(store: Store, loads: dict[str, int]) -> None:
+    """Wait until the store says these depths: they may be a moment old."""
+    deadline = time.monotonic() + 10
+    while (found := store.exchange("w", [], [], 0).loads) != loads:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
 def stands(inspect: Inspect, id_: str) -> JobInfo:
     """A job that must be there."""
     found = inspect.job(id_)
@@ -508,6 +516,33 @@ class TestOrder:
 
         assert (ids(answer.claims), answer.more, answer.next_due) == (["x1"], False, 60 * SECOND)
 
+    def test_depths_are_exact_for_a_worker_that_gets_nothing_and_soon_for_others(self, store: Store) -> None:
+        store.push([job("a"), job("b"), job(queue="mail")])
+        assert ids(claim(store)) == ["a", "b"]
+        store.push([job(queue="mail")])
+
+        answer = store.exchange("w", [], [ClaimRequest("default", 9)], 9)
+
+        assert (answer.claims, answer.more, answer.loads) == ([], False, {"default": 0, "mail": 2})
+        store.push([job("c")])
+        await_loads(store, {"default": 1, "mail": 2})
+
+    def test_depths_of_twenty_queues_are_those_of_each(self, store: Store, inspect: Inspect) -> None:
+        queues = [f"q{n:02}" for n in range(20)]
+        for n, queue in enumerate(queues):
+            store.push([job(f"{queue}-{k}", queue=queue) for k in range(n)])
+        assert ids(claim(store, limit=3, queues=queues)) == ["q01-0", "q02-0", "q02-1"]
+
+        await_loads(store, {queue: n for n, queue in enumerate(queues) if n > 2} | {"q01": 0, "q02": 0})
+
+        held = claim(store, limit=99, queues=["q19", "q03"])
+        assert sorted(ids(held)) == sorted([f"q19-{k}" for k in range(19)] + [f"q03-{k}" for k in range(3)])
+        store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in held], [], 0)
+        assert states(inspect) == {"ready": sum(range(4, 19)), "running": 3}
+        await_loads(
+            store, {queue: n for n, queue in enumerate(queues) if 3 < n < 19} | dict.fromkeys(["q01", "q02", "q03", "q19"], 0)
+        )
+
     def test_steps_are_served_in_order_within_the_limit(self, store: Store) -> None:
         store.push([job(f"{queue}{n}", queue=queue) for n in range(5) for queue in "ab"])
 
@@ -685,6 +720,17 @@ class TestOrder:
         answer = store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in held], wants, 1)
 
         assert (ids(answer.claims), answer.more) == (["b"], True)
+
+    def test_its_now_goes_back_by_a_second_at_most(self, store: Store, clock: Clock) -> None:
+        store.push([job("a")])
+        before = store.schedules().now
+
+        clock.advance(-3600)
+        seen = [store.schedules().now]
+        store.push([job("b")])
+        seen.append(store.schedules().now)
+
+        assert min(seen) >= before - SECOND
 
     def test_time_does_not_go_back(self, store: Store, clock: Clock) -> None:
         store.push([job("a", lane="x")])
@@ -1094,6 +1140,46 @@ class TestClaims:
         assert states(inspect) == {"ready": 1 + number // 2, "blocked": 1}  # the lanes of those that were settled go on
         assert sorted(run.id for run in inspect.recent(99)) == ids(held[1:-1])
 
+    def test_tokens_grow_for_a_job_for_a_lane_and_for_a_worker(self, store: Store) -> None:
+        store.push([job(lane="x"), job(lane="x"), job(queue="mail"), job(queue="other")])
+        [first] = claim(store, worker="ann")
+        store.give_back("ann")
+        [again] = claim(store, worker="bob")
+        [following] = settle(store, [again], Done(), worker="bob", limit=1).claims
+        assert first.token < again.token < following.token
+
+        others = claim(store, worker="bob", queues=["mail", "other"])
+
+        assert len(others) == 2
+        assert min(one.token for one in others) > following.token
+
+    @pytest.mark.parametrize("outcome", [Done(), Retrying(0, ERROR)], ids=lambda outcome: outcome.name)
+    def test_what_a_transaction_may_have_finished_is_settled_at_once_if_none_is_open(
+        self, store: Store, inspect: Inspect, outcome: Outcome
+    ) -> None:
+        store.push([job("a", lane="x"), job("b")])
+        settled = [Settled(one, (outcome,), 1, 2, finishes=True) for one in claim(store)]
+
+        answers = [store.exchange("w", settled, [], 0) for _ in range(2)]
+
+        assert [(sorted(answer.refused), answer.later) for answer in answers] == [([], frozenset()), (["a", "b"], frozenset())]
+        assert inspect.counts()["running"] == 0
+
+    @pytest.mark.parametrize("body", [b"", b"7", b"[[1]", b"\xff\x00", b"[" * 20_000], ids=len)
+    @pytest.mark.parametrize("lane", [None, "x"])
+    def test_what_is_no_job_is_claimed_says_why_and_its_lane_goes_on(
+        self, store: Store, inspect: Inspect, lane: str | None, body: bytes
+    ) -> None:
+        store.push([replace(job("bad", lane=lane), body=body), job("next", lane=lane)])
+
+        bad, *others = claim(store)
+        others += settle(store, [bad], Dead(ERROR), limit=5).claims
+
+        assert (bad.unit.id, bad.unit.body, bool(bad.garbage)) == ("bad", body, True)
+        assert [(one.unit.id, one.garbage) for one in others] == [("next", "")]
+        dead = stands(inspect, "bad")
+        assert (dead.state, dead.body, dead.args) == ("dead", body, None)
+
     @pytest.mark.parametrize("number", [1, 2])
     @pytest.mark.parametrize("priority", [0, 5])
     def test_what_comes_to_others_of_its_priority_is_counted_once(self, store: Store, priority: int, number: int) -> None:
@@ -1107,7 +1193,7 @@ class TestClaims:
         claim(store, 1)
         store.give_back("w")
 
-        assert store.exchange("w", [], [ClaimRequest("default", 0)], 0).loads == {"default": 2}
+        await_loads(store, {"default": 2})
 
     def test_giving_back_keeps_place_lane_due_and_attempts(self, store: Store, inspect: Inspect) -> None:
         store.push([job("x0", lane="x"), job("x1", lane="x"), job("a")])
@@ -2129,6 +2215,20 @@ class TestLooking:
 
 
 class TestWorkers:
+    def test_a_worker_is_named_until_its_last_claim_is_back(self, store: Store, inspect: Inspect) -> None:
+        store.push([job("a"), job("b", lane="x")])
+        claim(store, worker="silent")
+        back: list[str] = []
+        deadline = time.monotonic() + 10
+        while len(back) < 2:
+            assert time.monotonic() < deadline
+            for dead in store.dead_workers():
+                back += store.recover(dead, "killed")
+            time.sleep(0.01)
+
+        assert (sorted(back), store.dead_workers(), store.recover("silent", "killed")) == (["a", "b"], [], [])
+        assert inspect.totals()["recovered"] == 2
+
     def test_a_dead_workers_claims_are_ready_again_and_marked(self, store: Store, inspect: Inspect) -> None:
         store.push([job("x0", lane="x"), job("x1", lane="x")])
         store.beat([WorkerInfo("w")])

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresExchanges"]
 
+#: While a worker keeps receiving claims, depths of queues up to this old are good enough, seconds.
+LATELY = 1.0
 #: How long walks may begin where the last one did, seconds. What has an older due time, and was given back, is found then.
 FLOOR_HOLDS = 1.0
 #: An exchange whose walks begin at the front, and that met more blocks than this, and these for each claim, meets many rows that
@@ -295,7 +297,7 @@ class PostgresExchanges:
     def _look(self, line: PostgresConnection) -> dict[str, int]:
         """Return the depths of all queues that are not paused."""
         rows = line.ask(self._sql("depths"), prepare=self._store.prepare)
-        self._loads, self._loads_until = dict(rows), time.monotonic() + self._store.lately
+        self._loads, self._loads_until = dict(rows), time.monotonic() + LATELY
         return self._loads
 
 

@@ -52,7 +52,6 @@ class PostgresStore(SQLStore):
     """Jobs in PostgreSQL."""
 
     capabilities = Capabilities(pipelined=True, one_step=True, transactions="postgresql")
-    lately = 1.0  #: how old the depths of queues may be that a worker with claims gets, seconds
 
     def __init__(
         self, url: str, *, schema: str = "laneway", listen: str | None = None, durable: bool = False, prepare: bool = True,

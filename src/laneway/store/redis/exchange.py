@@ -125,7 +125,7 @@ class _ExchangeCall:
     def send(self) -> None:
         """Send the first round: all outcomes, requests for likely claims, and the question for the depths of other queues."""
         memory, now = self._owner.memory, self._look_at_clock()
-        if self._asked_at < memory.until and (self._outcomes or self._limit):
+        if memory.until - LATELY <= self._asked_at < memory.until and (self._outcomes or self._limit):
             self._remembers = True
         else:
             memory.begin(self._asked_at)

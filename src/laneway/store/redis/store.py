@@ -66,7 +66,6 @@ class RedisStore:
         self.dead_max = dead_max
         self.enqueue_timeout = min(enqueue_timeout, timeout)
         self._clock = clock
-        self._highest = 0
         self.wire = Wire(url, connections=connections, timeout=timeout)
         self.wire.opened = self._opened
         self.queues = Queues(self.wire)
@@ -86,11 +85,8 @@ class RedisStore:
         opening.ensure(line, str(self))
 
     def clock(self) -> str:
-        """Return the time for scripts: '' is the server's. A time that was given never goes back."""
-        if self._clock is None:
-            return ""
-        self._highest = max(self._highest, self._clock())
-        return str(self._highest)
+        """Return the time for scripts: '' is the server's."""
+        return "" if self._clock is None else str(self._clock())
 
     def now(self) -> int:
         """Return the store's time."""
@@ -218,13 +214,16 @@ class RedisStore:
         names = self.queues.read()
         commands: list[Command] = [("TIME",), *(("HGETALL", STORE + SHARED_KEYS[key]) for key in ("PAUSED", "KEPT", "SKIPPED"))]
         commands += [("HGETALL", queue_key(name, "SLOTS")) for name in names]
+        commands += [("HGET", queue_key(name, "META"), "now") for name in names]
         time, paused, kept, *slots = self.wire.ask_all(commands)
+        slots, seen = slots[: len(names) + 1], slots[len(names) + 1 :]
         last: dict[str, int] = {}
         for answer in slots:
             for schedule, at in _pairs(answer).items():
                 last[schedule] = max(number(at), last.get(schedule, 0))
         by = {name: who.decode(errors="replace") for name, who in _pairs(paused).items()}
-        return Schedules(self.time_of(time), last, by, _pairs(kept))
+        # The server's clock may have been set back: what a queue has seen is not over again.
+        return Schedules(max([self.time_of(time), *map(number, seen)]), last, by, _pairs(kept))
 
     def _fires(self, occurrence: Occurrence, pushes: bool, until: float) -> bool:
         """Return whether an occurrence is to fire, as far as can be seen here. If not, its schedule still advances.

@@ -47,7 +47,6 @@ class SQLiteStore(SQLStore):
 
     capabilities = Capabilities(pipelined=False, one_step=True, transactions="sqlite")
     in_books = IN_BOOKS  #: the most queues in the books
-    lately = LATELY  #: the most age of known depths of the other queues, seconds
 
     def __init__(
         self, path: Path | None = None, *, synchronous: str = "normal", timeout: float = 5.0, enqueue_timeout: float = 2.0,
@@ -130,7 +129,7 @@ class SQLiteStore(SQLStore):
         """
         has_rows = turn.has_rows
         if has_rows and not (lately and time.monotonic() < self._loads_until):
-            self._loads_until, self._loads = time.monotonic() + self.lately, {}
+            self._loads_until, self._loads = time.monotonic() + LATELY, {}
             turn.queues()
         loads = dict(self._loads)
         for queue in turn.known():

@@ -149,7 +149,10 @@ def _begin_anew(store: Any, *, steady: bool = False) -> Clock:
 
 
 def old_store(kind: str, written: str, folder: Path, clock: Clock, *, migrate: bool = True) -> Bench:
-    """A store as another version wrote it: rows or keys from a file beside the tests, byte for byte."""
+    """A store as another version wrote it: rows or keys from a file beside the tests, byte for byte.
+
+    `postgres-1` has the rows of `postgres` in tables of PostgreSQL's first version, where they look the same.
+    """
     found = msgspec.json.decode(Path(__file__).with_name(written).read_bytes())
     if kind == "sqlite":
         with contextlib.closing(sqlite3.connect(folder / "jobs.db", isolation_level=None)) as connection:
@@ -158,24 +161,35 @@ def old_store(kind: str, written: str, folder: Path, clock: Clock, *, migrate: b
         if migrate:
             made.store.migrate()
         return made
-    if kind == "postgres":
-        return _old_postgres(found["postgres"], clock.now)
+    if kind.startswith("postgres"):
+        return _old_postgres(kind, found["postgres"], clock.now, migrate=migrate)
     made = redis(folder, clock)
     for command in found["redis"]:
         redisbench.server().ask(*(part.encode("latin-1") for part in command))
     return made
 
 
-def _old_postgres(rows: list[str], now: int) -> Bench:
-    """Tables and functions as pg_dump printed them, the rows of a store, and this version's migration."""
+def _old_postgres(kind: str, rows: list[str], now: int, *, migrate: bool) -> Bench:
+    """Tables and functions as pg_dump printed them, the rows of a store, and this version's migration.
+
+    The functions of the first version have no bodies: the migration drops them, and nobody calls them before.
+    """
     from laneway.store.postgres import PostgresInspect, PostgresStore  # noqa: PLC0415 - the same
 
     server = postgresbench.emptied()
-    origin = "INSERT INTO laneway.origin VALUES (true, '700', 1)"  # of another cluster, as the rows are
-    server.ask("\n".join([Path(__file__).with_name("old_postgres.sql").read_text(encoding="utf-8"), *rows, origin]))
+    if kind == "postgres-1":
+        tables = "old_postgres_1.sql"
+        newer, first = ("INSERT INTO laneway.meta VALUES (true, 3,", "INSERT INTO laneway.meta VALUES (true, 1,")
+        rows = [row.replace(newer, first) for row in rows if "laneway.special" not in row]
+    else:
+        tables = "old_postgres.sql"
+        rows = [*rows, "INSERT INTO laneway.origin VALUES (true, '700', 1)"]  # of another cluster, as the rows are
+    server.ask("\n".join([Path(__file__).with_name(tables).read_text(encoding="utf-8"), *rows]))
     store = PostgresStore(server.url, dead_after=0.2, timeout=PATIENCE, enqueue_timeout=PATIENCE)
     with pytest.raises(SchemaError, match="run: laneway migrate"):
         store.schedules()
+    if not migrate:
+        return Bench(store, PostgresInspect(store), Clock(now))
     store.migrate()
     server.take_clock()
     clock = ServerClock()
@@ -294,7 +308,7 @@ SLOW = (
     "collector", "cli_parts", "transactions", "redis_interrupts", "postgres_fleet", "docs", "finish_killed", "model",
     "contrib_sentry", "contract_stats", "typing", "pages", "balance", "redis_exchange", "kept_schedules", "forks",
     "postgres_transactions", "browser_ear", "cli_lanes", "worker_bad_input", "storm", "finish", "probes", "stats",
-    "contract_finished", "web_metrics", "worker_stop", "enqueue_many", "doctor_postgres", "pages_lists", "web_fuzz",
+    "contract_finished", "old_stores", "web_metrics", "worker_stop", "enqueue_many", "doctor_postgres", "pages_lists", "web_fuzz",
     "public", "transactions_killed", "model_collect", "inspect_workers", "worker_jobs", "contrib_otel", "postgres",
     "handles", "web_api", "pool_executor", "fleet_collect", "web_access", "doctor", "testing", "contract_unique_until",
     "postgres_interrupts", "retry", "schedules", "doctor_redis", "reference", "sqlite_interrupts", "look_lists",

@@ -13,13 +13,17 @@ from pathlib import Path
 import pytest
 from click import unstyle
 
+import postgresbench
+import redisbench
 from clidesk import CTRL_C, Desk, open_desk, runner
+from conftest import Bench, Clock, old_store
 from laneway.cli import COMMANDS, laneway
 from laneway.cli.live import divide
 from laneway.cli.table import Column, aligned
 from laneway.cli.table import _fit as fit  # pyright: ignore[reportPrivateUsage]
 from laneway.store.contract import WorkerInfo
-from laneway.store.sqlite.schema import VERSION
+from laneway.store.inspection import Filter
+from laneway.store.sqlite.schema import MIGRATIONS, VERSION
 from laneway.worker import Worker
 
 
@@ -294,6 +298,62 @@ def test_migrate_brings_older_tables_forward(desk: Desk, monkeypatch: pytest.Mon
         f"the tables would go from version {VERSION} to {newer}:\n  do nothing\n"
     )
     assert desk.json("migrate", "--store", desk.url) == {"from": VERSION, "to": newer, "steps": ["do nothing"], "dry_run": False}
+
+
+def migrates(desk: Desk, old: Bench, url: str, found: int, expected: int, steps: list[str]) -> None:
+    """Bring a store of before forward: each step is named, first without doing it; then its jobs are there."""
+    old.store.close()
+    named = "".join(f"\n  {step}" for step in steps)
+    assert f"version {found}, and this Laneway uses version {expected}" in desk.mistake("status", "--store", url, code=1)
+    said = f"the tables would go from version {found} to {expected}:{named}\n"
+    assert desk.run("migrate", "--dry-run", "--store", url) == said
+    assert desk.run("migrate", "--dry-run", "--store", url) == said  # it did nothing
+    known = {"from": found, "to": expected, "steps": steps, "dry_run": True}
+    assert desk.json("migrate", "--dry-run", "--store", url) == known
+    assert desk.run("migrate", "--store", url) == f"the tables went from version {found} to {expected}:{named}\n"
+    assert desk.run("migrate", "--store", url) == f"the tables have version {expected} already: nothing to do\n"
+    counts = old.inspect.counts()
+    assert (sum(counts.values()), counts["blocked"], counts["running"], counts["dead"]) == (18, 3, 3, 2)
+    assert [job.id for job in old.inspect.jobs(Filter(state="dead"), 9, None)] == ["dead", "halts"]
+    old.store.close()
+
+
+def test_migrate_names_each_step_for_a_file_of_before(desk: Desk, tmp_path: Path) -> None:
+    old = old_store("sqlite", "old_jobs.json", tmp_path, Clock(1_001_000_000), migrate=False)
+    steps = [what for version, (what, _) in sorted(MIGRATIONS.items()) if version >= 2]
+    assert len(steps) == VERSION - 2
+
+    migrates(desk, old, f"sqlite:///{tmp_path}/jobs.db", 2, VERSION, steps)
+
+
+@pytest.mark.parametrize(("kind", "found"), [("postgres", 3), ("postgres-1", 1)])
+def test_migrate_names_each_step_for_a_database_of_before(desk: Desk, tmp_path: Path, kind: str, found: int) -> None:
+    old = old_store(kind, "old_jobs.json", tmp_path, Clock(), migrate=False)
+    from laneway.store.postgres import schema  # noqa: PLC0415 - its driver may be missing
+
+    steps = [what for version, what in sorted(schema.MIGRATIONS.items()) if version > found]
+    assert len(steps) == schema.VERSION - found
+
+    migrates(desk, old, postgresbench.server().url, found, schema.VERSION, steps)
+
+
+def test_migrate_names_each_step_for_keys_of_before(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = old_store("redis", "old_jobs.json", tmp_path, Clock(1_001_000_000))
+    from laneway.store.redis import opening  # noqa: PLC0415 - its driver may be missing
+
+    server = redisbench.server()
+    versions: list[bytes] = []
+
+    def note_version(_: object) -> None:
+        versions.append(server.ask("GET", "laneway:{store}:version"))
+
+    monkeypatch.setattr(opening, "VERSION", 3)
+    monkeypatch.setattr(opening, "MIGRATIONS", {2: ("move a key", note_version), 1: ("add a key", note_version)})
+
+    migrates(desk, old, server.url, 1, 3, ["add a key", "move a key"])
+
+    assert versions == [b"1", b"2"]
+    assert server.ask("GET", "laneway:{store}:version") == b"3"
 
 
 def test_tables_of_a_newer_version_are_one_line(desk: Desk) -> None:

@@ -937,7 +937,7 @@ def test_an_older_version_waits_for_migrate(
 ) -> None:
     store.push([job("a")])
     monkeypatch.setattr(opening, "VERSION", 2)
-    monkeypatch.setitem(opening.MIGRATIONS, 1, lambda line: line.ask(("SET", "laneway:{store}:new", 1)))
+    monkeypatch.setitem(opening.MIGRATIONS, 1, ("add a key", lambda line: line.ask(("SET", "laneway:{store}:new", 1))))
     newer = opened(server)
 
     with pytest.raises(SchemaError, match="migrate"):

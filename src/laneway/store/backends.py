@@ -130,6 +130,12 @@ class Redis(Backend):
 
         return VERSION
 
+    def steps(self, found: int) -> list[str]:
+        """Return the migration steps from a version of the keys."""
+        from laneway.store.redis.opening import MIGRATIONS  # noqa: PLC0415 - loaded only if it is used
+
+        return [what for version, (what, _) in sorted(MIGRATIONS.items()) if version >= found]
+
     def suppress_startup_warnings(self) -> None:
         """Log no warning about a server without persistence."""
         from laneway.store.redis import opening  # noqa: PLC0415 - loaded only if it is used

@@ -14,13 +14,13 @@ from laneway.store.redis.checks import check_startup, check_version, makes_snaps
 from laneway.store.redis.keys import SHARED_KEYS, STORE
 from laneway.store.redis.wire import Complaint, Connection
 
-__all__ = ["VERSION", "ensure", "suppress_startup_warnings", "migrate", "warn"]
+__all__ = ["MIGRATIONS", "VERSION", "ensure", "suppress_startup_warnings", "migrate", "warn"]
 
 VERSION = 1
 _KEY = STORE + SHARED_KEYS["VERSION"]
 
-#: From version n to n + 1.
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
+#: From version n to n + 1: the message of `laneway migrate`, and the step.
+MIGRATIONS: dict[int, tuple[str, Callable[[Connection], None]]] = {}
 _EVERYTHING = ("", "")
 _warned: dict[tuple[str, str], object] = {}
 
@@ -52,7 +52,7 @@ def migrate(line: Connection, name: str) -> None:
     for version in range(found, VERSION):
         if version not in MIGRATIONS:
             raise SchemaError(f"{name} has a layout of version {version}, and there is no way from there to {VERSION}")
-        MIGRATIONS[version](line)
+        MIGRATIONS[version][1](line)
         line.ask(("SET", _KEY, str(version + 1)))
 
 

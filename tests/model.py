@@ -15,7 +15,7 @@ from types import MappingProxyType
 RULES = frozenset({
     "claim takes the lane or parks",  # a job whose lane has another holder does not run
     "the holder is a job",  # retry, snooze, give-back and recovery keep the lane
-    "one door",  # whoever leaves hands the lane on
+    "one exit",  # whoever leaves hands the lane on
     "the next holds at once",  # though not yet claimed
     "by place",  # among the waiting the first to have come is next
     "tokens",  # only the holder of the claim settles
@@ -298,7 +298,7 @@ class Model:
         else:
             del self.jobs[job.id]
             self.gone.append((job.id, why))
-        if held and ("one door" in self.rules or why == "done"):
+        if held and ("one exit" in self.rules or why == "done"):
             self.let_out(job)
 
     def let_out(self, job: Job) -> None:

@@ -38,6 +38,8 @@ def redis_number(database: int, clock: Clock) -> Bench:
 def a_store(kind: str, role: str, folder: Path, clock: Clock) -> Bench:
     if kind == "redis":
         return redis_number(1 if role == "source" else 2, clock)
+    if kind != "sqlite":
+        raise ValueError(f"a store that this does not make: {kind}")
     (folder / role).mkdir()
     return sqlite_file(folder / role, clock)
 

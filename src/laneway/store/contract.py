@@ -253,6 +253,9 @@ class Store(Protocol):
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
         """Give a dead worker's claims back, each marked with the cause, and forget the worker. Returns the jobs' ids.
 
+        Place, due time, lane and attempts stay as they were: jobs that had started run again. They count as started, so they do
+        not expire any more.
+
         Claims that another client's transaction has locked are left, and then the worker is not forgotten: `dead_workers` names
         it again, until the last claim is back. Jobs that a user's transaction has finished leave as done, and are not returned.
 

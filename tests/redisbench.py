@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
@@ -129,14 +129,14 @@ def free_port() -> int:
     taken.mkdir(exist_ok=True)
     while True:
         port = _chance.randrange(12_000, 22_000)
-        mark = (taken / str(port)).open("w")
+        mark = os.open(taken / str(port), os.O_WRONLY | os.O_CREAT)
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with socket.socket() as probe, socket.socket() as above:
                 probe.bind(("127.0.0.1", port))
                 above.bind(("127.0.0.1", port + 10_000))
         except OSError:
-            mark.close()
+            os.close(mark)
         else:
             _ports.append(mark)
             return port
@@ -144,7 +144,7 @@ def free_port() -> int:
 
 #: Not the generator that hypothesis sets to one state in all processes.
 _chance = random.SystemRandom()
-_ports: list[IO[str]] = []  # the marks of this process
+_ports: list[int] = []  # the marks of this process
 
 
 @functools.cache

@@ -68,7 +68,6 @@ class RedisQueries:
         return self._queues(sorted(self._store.queues.read()))
 
     def _queues(self, names: Sequence[str]) -> list[QueueInfo]:
-        self._store.clock()  # without any queue, a time that was given has still been seen
         commands = [self._store.command("count", name) for name in names]
         answers = self._store.mended(names, commands, self._store.wire.ask_all(commands, patient=True))
         return [queue_info(name, answer) for name, answer in zip(names, answers, strict=True)]

@@ -50,7 +50,8 @@ class Queries:
 
     def counts(self) -> Counts:
         """Count the jobs in each state."""
-        return sum_counts(queue.counts for queue in self.queues())
+        with self._store.reading() as reading:
+            return sum_counts(dict(zip(STATES, queue.counts, strict=True)) for queue in reading.queues())
 
     def queues(self) -> list[QueueInfo]:
         """List the queues by name, with counts as of now."""

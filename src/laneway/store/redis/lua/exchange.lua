@@ -34,7 +34,7 @@ local handed, handed_due, handed_record  -- the next job of a lane
 -- -- outcomes ----------------------------------------------------------------------------------------------------
 
 if collects then
-    refused, refused_others = need('collector').settle_lanes(rare and rare[2] or {})
+    refused, refused_others = need('collector').settle_collected(rare and rare[2] or {})
 elseif successes > 0 then
     local last, tokens, holds_all = 7 + successes, nil, false
     if successes == 1 then

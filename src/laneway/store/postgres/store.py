@@ -51,7 +51,7 @@ PAUSE = 0.005
 class PostgresStore(SQLStore):
     """Jobs in PostgreSQL."""
 
-    capabilities = Capabilities(pipelined=True, one_step=True, transactions="postgresql")
+    capabilities = Capabilities(pipelined=True, transactions="postgresql")
     lately = 1.0  #: how old the depths of queues may be that a worker with claims gets, seconds
 
     def __init__(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from conftest import Bench, Clock
+from conftest import Bench, Clock, rung
 from laneway.core.buckets import Report
 from laneway.core.instant import as_datetime
 from laneway.core.job import Claim, Gather, Job, lane_id
@@ -2432,11 +2432,6 @@ def quiet(store: Store) -> None:
     claim(store, limit=1)
     while store.wait(0.01):
         claim(store, limit=1)
-
-
-def rung(store: Store) -> bool:
-    """Say whether the bell itself rang, whatever else has changed."""
-    return bool(store.bell.rang())  # type: ignore[attr-defined]
 
 
 def assert_woken(store: Store, act: object) -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import laneway.ids
+from conftest import rung
 from laneway import App, Retry
 from laneway.core.codec import Codec
 from laneway.core.job import Gather, Job, UniformJobs, lane_id
@@ -373,11 +374,11 @@ def test_alike_jobs_end_a_wait(used: Store) -> None:
     used.push(alike(2))
     while claimed(used, 2) or used.wait(0.01):
         pass
-    assert not used.bell.rang()  # type: ignore[attr-defined]
+    assert not rung(used)
 
     used.push(alike(2))
 
-    assert used.bell.rang()  # type: ignore[attr-defined]
+    assert rung(used)
 
 
 def test_a_collectors_queue_takes_no_alike_jobs(used: Store, inspect: Inspect) -> None:

@@ -13,10 +13,11 @@ import pytest
 import postgresbench
 from conftest import Bench, Clock, old_store, sqlite_file
 from laneway.core.job import Job
-from laneway.core.outcome import Done, Settled
+from laneway.core.outcome import Done
 from laneway.errors import SchemaError
 from laneway.store.contract import ClaimRequest, Occurrence
 from laneway.store.inspection import Filter
+from settling import settled_alike
 
 SECOND = 1_000_000
 WAITING = ["first", "plain", "key", "ends", "fresh-lane", "last"]
@@ -85,7 +86,7 @@ def test_what_ran_goes_on_in_order_and_all_of_it_comes_to_an_end(old: Bench) -> 
         held = store.exchange("v", [], [ClaimRequest("default", 3), ClaimRequest("other", 1)], 4).claims
         ran += [claim.unit.id for claim in held]
         assert {claim.lost for claim in held if claim.unit.id == "crashed"} <= {"crash"}
-        assert store.exchange("v", [Settled.alike(claim, Done(), 1, 2) for claim in held], [], 0).refused == []
+        assert store.exchange("v", [settled_alike(claim, Done(), 1, 2) for claim in held], [], 0).refused == []
         old.clock.advance(200)
 
     assert look.counts() == dict.fromkeys(look.counts(), 0)
@@ -166,7 +167,7 @@ def test_results_of_before_show_their_state_and_value_and_nothing_else(kind: str
     assert store.schedules().paused == {"nightly": "ada"}
 
     [held] = store.exchange("v", [], [ClaimRequest("default", 9)], 9).claims
-    store.exchange("v", [Settled.alike(held, Done(b"7"), 1, 2, keep=60 * SECOND)], [], 0)
+    store.exchange("v", [settled_alike(held, Done(b"7"), 1, 2, keep=60 * SECOND)], [], 0)
     assert [(job.id, job.attempt) for job in look.jobs(Filter(state="done"), 9, None)] == [("retried", 2)]
     assert [claim.unit.id for claim in store.exchange("v", [], [ClaimRequest("default", 9)], 9).claims] == ["behind"]
     [lane] = store.exchange("v", [], [ClaimRequest("orders", 9)], 9).claims

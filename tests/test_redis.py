@@ -54,6 +54,7 @@ if redisbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(redisbench.why_not(), allow_module_level=True)
 
 from laneway.store.redis import RedisInspect, RedisStore, opening, queues
+from laneway.store.redis import record as records
 from laneway.store.redis.connection import Connection
 from laneway.store.redis.keys import QUEUE_KEYS, queue_key
 from laneway.store.redis.tokens import STEP, queue_number, tokens_from
@@ -968,6 +969,19 @@ def bury(store: RedisStore, claims: list[Claim]) -> None:
     for one in claims:
         if one.garbage:
             settle(store, [one], Dead(ErrorInfo(kind="garbage", message=one.garbage)))
+
+
+@pytest.mark.parametrize("rules", [0, 1, 255])
+@pytest.mark.parametrize("lane", [None, "x"])
+@pytest.mark.parametrize("attempt", [0, 2])
+def test_a_record_is_read_as_it_was_written(rules: int, lane: str | None, attempt: int) -> None:
+    flags = records.RAN if attempt else 0
+    kept = records.Record(flags, 105, attempt, 2**56 - 1, 7, 7, 7, None, lane, None, "app.task", b"[[],{}]", rules)
+    raw = records.write(kept)
+    again = records.read(raw)
+    assert (again.rules, raw[2], again.seq, again.rank, again.attempt) == (rules, rules, kept.seq, 105, attempt)
+    assert (again.lane, again.task, again.body, records.write(again)) == (lane, "app.task", kept.body, raw)
+    assert records.read_simple(raw) == (None if rules or attempt else (7, lane, "app.task", kept.body))
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ class JobContext(Struct, eq=False):
 
     @property
     def token(self) -> int:
-        """A fencing token that grows with every claim: for systems outside, such as `update … where token < ?`."""
+        """A fencing token that grows with every claim of the job or lane: for systems outside (`update … where token < ?`)."""
         return self.claim.token
 
     def progress(self, done: float, total: float) -> None:

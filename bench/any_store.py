@@ -88,11 +88,11 @@ def drain(store: Store, limit: int, most: int = 10**9) -> int:
     claims: list[Claim] = []
     number = 0
     while number < most:
-        claims = store.exchange("w", [Settled.alike(claim, DONE, 1, 2) for claim in claims], EVERYTHING, limit).claims
+        claims = store.exchange("w", [Settled(claim, (DONE,), 1, 2) for claim in claims], EVERYTHING, limit).claims
         number += len(claims)
         if not claims:
             return number
-    store.exchange("w", [Settled.alike(claim, DONE, 1, 2) for claim in claims], [], 0)
+    store.exchange("w", [Settled(claim, (DONE,), 1, 2) for claim in claims], [], 0)
     return number
 
 
@@ -170,7 +170,7 @@ def _collect_all(store: Store, most: int) -> int:
     number = 0
     want = [ClaimRequest("orders", 100, most)]
     while True:
-        settled = [Settled.alike(claim, DONE, 1, 2) for claim in claims]
+        settled = [Settled(claim, (DONE,) * len(claim.units), 1, 2) for claim in claims]
         claims = store.exchange("w", settled, want, 100).claims
         if not claims:
             return number

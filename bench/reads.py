@@ -44,7 +44,7 @@ def fill(app: App) -> str:
     left, error = DEAD, Dead(ErrorInfo(kind="OSError", message="the disk is full", traceback="a traceback " * 40))
     while left:
         claims = app.store.exchange("bench", [], [ClaimRequest(queue, 1000) for queue in QUEUES], 1000).claims
-        app.store.exchange("bench", [Settled.alike(claim, error, 1, 2) for claim in claims], [], 0)
+        app.store.exchange("bench", [Settled(claim, (error,), 1, 2) for claim in claims], [], 0)
         left -= len(claims)
     for task in tasks:
         task.enqueue_many((n,) for n in range(WAITING // len(tasks)))

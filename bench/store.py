@@ -85,7 +85,7 @@ def _hot_exchanger(path: Path, stop: Event, counted: Callable[[int], None]) -> N
     claims: list[Claim] = []
     number = 0
     while not stop.is_set():
-        claims = store.exchange(str(id(store)), [Settled.alike(c, DONE, 1, 2) for c in claims], EVERYTHING, 100).claims
+        claims = store.exchange(str(id(store)), [Settled(c, (DONE,), 1, 2) for c in claims], EVERYTHING, 100).claims
         number += len(claims)
     store.close()
     counted(number)

@@ -19,6 +19,7 @@ from laneway.store.postgres import PostgresInspect, PostgresStore
 from laneway.store.postgres.connection import Broken, PostgresConnection, PostgresError
 from laneway.store.postgres.statements import VERSION
 from laneway.store.postgres.wire import Sent
+from settling import settled_alike
 
 __all__ = [
     "FOLD", "HOUR", "Beside", "Scene", "done", "fold", "insert_lanes", "is_open", "job", "payload", "take", "until_two_wait",
@@ -107,7 +108,7 @@ def take(store: PostgresStore, worker: str, *, most: int = 1, queue: str = "q") 
 
 
 def done(claims: Sequence[Claim]) -> list[Settled]:
-    return [Settled.alike(claim, Done()) for claim in claims]
+    return [settled_alike(claim, Done()) for claim in claims]
 
 
 class _Within(Sent):
@@ -188,7 +189,7 @@ def waits_for_its_retry(scene: Scene) -> None:
     scene.push(job("1"))
     store = scene.store()
     [claim] = take(store, "a")
-    store.exchange("a", [Settled.alike(claim, Retrying(HOUR, ErrorInfo("E", "")))], [], 0)
+    store.exchange("a", [settled_alike(claim, Retrying(HOUR, ErrorInfo("E", "")))], [], 0)
 
 
 def insert_lanes(session: psycopg.Connection, *lanes: str) -> None:

@@ -21,6 +21,7 @@ from laneway.errors import StoreError, StoreUnavailable
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.store.postgres import PostgresStore
+from settling import settled_alike
 from workbench import DEADLINE, Running, until
 
 __all__ = ["AGAIN_WITHIN", "Scene", "claim", "done", "fails", "job", "restart", "terminate", "trouble", "works"]
@@ -39,7 +40,7 @@ def claim(store: PostgresStore, queue: str = "default", most: int = 10, worker: 
 
 
 def done(claims: list[Claim]) -> list[Settled]:
-    return [Settled.alike(one, Done(), 1, 2) for one in claims]
+    return [settled_alike(one, Done(), 1, 2) for one in claims]
 
 
 def works(store: PostgresStore) -> None:

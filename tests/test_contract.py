@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from conftest import Bench, Clock
+from conftest import Bench, Clock, rung
 from laneway.core.buckets import Report
 from laneway.core.instant import as_datetime
 from laneway.core.job import Claim, Gather, Job, lane_id
@@ -27,6 +27,7 @@ from laneway.store import liveness
 from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Schedules, Store, WorkerInfo
 from laneway.store.inspection import Filter, Inspect, JobInfo, Page
 from laneway.store.two_steps import begin_exchange
+from settling import settled_alike
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 SECOND = 1_000_000
@@ -51,7 +52,7 @@ def claim(store: Store, limit: int = 10, worker: str = "w", queues: Sequence[str
 
 
 def settle(store: Store, claims: Sequence[Claim], outcome: Outcome, worker: str = "w", limit: int = 0, keep: int = 0) -> Exchange:
-    settled = [Settled.alike(claim, outcome, 1, 2, keep) for claim in claims]
+    settled = [settled_alike(claim, outcome, 1, 2, keep) for claim in claims]
     return store.exchange(worker, settled, [ClaimRequest("default", limit)], limit)
 
 
@@ -499,7 +500,7 @@ class TestOrder:
         store.push([job("a"), job("b", queue="other")])
         wants = [ClaimRequest("default", 9), ClaimRequest("other", 9)]
         held = store.exchange("w", [], wants, 9).claims
-        for settled in ([], [Settled.alike(one, Done(), 1, 2) for one in held]):
+        for settled in ([], [settled_alike(one, Done(), 1, 2) for one in held]):
             answer = store.exchange("w", settled, wants, 9)
             assert (answer.claims, answer.more, answer.next_due) == ([], False, None)
 
@@ -537,7 +538,7 @@ class TestOrder:
 
         held = claim(store, limit=99, queues=["q19", "q03"])
         assert sorted(ids(held)) == sorted([f"q19-{k}" for k in range(19)] + [f"q03-{k}" for k in range(3)])
-        store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in held], [], 0)
+        store.exchange("w", [settled_alike(one, Done(), 1, 2) for one in held], [], 0)
         assert states(inspect) == {"ready": sum(range(4, 19)), "running": 3}
         await_loads(
             store, {queue: n for n, queue in enumerate(queues) if 3 < n < 19} | dict.fromkeys(["q01", "q02", "q03", "q19"], 0)
@@ -573,7 +574,7 @@ class TestOrder:
         if left is not None:
             store.push([job(left, **KINDS[left])])
 
-        settled = [Settled.alike(held["x0"], Done())]
+        settled = [settled_alike(held["x0"], Done())]
         answer = store.exchange("w", settled, [ClaimRequest("default", 1), ClaimRequest("paused", 1)], 1)
 
         assert ids(answer.claims) == (["urgent"] if left == "urgent" else ["x1"])
@@ -625,7 +626,7 @@ class TestOrder:
         held = claim(store, 9, queues="dabc")
         assert ids(held) == ["plain", "a0", "b0", "c0"]
 
-        settled = [Settled.alike(found, Done(), 1, 2) for found in reversed(held)]
+        settled = [settled_alike(found, Done(), 1, 2) for found in reversed(held)]
         answer = store.exchange("w", settled, [ClaimRequest("a", 9), ClaimRequest("b", 9)], 9)
 
         assert ids(answer.claims) == ["a1", "b1"]
@@ -660,7 +661,7 @@ class TestOrder:
         self, store: Store, inspect: Inspect, most: int, limit: int
     ) -> None:
         store.push([job(f"a{n}", lane="a") for n in range(2)])
-        settled = [Settled.alike(one, Done(), 1, 2) for one in claim(store)]
+        settled = [settled_alike(one, Done(), 1, 2) for one in claim(store)]
 
         answer = store.exchange("w", settled, [ClaimRequest("default", most)], limit)
 
@@ -698,7 +699,7 @@ class TestOrder:
 
         outcome: Outcome = Done() if "next" in kind else Snoozed(0)
         wants = [ClaimRequest("a", 1), ClaimRequest("b", 1)]
-        answer = store.exchange("w", [Settled.alike(one, outcome, 1, 2) for one in held], wants, 1)
+        answer = store.exchange("w", [settled_alike(one, outcome, 1, 2) for one in held], wants, 1)
 
         assert (ids(answer.claims), answer.more) == (["a1" if "next" in kind else "a0"], True)
 
@@ -707,7 +708,7 @@ class TestOrder:
         held = claim(store, 1, queues=("other", "default"))
         clock.advance(0.01)  # not long enough for a store to ask anew what it remembers of queues
 
-        answer = store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 1)], 0)
+        answer = store.exchange("w", [settled_alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 1)], 0)
 
         assert answer.next_due == 10 * SECOND - 10_000
 
@@ -717,7 +718,7 @@ class TestOrder:
         held = store.exchange("w", [], wants, 1).claims
         clock.advance(0.02)
 
-        answer = store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in held], wants, 1)
+        answer = store.exchange("w", [settled_alike(one, Done(), 1, 2) for one in held], wants, 1)
 
         assert (ids(answer.claims), answer.more) == (["b"], True)
 
@@ -797,7 +798,7 @@ class TestLanes:
         assert ids(heads) == ["x0", "y0"]
 
         wants = [ClaimRequest("default", most)] if most else []
-        claimed = store.exchange("w", [Settled.alike(head, Done()) for head in heads], wants, most).claims
+        claimed = store.exchange("w", [settled_alike(head, Done()) for head in heads], wants, most).claims
 
         assert ids(claimed + claim(store)) == ["x1", "y1", "later"]
 
@@ -1226,7 +1227,7 @@ class TestClaims:
         store.push([job("a", queue="one"), job("b", queue="two")])
         held = claim(store, queues=["one", "two", "three"])
 
-        answer = store.exchange("w", [Settled.alike(c, Done()) for c in held], [ClaimRequest("one", 1)], 1)
+        answer = store.exchange("w", [settled_alike(c, Done()) for c in held], [ClaimRequest("one", 1)], 1)
 
         assert (answer.refused, answer.claims, answer.loads) == ([], [], {"one": 0, "two": 0})
 
@@ -1247,7 +1248,7 @@ class TestClaims:
     def test_an_exchange_that_fails_changes_nothing(self, store: Store, inspect: Inspect) -> None:
         store.push([job("a"), job("b")])
         done, retrying = claim(store)
-        outcomes = [Settled.alike(done, Done(), 1, 2), Settled.alike(retrying, Retrying(0, ErrorInfo(object(), "")), 1, 2)]  # type: ignore[arg-type]
+        outcomes = [settled_alike(done, Done(), 1, 2), settled_alike(retrying, Retrying(0, ErrorInfo(object(), "")), 1, 2)]  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             store.exchange("w", outcomes, [], 0)
 
@@ -1268,7 +1269,7 @@ class TestBegun:
         store.push([job("a"), job("b"), job("c")])
         held = claim(store, 2)
 
-        answer = begin_exchange(store, "w", [Settled.alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 5)], 5)()
+        answer = begin_exchange(store, "w", [settled_alike(one, Done(), 1, 2) for one in held], [ClaimRequest("default", 5)], 5)()
 
         assert (answer.refused, ids(answer.claims), answer.more) == ([], ["c"], False)
         assert states(inspect) == {"running": 1}
@@ -1277,8 +1278,8 @@ class TestBegun:
         store.push([job("a", lane="l"), job("b", lane="l"), job("c")])
         [head, plain] = claim(store)
 
-        first = begin_exchange(store, "w", [Settled.alike(head, Done(), 1, 2)], [], 0)
-        second = begin_exchange(store, "w", [Settled.alike(plain, Done(), 1, 2)], [ClaimRequest("default", 5)], 5)
+        first = begin_exchange(store, "w", [settled_alike(head, Done(), 1, 2)], [], 0)
+        second = begin_exchange(store, "w", [settled_alike(plain, Done(), 1, 2)], [ClaimRequest("default", 5)], 5)
         answers = [first(), second()]
 
         assert [ids(answer.claims) for answer in answers] == [[], ["b"]]
@@ -1287,7 +1288,7 @@ class TestBegun:
 
     def test_what_is_settled_by_both_is_refused_by_the_second(self, store: Store) -> None:
         store.push([job("a"), job("b")])
-        held = [Settled.alike(one, Done(), 1, 2) for one in claim(store)]
+        held = [settled_alike(one, Done(), 1, 2) for one in claim(store)]
 
         answers = [hear() for hear in (begin_exchange(store, "w", held, [], 0), begin_exchange(store, "w", held[1:], [], 0))]
 
@@ -1876,7 +1877,7 @@ class TestRescheduling:
     ) -> None:
         store.push([job(), job(priority=priority), job(priority=priority, delay=60)])
         held = zip(claim(store), afters, strict=True)
-        again = [Settled.alike(one, Retrying(after * SECOND, ERROR), 1, 2) for one, after in held]
+        again = [settled_alike(one, Retrying(after * SECOND, ERROR), 1, 2) for one, after in held]
         assert_woken(store, lambda: store.exchange("w", again, [], 0))
 
 
@@ -2532,11 +2533,6 @@ def quiet(store: Store) -> None:
     claim(store, limit=1)
     while store.wait(0.01):
         claim(store, limit=1)
-
-
-def rung(store: Store) -> bool:
-    """Say whether the bell itself rang, whatever else has changed."""
-    return bool(store.bell.rang())  # type: ignore[attr-defined]
 
 
 def assert_woken(store: Store, act: object) -> None:

@@ -24,6 +24,7 @@ from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest, Exchange, Occurrence, Store, WorkerInfo
 from laneway.store.inspection import Filter, Inspect, JobInfo, LaneInfo
 from laneway.store.paging import LANE_ORDERS
+from settling import settled_alike
 from test_contract import assert_woken
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
@@ -312,7 +313,7 @@ class TestKinds:
         assert [queue.collects for queue in inspect.queues()] == [False]
         [held] = claim(store)
         assert (held.ids, held.collects) == (["x"], False)
-        store.exchange("w", [Settled.alike(held, Done())], [], 0)
+        store.exchange("w", [settled_alike(held, Done())], [], 0)
         assert store.push([pay("a")]) == [None]
         assert gives(claim(store)) == {"a": [1]}
 
@@ -748,7 +749,7 @@ class TestOutcomes:
         store.push([pay(lane) for lane in "ab"])
         [held] = claim(store, lanes=5)
 
-        store.exchange("w", [Settled.alike(held, Retrying(SECOND, ERROR))], [], 0)
+        store.exchange("w", [settled_alike(held, Retrying(SECOND, ERROR))], [], 0)
 
         assert states(inspect) == {"retrying": 2}
 
@@ -1166,7 +1167,7 @@ class TestAsking:
         store.push([pay(lane) for lane in "abc"] + [plain("x"), plain("y")])
         settle(store, claim(store, limit=2), Retrying(0, ERROR))
         claim(store, limit=1)
-        store.exchange("v", [Settled.alike(c, Retrying(0, ERROR)) for c in claim(store, 1, queue="default", worker="v")], [], 0)
+        store.exchange("v", [settled_alike(c, Retrying(0, ERROR)) for c in claim(store, 1, queue="default", worker="v")], [], 0)
         store.push([pay("d", 1)])
         settle(store, [held for held in claim(store) if held.unit.lane == "d"], Dead(ERROR))
 
@@ -1416,7 +1417,7 @@ class TestLanes:
         store.push([pay("a", n) for n in range(2)])
         store.push([plain("h0", lane="h", queue="mail"), plain("h1", lane="h", queue="mail")])
         [head] = claim(store, 1, queue="mail")
-        store.exchange("w", [Settled.alike(head, Dead(ERROR, halt=True))], [ClaimRequest("mail", 1)], 1)
+        store.exchange("w", [settled_alike(head, Dead(ERROR, halt=True))], [ClaimRequest("mail", 1)], 1)
         store.push([plain("y1", lane="y", queue="mail"), plain("y2", lane="y", queue="mail")])
         store.push([plain("z", lane="z", queue="mail", delay=60 * SECOND)])
         clock.advance(2)
@@ -1492,7 +1493,7 @@ class TestLanes:
         assert [lane.head for lane in inspect.lanes(None, "lag", 9, None)] == ["x0"]
         held = claim(store, 9, queue="default")
         assert [lane.head for lane in inspect.lanes(None, "lag", 9, None)] == ["x0"]
-        store.exchange("w", [Settled.alike(held[0], Done())], [], 0)
+        store.exchange("w", [settled_alike(held[0], Done())], [], 0)
 
         assert [(lane.head, lane.size) for lane in inspect.lanes(None, "lag", 9, None)] == [("x1", 2)]
 

@@ -9,11 +9,12 @@ import pytest
 from conftest import Bench, Clock
 from laneway.core.instant import as_datetime
 from laneway.core.job import Claim, Gather, Job, lane_id
-from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Snoozed
 from laneway.errors import UnknownJob
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest, Store
 from laneway.store.inspection import Filter, Inspect, JobInfo, Page
+from settling import settled_alike
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 SECOND = 1_000_000
@@ -30,7 +31,7 @@ def claim(store: Store, limit: int = 100, worker: str = "w", queues: Sequence[st
 
 
 def settle(store: Store, claims: Sequence[Claim], outcome: Outcome, keep: int = HOUR, worker: str = "w") -> list[str]:
-    settled = [Settled.alike(one, outcome, 5 * SECOND, 7 * SECOND, keep) for one in claims]
+    settled = [settled_alike(one, outcome, 5 * SECOND, 7 * SECOND, keep) for one in claims]
     return store.exchange(worker, settled, [], 0).refused
 
 
@@ -75,7 +76,7 @@ class TestRecords:
         store.push([job("a")])
         [held] = claim(store)
         clock.advance(3)
-        store.exchange("w", [Settled.alike(held, DONE, keep=HOUR)], [], 0)
+        store.exchange("w", [settled_alike(held, DONE, keep=HOUR)], [], 0)
 
         assert found(inspect, "a").finished_at == as_datetime(clock())
 
@@ -107,7 +108,7 @@ class TestRecords:
     def test_kept_and_others_in_one_exchange(self, store: Store, inspect: Inspect) -> None:
         store.push([job(id_) for id_ in "abcdefghijkl"])
         held = claim(store)
-        settled = [Settled.alike(one, Done(b"1"), 1, 2, HOUR if n % 3 else 0) for n, one in enumerate(held)]
+        settled = [settled_alike(one, Done(b"1"), 1, 2, HOUR if n % 3 else 0) for n, one in enumerate(held)]
         store.exchange("w", settled, [], 0)
 
         assert sorted(listed(inspect)) == [one.unit.id for n, one in enumerate(held) if n % 3]
@@ -321,7 +322,7 @@ class TestLists:
         for n, id_ in enumerate(ids):
             store.push([job(id_, queue=("default", "mail")[n % 2])])
             [held] = claim(store)
-            store.exchange("w", [Settled.alike(held, Done(b"1"), n, n + 1, HOUR)], [], 0)
+            store.exchange("w", [settled_alike(held, Done(b"1"), n, n + 1, HOUR)], [], 0)
         pages: list[list[str]] = []
         after: str | None = None
         while True:

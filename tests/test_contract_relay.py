@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from laneway.core.job import Gather, Job, lane_id
-from laneway.core.outcome import Done, Settled
+from laneway.core.outcome import Done
 from laneway.errors import WrongQueue
 from laneway.store.contract import ClaimRequest, Store
 from laneway.store.inspection import Inspect
+from settling import settled_alike
 from test_contract import claim, ids, job, settle, states
 
 
@@ -69,7 +70,7 @@ def test_ids_and_unique_keys_prevent_as_in_a_push(store: Store) -> None:
 def test_an_id_that_was_used_before_is_new_and_its_record_is_forgotten(store: Store, inspect: Inspect) -> None:
     store.push([job("a", queue="far"), job("b")])
     far = store.exchange("w", [], [ClaimRequest("far", 1), ClaimRequest("default", 1)], 2).claims
-    store.exchange("w", [Settled.alike(one, Done(b"1"), 1, 2, 60) for one in far], [], 0)
+    store.exchange("w", [settled_alike(one, Done(b"1"), 1, 2, 60) for one in far], [], 0)
     assert {one.state for one in (inspect.job("a"), inspect.job("b")) if one} == {"done"}
 
     assert store.relay("box", [(1, job("a")), (2, job("b"))]) == [None, None]

@@ -14,13 +14,14 @@ from conftest import PATIENCE, SOAK, Bench, Clock, postgres, sqlite_file
 from laneway.core.buckets import Report
 from laneway.core.error_groups import fault_of
 from laneway.core.job import Claim, Gather, Job, lane_id, payload_id
-from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Snoozed
 from laneway.errors import ConfigError, StoreError, StoreMoved, StoreUnavailable
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest, Occurrence, Store, WorkerInfo
 from laneway.store.inspection import Filter
 from laneway.store.moving import Side, copy_store, reopen_store, side_of
 from laneway.store.transfer import Portion, transfer_of
+from settling import settled_alike
 
 ERROR = ErrorInfo(kind="ValueError", message="no", traceback="Traceback: " + "line\n" * 300)
 SECOND = 1_000_000
@@ -105,7 +106,7 @@ def claim(
 
 
 def settle(store: Store, claims: Sequence[Claim], outcome: Outcome, keep: int = 0) -> list[str]:
-    settled = [Settled.alike(one, outcome, 5 * SECOND, 7 * SECOND, keep) for one in claims]
+    settled = [settled_alike(one, outcome, 5 * SECOND, 7 * SECOND, keep) for one in claims]
     return store.exchange("w", settled, [], 0).refused
 
 
@@ -347,7 +348,7 @@ class TestClosed:
         pair.sides[0].transfer.close(moved())
 
         for one, outcome in ((held[0], Done(None)), (held[2], Snoozed(0))):
-            answer = store.exchange("w", [Settled.alike(one, outcome)], [ClaimRequest("default", 5), ClaimRequest("mail", 5)], 10)
+            answer = store.exchange("w", [settled_alike(one, outcome)], [ClaimRequest("default", 5), ClaimRequest("mail", 5)], 10)
             assert (answer.refused, answer.claims) == ([], [])
         assert store.give_back("w") == ["b1"]
         store.beat([WorkerInfo("w")])

@@ -29,7 +29,7 @@ from laneway import App, JobHandle, LanewayError, Retry
 from laneway.clock import now_micros
 from laneway.core.instant import as_datetime
 from laneway.core.job import Claim, Job
-from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying
 from laneway.desk.enqueue import Draft
 from laneway.desk.task import Bound, Task
 from laneway.errors import (
@@ -51,6 +51,7 @@ from laneway.errors import (
     WrongQueue,
 )
 from laneway.store.contract import ClaimRequest, Occurrence
+from settling import settled_alike
 
 ERROR = ErrorInfo("ValueError", "no such user")
 Send = Task[..., int, int]
@@ -79,7 +80,7 @@ def claim(app: App, queue: str = "default", most: int = 1) -> list[Claim]:
 def settle(app: App, outcome: Outcome, queue: str = "default", keep: int = 0) -> Claim:
     """Run the next job of a queue, so to speak: claim it, and say what its run meant."""
     (claimed,) = claim(app, queue)
-    assert app.store.exchange("worker", [Settled.alike(claimed, outcome, 1, 2, keep)], [], 0).refused == []
+    assert app.store.exchange("worker", [settled_alike(claimed, outcome, 1, 2, keep)], [], 0).refused == []
     return claimed
 
 
@@ -524,7 +525,7 @@ def test_a_handle_follows_its_job_through_its_states(app: App, send: Send) -> No
     states = [handle.state()]
     (claimed,) = claim(app)
     states.append(handle.state())
-    app.store.exchange("worker", [Settled.alike(claimed, Retrying(60_000_000, ERROR))], [], 0)
+    app.store.exchange("worker", [settled_alike(claimed, Retrying(60_000_000, ERROR))], [], 0)
     states.append(handle.state())
     app.inspect.retry(handle.id)
     states.append(handle.state())

@@ -16,16 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import laneway.ids
+from conftest import rung
 from laneway import App, Retry
 from laneway.core.codec import Codec
 from laneway.core.job import Gather, Job, UniformJobs, lane_id
-from laneway.core.outcome import Done, Settled
+from laneway.core.outcome import Done
 from laneway.desk.signature import Call, Signature
 from laneway.errors import BadArguments, BadOption, BulkError, LanewayError, PayloadTooLarge, WrongQueue
 from laneway.ids import new_id, new_ids
 from laneway.store.contract import ClaimRequest, Store
 from laneway.store.inspection import Inspect, JobInfo
 from laneway.store.two_steps import begin_push
+from settling import settled_alike
 
 BODY = b"[[1],{}]"
 
@@ -254,7 +256,7 @@ def used(store: Store) -> Store:
     """A store whose queue has had a job: in a new one more is to be done."""
     store.push([Job("first", "app.task", "default", BODY)])
     (claim,) = store.exchange("w", [], [ClaimRequest("default", 1)], 1).claims
-    store.exchange("w", [Settled.alike(claim, Done(), 1, 2)], [], 0)
+    store.exchange("w", [settled_alike(claim, Done(), 1, 2)], [], 0)
     return store
 
 
@@ -373,11 +375,11 @@ def test_alike_jobs_end_a_wait(used: Store) -> None:
     used.push(alike(2))
     while claimed(used, 2) or used.wait(0.01):
         pass
-    assert not used.bell.rang()  # type: ignore[attr-defined]
+    assert not rung(used)
 
     used.push(alike(2))
 
-    assert used.bell.rang()  # type: ignore[attr-defined]
+    assert rung(used)
 
 
 def test_a_collectors_queue_takes_no_alike_jobs(used: Store, inspect: Inspect) -> None:

@@ -19,6 +19,7 @@ from laneway.desk.task_base import TaskBase
 from laneway.errors import BadOption, ClaimLost, NotSameDatabase, StoreBusy
 from laneway.store.contract import ClaimRequest, JoiningStore
 from laneway.transactions.receipts import TABLE
+from settling import settled_alike
 from test_transactions import Scene, make, ran
 from transactbench import SEATS, Seat
 
@@ -210,7 +211,7 @@ def test_many_that_are_settled_together_leave_whether_finished_or_not(usual: Fin
     for claim in claims[::5]:
         usual.finish(usual.context(claim, usual.scene.plain))
 
-    settled = [Settled.alike(claim, Done(), 7, 8) for claim in claims]
+    settled = [settled_alike(claim, Done(), 7, 8) for claim in claims]
     assert usual.store.exchange("w", settled, [], 0).refused == []
 
     assert (usual.totals, usual.jobs) == ({"processed": 12}, 0)

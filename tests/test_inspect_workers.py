@@ -14,11 +14,12 @@ from conftest import Clock
 from laneway import App
 from laneway.core.instant import SECOND, as_datetime
 from laneway.core.job import Claim, Gather, Job, lane_id
-from laneway.core.outcome import Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.core.outcome import Done, ErrorInfo, Outcome, Retrying, Snoozed
 from laneway.errors import NotFound, UnknownWorker
 from laneway.store.contract import ClaimRequest, Store, WorkerInfo
 from laneway.store.inspection import Inspect, RunningJob, WorkerStatus
 from laneway.store.workers import read_worker
+from settling import settled_alike
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 
@@ -120,7 +121,7 @@ def test_a_run_that_has_ended_since_the_last_beat_is_shown_no_more(store: Store,
     ended, goes_on = claimed(store, "ended", "goes on")
     store.beat([WorkerInfo("w", runs=((ended.token, 1), (goes_on.token, 2)))])
 
-    store.exchange("w", [Settled.alike(ended, outcome)], [], 0)
+    store.exchange("w", [settled_alike(ended, outcome)], [], 0)
 
     assert [job.id for job in only(inspect).jobs] == ["goes on"]
 
@@ -129,7 +130,7 @@ def test_a_job_that_was_claimed_anew_has_not_started(store: Store, inspect: Insp
     [before] = claimed(store, "a")
     store.beat([WorkerInfo("w", runs=((before.token, 1),))])
 
-    [again] = store.exchange("w", [Settled.alike(before, Snoozed(0))], [ClaimRequest("mail", 1)], 1).claims
+    [again] = store.exchange("w", [settled_alike(before, Snoozed(0))], [ClaimRequest("mail", 1)], 1).claims
 
     assert [(job.token, job.started_at) for job in only(inspect).jobs] == [(again.token, None)]
 

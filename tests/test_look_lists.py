@@ -14,12 +14,13 @@ from conftest import Clock, often
 from laneway import App
 from laneway.core.instant import SECOND
 from laneway.core.job import STATES, Gather, Job, lane_id
-from laneway.core.outcome import Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.core.outcome import Dead, Done, ErrorInfo, Outcome, Retrying, Snoozed
 from laneway.errors import UnknownLane
 from laneway.store.contract import ClaimRequest, Store
 from laneway.store.inspection import Filter, Inspect, JobInfo, LaneInfo
 from laneway.store.paging import LANE_ORDERS
 from laneway.store.sqlite.store import SQLiteStore
+from settling import settled_alike
 
 ERROR = ErrorInfo(kind="ValueError", message="no")
 #: Of very different sizes, as queues are.
@@ -39,7 +40,7 @@ def fill(store: Store, clock: Clock, chance: random.Random) -> None:
     claims = store.exchange("w", [], wants, 25).claims
     later, much_later = clock() + SECOND, clock() + 60 * SECOND
     outcomes: list[Outcome] = [Done(), Dead(ERROR), Retrying(later, ERROR), Retrying(much_later, ERROR), Snoozed(later)]
-    over = [Settled.alike(claim, chance.choice(outcomes), 1, 2) for claim in claims if chance.random() < 0.7]
+    over = [settled_alike(claim, chance.choice(outcomes), 1, 2) for claim in claims if chance.random() < 0.7]
     store.exchange("w", over, wants, 3)
     clock.advance(2)
 

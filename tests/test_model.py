@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from conftest import STORES, Bench, Clock, often
 from laneway.core.job import STATES, Claim, Job
-from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, FinishMark, Outcome, Retrying, Settled, Snoozed
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, FinishMark, Outcome, Retrying, Snoozed
 from laneway.errors import UnknownJob
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.inspection import Filter, JobInfo
 from model import RULES, Model
 from numbers_for_models import Numbered
 from rules import missed_after
+from settling import settled_alike
 
 WORKERS = ("ann", "bob", "cyd")
 QUEUES = ("default", "mail")
@@ -190,7 +191,7 @@ class Play:
         refused = [id_ for id_, token, outcome, after in settled if not self.model.settle(worker, id_, token, outcome, after)]
         claims = self.model.claim(worker, wants, limit)
         if self.bench is not None:
-            given = [Settled.alike(self.claims[token], outcome_of(outcome, after)) for _, token, outcome, after in settled]
+            given = [settled_alike(self.claims[token], outcome_of(outcome, after)) for _, token, outcome, after in settled]
             answer = self.bench.store.exchange(worker, given, [ClaimRequest(*want) for want in wants], limit)
             assert sorted(answer.refused) == sorted(refused)  # the contract promises no order
             assert [(c.unit.id, c.token, c.unit.attempt, c.lost) for c in answer.claims] == claims

@@ -20,7 +20,7 @@ from laneway.core.job import STATES, Claim, Gather, Job, lane_id, payload_id
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
 from laneway.store.contract import ClaimRequest, Exchange
-from laneway.store.inspection import Filter
+from laneway.store.inspection import TOTALS, Filter
 from laneway.store.sqlite.statements import SQL
 from model_collect import RULES, Held, Key, Model, Run
 from rules import missed_after
@@ -31,7 +31,6 @@ QUEUES = ("orders", "mail")
 LANES = ("a", "b", "c")
 KEYS = [(queue, lane) for queue in QUEUES for lane in LANES]
 ERROR = ErrorInfo(kind="ValueError", message="no")
-TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 #: A lane's end: its outcome, how long after, and which payloads die.
 End = tuple[str, int, tuple[str, ...]]

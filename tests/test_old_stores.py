@@ -14,10 +14,11 @@ import postgresbench
 from conftest import Bench, Clock, old_store, sqlite_file
 from laneway.core.instant import as_datetime
 from laneway.core.job import Claim, Gather, Job, lane_id
-from laneway.core.outcome import Dead, Done, ErrorInfo, Settled
+from laneway.core.outcome import Dead, Done, ErrorInfo
 from laneway.errors import SchemaError, WrongQueue
 from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
 from laneway.store.inspection import Filter, JobInfo
+from settling import settled_alike
 
 SECOND = 1_000_000
 QUEUE = "orders"
@@ -88,7 +89,7 @@ def test_what_ran_goes_on_in_order_and_all_of_it_comes_to_an_end(old: Bench) -> 
         held = store.exchange("v", [], [ClaimRequest("default", 3), ClaimRequest("other", 1)], 4).claims
         ran += [claim.unit.id for claim in held]
         assert {claim.lost for claim in held if claim.unit.id == "crashed"} <= {"crash"}
-        assert store.exchange("v", [Settled.alike(claim, Done(), 1, 2) for claim in held], [], 0).refused == []
+        assert store.exchange("v", [settled_alike(claim, Done(), 1, 2) for claim in held], [], 0).refused == []
         old.clock.advance(200)
 
     assert look.counts() == dict.fromkeys(look.counts(), 0)
@@ -169,7 +170,7 @@ def test_results_of_before_show_their_state_and_value_and_nothing_else(kind: str
     assert store.schedules().paused == {"nightly": "ada"}
 
     [held] = store.exchange("v", [], [ClaimRequest("default", 9)], 9).claims
-    store.exchange("v", [Settled.alike(held, Done(b"7"), 1, 2, keep=60 * SECOND)], [], 0)
+    store.exchange("v", [settled_alike(held, Done(b"7"), 1, 2, keep=60 * SECOND)], [], 0)
     assert [(job.id, job.attempt) for job in look.jobs(Filter(state="done"), 9, None)] == [("retried", 2)]
     assert [claim.unit.id for claim in store.exchange("v", [], [ClaimRequest("default", 9)], 9).claims] == ["behind"]
     [lane] = store.exchange("v", [], [ClaimRequest("orders", 9)], 9).claims
@@ -220,7 +221,7 @@ def given(claims: list[Claim]) -> list[dict[str, list[object]]]:
 
 
 def finish(bench: Bench, claims: list[Claim]) -> None:
-    assert bench.store.exchange("v", [Settled.alike(claim, Done(), 1, 2) for claim in claims], [], 0).refused == []
+    assert bench.store.exchange("v", [settled_alike(claim, Done(), 1, 2) for claim in claims], [], 0).refused == []
 
 
 def payload(name: str, value: object, score: float) -> Job:
@@ -299,7 +300,7 @@ def test_what_ran_in_part_goes_on_with_all_of_it_and_a_marked_run_is_dropped(lan
     finish(lanes, [claims["marked"], claims["crashed"]])
     assert lanes.inspect.totals()["cancelled"] == 2
     error = ErrorInfo(kind="E", message="bad")
-    lanes.store.exchange("v", [Settled.alike(claims["part"], Dead(error), 1, 2)], [], 0)
+    lanes.store.exchange("v", [settled_alike(claims["part"], Dead(error), 1, 2)], [], 0)
     rest = runs(lanes)
     assert given(rest) == [{"part": [2, 3, 4, 5]}]  # 1 came before 2: it died
     finish(lanes, rest)

@@ -13,13 +13,14 @@ import pytest
 from conftest import Clock
 from laneway import App, current_job
 from laneway.core.job import Claim, Job, Payload, Unit
-from laneway.core.outcome import Dead, Done, Retrying, Settled, Snoozed
+from laneway.core.outcome import Dead, Done, Retrying, Snoozed
 from laneway.desk.context import JobContext
 from laneway.errors import BadOption, NoReceipts
 from laneway.store.contract import ClaimRequest, Store
 from laneway.store.inspection import Inspect
 from laneway.testing import wait_until
 from laneway.transactions.receipts import EACH, KEPT_DAYS, TABLE, Once
+from settling import settled_alike
 from test_contract import ERROR, settle
 from test_transactions import Scene, make
 from transactbench import SEATS, Seat
@@ -286,6 +287,6 @@ def test_each_run_of_a_job_finds_the_receipt_of_the_others(store: Store, inspect
     replayed = claim()
     assert [run(each) for each in (third, fourth, replayed)] == [False] * 3
 
-    store.exchange("w", [Settled.alike(replayed, Done(), 1, 2)], [], 0)
+    store.exchange("w", [settled_alike(replayed, Done(), 1, 2)], [], 0)
     store.push([Job("a", "t", "default", b"[[],{}]", lane="x")])
     assert run(claim())  # another job, with an id that was free again

@@ -28,6 +28,7 @@ from laneway.store.contract import Relayed
 from laneway.testing import wait_until
 from laneway.worker.duties.relay import RelayDuty
 from outboxbench import Box
+from settling import settled_alike
 
 KINDS = ("sqlite", "postgres")
 ran: list[Any] = []
@@ -477,13 +478,13 @@ class Chance:
     def finish(self) -> None:
         """Jobs are done, and their ids are free."""
         store = self.app.store
-        from laneway.core.outcome import Done, Settled  # noqa: PLC0415
+        from laneway.core.outcome import Done  # noqa: PLC0415
         from laneway.store.contract import ClaimRequest  # noqa: PLC0415
 
         wants = [ClaimRequest("one", 2), ClaimRequest("two", 2)]
         claims = store.exchange("w", [], wants, self.random.randint(1, 4)).claims
         self.taken += [one.unit.id for one in claims]
-        store.exchange("w", [Settled.alike(one, Done(), 1, 2, 0) for one in claims], [], 0)
+        store.exchange("w", [settled_alike(one, Done(), 1, 2, 0) for one in claims], [], 0)
 
     def cut(self) -> None:
         """The lease is over: others may take over. The relay may be dead, or go on whenever it likes."""

@@ -16,6 +16,7 @@ from laneway.core.job import Claim
 from laneway.core.outcome import Done, ErrorInfo, Outcome, Retrying, Settled
 from laneway.errors import ClaimLost, SchemaError, StoreBusy, StoreReadOnly, StoreUnavailable
 from laneway.testing import wait_until
+from settling import settled_alike
 
 if postgresbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(postgresbench.why_not(), allow_module_level=True)
@@ -58,7 +59,7 @@ class Shop:
         return job
 
     def settled(self, *jobs: JobContext, outcome: Outcome, keep: int = 0) -> list[Settled]:
-        return [Settled.alike(job.claim, outcome, 7, 8, keep) for job in jobs]
+        return [settled_alike(job.claim, outcome, 7, 8, keep) for job in jobs]
 
 
 @pytest.fixture

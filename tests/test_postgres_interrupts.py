@@ -24,9 +24,10 @@ import laneway
 import postgresbench
 from conftest import SOAK, often
 from laneway.core.job import Gather, Job, lane_id
-from laneway.core.outcome import Settled, Snoozed
+from laneway.core.outcome import Snoozed
 from laneway.errors import StoreUnavailable
 from laneway.store.contract import ClaimRequest, WorkerInfo
+from settling import settled_alike
 
 if postgresbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(postgresbench.why_not(), allow_module_level=True)
@@ -82,7 +83,7 @@ def settle_and_claim(store: PostgresStore) -> None:
 
 def snooze(store: PostgresStore) -> None:
     store.push([job(lane="a")])
-    later = [Settled.alike(one, Snoozed(0), 1, 2) for one in claim(store)]
+    later = [settled_alike(one, Snoozed(0), 1, 2) for one in claim(store)]
     assert store.exchange("w", later, [], 0).refused == []
 
 
@@ -262,7 +263,7 @@ def work(worker, queue):
     claims = store.exchange(worker, [], [ClaimRequest(queue, 5)], 5).claims
     assert all(claim.queue == queue for claim in claims), "an answer of somebody else"
     assert claims or worker == "main"  # an interrupted claim may hold the lane
-    store.exchange(worker, [Settled.alike(claim, Done(), 1, 2) for claim in claims], [], 0)
+    store.exchange(worker, [Settled(claim, (Done(),), 1, 2) for claim in claims], [], 0)
     return claims
 
 def busy(number):

@@ -22,6 +22,7 @@ from laneway.ids import new_ids
 from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.store.postgres import PostgresInspect, PostgresStore
 from laneway.store.postgres.statements import VERSION
+from settling import settled_alike
 
 BODY = b'[["x"],{}]'
 ERROR = ErrorInfo("E", "")
@@ -72,7 +73,7 @@ def use(store: PostgresStore, first: int) -> None:
         claims = store.exchange(worker, settled, wants if turn % 2 else wants[:1], 12).claims
         only_done = turn < 2
         settled = [
-            Settled.alike(claim, Done() if only_done else OUTCOMES[number % 6], keep=turn == 4)
+            settled_alike(claim, Done() if only_done else OUTCOMES[number % 6], keep=turn == 4)
             for number, claim in enumerate(claims)
         ]
     store.beat([WorkerInfo(worker)])

@@ -12,6 +12,7 @@ import pytest
 
 import postgresbench
 from laneway.errors import StoreUnavailable
+from settling import settled_alike
 
 if postgresbench.pooler_why_not() and os.environ.get("CI") != "true":
     pytest.skip(postgresbench.pooler_why_not(), allow_module_level=True)
@@ -19,7 +20,7 @@ if postgresbench.pooler_why_not() and os.environ.get("CI") != "true":
 import psycopg
 
 from laneway.core.job import Gather, Job, lane_id
-from laneway.core.outcome import Settled, Snoozed
+from laneway.core.outcome import Snoozed
 from laneway.store.contract import ClaimRequest
 from laneway.store.postgres import PostgresInspect, PostgresStore
 from postgresscene import claim, done, fails, job, restart, terminate, trouble, works
@@ -61,7 +62,7 @@ def test_every_verb_works_and_prepared_statements_are_given_up_by_themselves(poo
             claims = store.exchange(worker, [], wants, 5).claims
             assert {one.queue for one in claims} == {queue, "c" + queue}
             assert {one.unit.id for one in claims} == {mine[0].id, mine[1].id, payload.id}
-            later = [Settled.alike(one, Snoozed(0), 1, 2) for one in claims]
+            later = [settled_alike(one, Snoozed(0), 1, 2) for one in claims]
             assert store.exchange(worker, later, [], 0).refused == []
             again = store.exchange(worker, [], wants, 5).claims
             assert store.exchange(worker, done(again), wants, 5).refused == []

@@ -14,9 +14,10 @@ import pytest
 import postgresbench
 from laneway import App, Worker
 from laneway.core.job import Claim
-from laneway.core.outcome import Done, Settled
+from laneway.core.outcome import Done
 from laneway.store.contract import ClaimRequest
 from laneway.store.statistics import DAY
+from settling import settled_alike
 from test_postgres_migrate import Database, tool
 
 if postgresbench.why_not() and os.environ.get("CI") != "true":
@@ -64,7 +65,7 @@ class Shop:
         return self.store.exchange("w", [], [ClaimRequest("default", number)], number).claims
 
     def settle(self, claims: list[Claim]) -> None:
-        assert self.store.exchange("w", [Settled.alike(one, Done(), 1, 2) for one in claims], [], 0).refused == []
+        assert self.store.exchange("w", [settled_alike(one, Done(), 1, 2) for one in claims], [], 0).refused == []
 
     def figures(self) -> dict[str, Any]:
         """All that is counted."""

@@ -14,9 +14,10 @@ import pytest
 
 import postgresbench
 from laneway.core.job import Job
-from laneway.core.outcome import Done, Settled
+from laneway.core.outcome import Done
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest
+from settling import settled_alike
 
 if postgresbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(postgresbench.why_not(), allow_module_level=True)
@@ -57,7 +58,7 @@ def job(delay: int = 0) -> Job:
 
 def take(store: PostgresStore) -> list[str]:
     claims = store.exchange("w", [], [ClaimRequest("q", 100)], 100).claims
-    store.exchange("w", [Settled.alike(claim, Done()) for claim in claims], [], 0)
+    store.exchange("w", [settled_alike(claim, Done()) for claim in claims], [], 0)
     return [claim.unit.id for claim in claims]
 
 

@@ -16,10 +16,11 @@ if postgresbench.why_not() and os.environ.get("CI") != "true":
 import psycopg
 
 from laneway.core.job import Claim, Gather, Job, lane_id
-from laneway.core.outcome import Done, Settled
+from laneway.core.outcome import Done
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.postgres import PostgresStore, exchange
 from laneway.store.postgres.connection import PostgresConnection, Rows
+from settling import settled_alike
 
 BODY = b'[["x"],{}]'
 
@@ -47,7 +48,7 @@ def jobs(number: int, lane: str | None = None, first: int = 0) -> list[Job]:
 
 def take(store: PostgresStore, claims: list[Claim], most: int) -> Exchange:
     """Settle claims, and claim others."""
-    return store.exchange("w", [Settled.alike(claim, Done()) for claim in claims], [ClaimRequest("q", most)], most)
+    return store.exchange("w", [settled_alike(claim, Done()) for claim in claims], [ClaimRequest("q", most)], most)
 
 
 def entries_read(server: postgresbench.Server, store: PostgresStore, index: str) -> int:

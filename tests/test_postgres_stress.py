@@ -24,7 +24,7 @@ if postgresbench.why_not() and os.environ.get("CI") != "true":
 import psycopg
 
 import laneway.store.postgres.store
-from laneway.core.outcome import Dead, ErrorInfo, Settled
+from laneway.core.outcome import Dead, ErrorInfo
 from laneway.store.contract import ClaimRequest
 from laneway.store.postgres import PostgresInspect
 from laneway.store.postgres.schema import script
@@ -32,6 +32,7 @@ from postgres_evidence import Verdict, judge
 from postgres_mutants import MUTANTS, NO_LANE_LOCKS, Mutant
 from postgres_races import RACES
 from postgres_scene import HOUR, Beside, Scene, done, is_open, job, payload, take, until_two_wait
+from settling import settled_alike
 
 SECONDS = often(4, 60)
 SEEDS = [int(seed) for seed in os.environ.get("STRESS_SEEDS", "1,2,3,4,5,6,7,8,9,10" if SOAK else "1").split(",")]
@@ -197,7 +198,7 @@ def test_a_replay_and_a_death_that_wait_for_each_other_are_both_done(url: str) -
     for _ in range(2):
         scene.push(payload("A", "x"))
         claims = scene.claim("a", queue="c")
-        die = [Settled.alike(claim, Dead(ErrorInfo("E", ""))) for claim in claims]
+        die = [settled_alike(claim, Dead(ErrorInfo("E", ""))) for claim in claims]
         if not (dead := scene.ask("select id from laneway.job where score is not null")):
             scene.store().exchange("a", die, [], 0)
     with scene.session() as gate:

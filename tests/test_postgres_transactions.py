@@ -17,6 +17,7 @@ from laneway.core.job import Job
 from laneway.core.outcome import Dead, Done, ErrorInfo, Settled
 from laneway.errors import SchemaError, StoreBusy, StoreMoved, StoreReadOnly, StoreUnavailable, WrongQueue
 from laneway.testing import wait_until
+from settling import settled_alike
 
 if postgresbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(postgresbench.why_not(), allow_module_level=True)
@@ -270,7 +271,7 @@ def test_only_what_comes_behind_one_of_the_inbox_in_its_lane_goes_there_too(shop
 
 
 def test_so_it_does_when_the_lane_is_handed_on(shop: Shop) -> None:
-    from laneway.core.outcome import Done, Settled  # noqa: PLC0415 - for this one
+    from laneway.core.outcome import Done  # noqa: PLC0415 - for this one
 
     store = shop.app.store
     shop.ship.enqueue(7, 0)
@@ -339,7 +340,7 @@ def test_a_key_until_the_end_is_kept_by_the_inbox(shop: Shop, how: str) -> None:
     enqueue()
     assert (len(held), shop.jobs) == (1, 2)  # it runs, and prevents the second
 
-    shop.app.store.exchange("w", [Settled.alike(held[0], Done(), 1, 2)], [], 0)
+    shop.app.store.exchange("w", [settled_alike(held[0], Done(), 1, 2)], [], 0)
     enqueue()
     assert shop.jobs == 2
 
@@ -348,7 +349,7 @@ def test_a_dead_job_is_replayed_without_its_key_if_another_takes_that_at_the_sam
     store = shop.app.store
     store.push([Job("a", "t", "default", b"[[],{}]", unique="k", until_end=True)])
     [held] = store.exchange("w", [], [ClaimRequest("default", 1)], 1).claims
-    store.exchange("w", [Settled.alike(held, Dead(ErrorInfo(kind="E", message="no")), 1, 2)], [], 0)
+    store.exchange("w", [settled_alike(held, Dead(ErrorInfo(kind="E", message="no")), 1, 2)], [], 0)
     found: list[bool] = []
     with shop.connect() as other:
         other.execute(  # as a push does that has not committed

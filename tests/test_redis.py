@@ -48,11 +48,13 @@ from laneway.ids import new_id
 from laneway.present.snapshot import Snapshot
 from laneway.store.contract import ClaimRequest, Occurrence, WorkerInfo
 from laneway.store.inspection import Filter
+from settling import settled_alike
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(redisbench.why_not(), allow_module_level=True)
 
 from laneway.store.redis import RedisInspect, RedisStore, opening, queues
+from laneway.store.redis import record as records
 from laneway.store.redis.connection import Connection
 from laneway.store.redis.keys import QUEUE_KEYS, queue_key
 from laneway.store.redis.tokens import STEP, queue_number, tokens_from
@@ -118,7 +120,7 @@ def claim(store: RedisStore, limit: int = 100, worker: str = "w", queue: str = "
 
 
 def settle(store: RedisStore, claims: list[Claim], outcome: object, worker: str = "w", keep: int = 0) -> list[str]:
-    return store.exchange(worker, [Settled.alike(c, outcome, 1, 2, keep) for c in claims], [], 0).refused  # type: ignore[arg-type]
+    return store.exchange(worker, [settled_alike(c, outcome, 1, 2, keep) for c in claims], [], 0).refused  # type: ignore[arg-type]
 
 
 def states(store: RedisStore) -> dict[str, int]:
@@ -151,7 +153,7 @@ def test_successes_alone_are_settled_by_one_short_script(store: RedisStore, serv
 def test_what_is_not_so_simple_is_settled_as_well(store: RedisStore, spoil: str) -> None:
     store.push([job(f"j{n}", lane="l" if spoil == "lane" and n < 2 else None) for n in range(6)])
     held = claim(store)
-    settled = [Settled.alike(one, Done(), 1, 2) for one in held]
+    settled = [settled_alike(one, Done(), 1, 2) for one in held]
     expected: list[str] = []
     if spoil == "lost":
         store.give_back("w", keep=[one.token for one in held[1:]])
@@ -160,9 +162,9 @@ def test_what_is_not_so_simple_is_settled_as_well(store: RedisStore, spoil: str)
         settled.append(settled[0])
         expected = ["j0"]
     elif spoil == "dead":
-        settled[0] = Settled.alike(held[0], Dead(ErrorInfo(kind="E", message="no")), 1, 2)
+        settled[0] = settled_alike(held[0], Dead(ErrorInfo(kind="E", message="no")), 1, 2)
     elif spoil == "result":
-        settled[0] = Settled.alike(held[0], Done(b"7"), 1, 2, keep=60_000_000)
+        settled[0] = settled_alike(held[0], Done(b"7"), 1, 2, keep=60_000_000)
 
     assert store.exchange("w", settled, [], 0).refused == expected
 
@@ -174,7 +176,7 @@ def test_what_a_run_left_behind_goes_with_a_success(store: RedisStore, server: r
     before = set(server.ask("KEYS", "*"))
     store.push([job("a"), job("b")])
     first = claim(store)
-    store.exchange("w", [Settled.alike(one, Retrying(0, ErrorInfo(kind="E", message="no")), 1, 2) for one in first], [], 0)
+    store.exchange("w", [settled_alike(one, Retrying(0, ErrorInfo(kind="E", message="no")), 1, 2) for one in first], [], 0)
     held = claim(store)
     store.note([(one.unit.id, one.token, b'{"log":[]}') for one in held])
 
@@ -316,7 +318,7 @@ def use_everything(store: RedisStore) -> None:
     while held := store.exchange(
         "w", [], [ClaimRequest("default", 9), ClaimRequest("mail", 9), ClaimRequest("orders", 9, 2)], 9
     ).claims:
-        store.exchange("w", [Settled.alike(c, Done(b"1"), 1, 2, keep=1000) for c in held], [], 0)
+        store.exchange("w", [settled_alike(c, Done(b"1"), 1, 2, keep=1000) for c in held], [], 0)
     store.recover("w", "over")
     assert sum(inspect.counts().values()) == 0
 
@@ -969,6 +971,19 @@ def bury(store: RedisStore, claims: list[Claim]) -> None:
             settle(store, [one], Dead(ErrorInfo(kind="garbage", message=one.garbage)))
 
 
+@pytest.mark.parametrize("rules", [0, 1, 255])
+@pytest.mark.parametrize("lane", [None, "x"])
+@pytest.mark.parametrize("attempt", [0, 2])
+def test_a_record_is_read_as_it_was_written(rules: int, lane: str | None, attempt: int) -> None:
+    flags = records.RAN if attempt else 0
+    kept = records.Record(flags, 105, attempt, 2**56 - 1, 7, 7, 7, None, lane, None, "app.task", b"[[],{}]", rules)
+    raw = records.write(kept)
+    again = records.read(raw)
+    assert (again.rules, raw[2], again.seq, again.rank, again.attempt) == (rules, rules, kept.seq, 105, attempt)
+    assert (again.lane, again.task, again.body, records.write(again)) == (lane, "app.task", kept.body, raw)
+    assert records.read_simple(raw) == (None if rules or attempt else (7, lane, "app.task", kept.body))
+
+
 @pytest.mark.parametrize(
     "garbage",
     [b"", b"\xff\x00garbage", b"null", b"\x80" * 30, bytes(30), b"\x07" * 40, b"\x81\x64" + b"\xff" * 60, b"x" * 1000],
@@ -1341,7 +1356,7 @@ def test_the_next_of_a_lane_rings_though_another_job_of_the_step_is_due_later(
 ) -> None:
     store.push([job("x0", "x"), job("x1", "x"), job("y"), Job("soon", "t", "default", b"[[1],{}]", delay=30_000_000)])
     outcomes: list[Done | Retrying] = [Done(), Retrying(60_000_000, ERROR)]
-    settled = [Settled.alike(one, outcome, 1, 2) for one, outcome in zip(claim(store), outcomes, strict=True)]
+    settled = [settled_alike(one, outcome, 1, 2) for one, outcome in zip(claim(store), outcomes, strict=True)]
     server.ask("DEL", queue_key("default", "BELL"))
 
     store.exchange("w", settled, [], 0)
@@ -1355,7 +1370,7 @@ def test_of_several_jobs_that_a_step_puts_off_the_first_that_is_due_rings(
 ) -> None:
     store.push([job("a"), job("b"), job("soon", delay=30_000_000)])
     puts_off = zip(claim(store), seconds, strict=True)
-    settled = [Settled.alike(one, Retrying(after * 1_000_000, ERROR), 1, 2) for one, after in puts_off]
+    settled = [settled_alike(one, Retrying(after * 1_000_000, ERROR), 1, 2) for one, after in puts_off]
     server.ask("DEL", queue_key("default", "BELL"))
 
     store.exchange("w", settled, [], 0)
@@ -1471,7 +1486,7 @@ def _exchange_all(url: str, name: str, start: threading.Barrier, done: multiproc
     claims: list[Claim] = []
     start.wait()
     while True:
-        settled = [Settled.alike(held, Done()) for held in claims]
+        settled = [settled_alike(held, Done()) for held in claims]
         claims = store.exchange(name, settled, [ClaimRequest("default", 10), ClaimRequest("mail", 10)], 15).claims
         if not claims:
             break

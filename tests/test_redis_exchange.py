@@ -25,6 +25,7 @@ from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retr
 from laneway.errors import StoreCorrupt, StoreMoved, StoreUnavailable, UnknownJob
 from laneway.store.contract import ClaimRequest
 from laneway.worker import Worker
+from settling import settled_alike
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(redisbench.why_not(), allow_module_level=True)
@@ -84,7 +85,7 @@ class Side:
             return self.settle(event)
         if event in ("fail", "end"):
             outcomes = [Retrying(1_000_000, ERROR)] if event == "fail" else ENDS
-            return self.exchange([Settled.alike(one, as_, 1, 2) for one, as_ in zip(self.held, outcomes, strict=False)], 2)
+            return self.exchange([settled_alike(one, as_, 1, 2) for one, as_ in zip(self.held, outcomes, strict=False)], 2)
         return getattr(self, event)()
 
     def tick(self) -> None:
@@ -129,7 +130,7 @@ class Side:
         number, most = {"settle": (1, 9), "settle three": (3, 2), "settle all": (9, 9), "settle only": (2, 0)}.get(step, (2, 3))
         last = self.held[-1:]
         settled = [
-            Settled.alike(one, Done(b"1"), 1, 2, keep=10**8) if one in last else Settled.alike(one, _DONE, 1, 2)
+            settled_alike(one, Done(b"1"), 1, 2, keep=10**8) if one in last else settled_alike(one, _DONE, 1, 2)
             for one in self.held[:number]
         ]
         return self.exchange(settled + settled[:1] if step == "settle twice" else settled, most)
@@ -225,7 +226,7 @@ def jobs(queue: str, number: int, lane: str | None = None) -> list[Job]:
 
 
 def done(claims: list[Claim]) -> list[Settled]:
-    return [Settled.alike(one, Done(), 1, 2) for one in claims]
+    return [settled_alike(one, Done(), 1, 2) for one in claims]
 
 
 def test_a_busy_worker_asks_one_script_in_an_exchange(app: App) -> None:
@@ -294,7 +295,7 @@ def test_what_is_claimed_beside_a_queue_that_a_copy_has_just_closed_is_not_lost(
     assert [claim.queue for claim in claims] == ["b" if closed == "a" else "a"]
     with pytest.raises(StoreMoved):
         store.exchange("w", [], wants, 10)
-    assert store.exchange("w", [Settled.alike(claim, Done(), 1, 2) for claim in claims], wants, 10).refused == []
+    assert store.exchange("w", [settled_alike(claim, Done(), 1, 2) for claim in claims], wants, 10).refused == []
 
 
 @pytest.mark.parametrize("outcome", [Done(), Retrying(0, ERROR)])
@@ -304,7 +305,7 @@ def test_a_queue_that_a_copy_has_closed_takes_outcomes_and_gives_no_claims(store
     held = store.exchange("w", [], wants, 1).claims
     store.wire.ask(("HSET", queue_key("a", "META"), "moved", write_move(Move("c", "redis://new/0"))))
 
-    answer = store.exchange("w", [Settled.alike(one, outcome, 1, 2) for one in held], wants, 5)
+    answer = store.exchange("w", [settled_alike(one, outcome, 1, 2) for one in held], wants, 5)
 
     assert (answer.refused, answer.claims) == ([], [])
     assert redisbench.server().ask("EXISTS", queue_key("a", "RUNNING", "w")) == 0
@@ -316,7 +317,7 @@ def test_a_queue_that_a_copy_has_closed_takes_outcomes_and_gives_no_claims(store
 def test_of_many_runs_the_last_are_kept_however_they_ended(store: RedisStore, outcome: Outcome) -> None:
     store.push(jobs("a", 2000))
     while held := store.exchange("w", [], [ClaimRequest("a", 100)], 100).claims:
-        store.exchange("w", [Settled.alike(one, outcome, 1, 2) for one in held], [], 0)
+        store.exchange("w", [settled_alike(one, outcome, 1, 2) for one in held], [], 0)
 
     portions = redisbench.server().ask("LRANGE", queue_key("a", "RECENT"), 0, -1)
     kept = sum(len(runs_of(portion)) for portion in portions)
@@ -411,7 +412,7 @@ def test_the_number_of_dead_jobs_is_that_of_the_last_death(store: RedisStore) ->
     held = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
 
     for refused in ([], ["a0"]):
-        dead = [Settled.alike(one, Dead(ERROR), 1, 2) for one in held]
+        dead = [settled_alike(one, Dead(ERROR), 1, 2) for one in held]
         assert store.exchange("w", dead, [], 0).refused == refused
 
     assert store._exchanges.dead == {"a": 1}
@@ -539,7 +540,7 @@ def test_a_success_among_others_needs_its_token(store: RedisStore) -> None:
 def test_each_of_several_lanes_goes_on(store: RedisStore, outcome: Outcome) -> None:
     store.push([Job(f"{lane}{n}", "t", "a", b"[[],{}]", lane) for n in range(3) for lane in "xyz"])
     first, *others = store.exchange("w", [], [ClaimRequest("a", 9)], 9).claims
-    settled = [Settled.alike(first, Done(), 1, 2), *(Settled.alike(one, outcome, 1, 2) for one in others)]
+    settled = [settled_alike(first, Done(), 1, 2), *(settled_alike(one, outcome, 1, 2) for one in others)]
 
     assert [one.unit.id for one in store.exchange("w", settled, [ClaimRequest("a", 9)], 9).claims] == ["x1", "y1", "z1"]
 
@@ -600,7 +601,7 @@ def test_a_retry_that_was_claimed_is_none_any_more(store: RedisStore) -> None:
     store.push([*jobs("a", 1), *jobs("b", 1, "lane")])
     wants = [ClaimRequest("a", 1), ClaimRequest("b", 1)]
     held = store.exchange("w", [], wants, 2).claims
-    store.exchange("w", [Settled.alike(one, Retrying(0, ERROR), 1, 2) for one in held], [], 0)
+    store.exchange("w", [settled_alike(one, Retrying(0, ERROR), 1, 2) for one in held], [], 0)
 
     assert [one.unit.attempt for one in store.exchange("w", [], wants, 2).claims] == [2, 2]
 
@@ -643,9 +644,9 @@ def test_a_refused_success_does_not_change_the_result(store: RedisStore) -> None
     (late,) = store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims
     store.recover("w", "it stood still")
     (held,) = store.exchange("x", [], [ClaimRequest("a", 1)], 1).claims
-    store.exchange("x", [Settled.alike(held, Done(b"1"), 1, 2, keep=10**8)], [], 0)
+    store.exchange("x", [settled_alike(held, Done(b"1"), 1, 2, keep=10**8)], [], 0)
 
-    answer = store.exchange("w", [Settled.alike(late, Done(b"2"), 1, 2, keep=10**8)], [], 0)
+    answer = store.exchange("w", [settled_alike(late, Done(b"2"), 1, 2, keep=10**8)], [], 0)
 
     assert answer.refused == ["a0"]
     assert RedisInspect(store).result("a0").value == b"1"

@@ -27,6 +27,7 @@ from laneway.core.outcome import Done, Settled
 from laneway.errors import StoreUnavailable
 from laneway.ids import new_id, new_ids
 from laneway.store.contract import ClaimRequest, WorkerInfo
+from settling import settled_alike
 
 if redisbench.why_not() and os.environ.get("CI") != "true":
     pytest.skip(redisbench.why_not(), allow_module_level=True)
@@ -79,7 +80,7 @@ def claim(store: RedisStore, queue: str = "default", most: int = 2) -> list[Clai
 
 
 def settled(claims: list[Claim]) -> list[Settled]:
-    return [Settled.alike(one, Done(), 1, 2) for one in claims]
+    return [settled_alike(one, Done(), 1, 2) for one in claims]
 
 
 def push_one(store: RedisStore) -> None:
@@ -308,7 +309,7 @@ def work(worker, queue):
     assert store.push([one]) == [None]
     claims = store.exchange(worker, [], [ClaimRequest(queue, 5)], 5).claims
     assert claims and all(claim.queue == queue for claim in claims), "an answer of somebody else"
-    store.exchange(worker, [Settled.alike(claim, Done(), 1, 2) for claim in claims], [], 0)
+    store.exchange(worker, [Settled(claim, (Done(),), 1, 2) for claim in claims], [], 0)
     return claims
 
 def busy(number):

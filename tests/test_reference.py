@@ -78,8 +78,8 @@ OURS = {
     Collector: {"draft", "keyed", "payload", "prepare", "read", "retries", "spoilt"},
     KeyedCollector: {"draft", "keyed", "payload", "prepare", "read", "retries", "spoilt"},
     JobContext: {
-        "claim", "claim_may_be_lost", "declared", "finishes", "ids", "marked", "notes", "notes_changed", "row", "spoilt",
-        "started", "take_notes",
+        "claim", "claim_may_be_lost", "declared", "finishes", "ids", "marked", "notes", "notes_changed", "row", "started",
+        "take_notes",
     },
     WorkerStatus: {"held"},
     Run: {"enqueued", "finished", "started"},

@@ -47,6 +47,7 @@ from laneway.store.sqlite.bell import SQLiteBell
 from laneway.store.sqlite.file import DatabaseFile
 from laneway.store.sqlite.lock import FileLock
 from laneway.store.sqlite.statements import SQL
+from settling import settled_alike
 
 WANT = [ClaimRequest("default", 100)]
 
@@ -100,7 +101,7 @@ def bury(store: SQLiteStore, claims: list[Claim]) -> None:
     """Let die what is no job, as a worker does."""
     garbage = [claim for claim in claims if claim.garbage]
     store.exchange(
-        "w", [Settled.alike(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage))) for claim in garbage], [], 0
+        "w", [settled_alike(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage))) for claim in garbage], [], 0
     )
 
 
@@ -128,7 +129,7 @@ def test_garbage_in_a_lane_does_not_stop_the_lane(store: SQLiteStore, path: Path
     store.push([job(f"x{n}", lane="x") for n in range(3)])
     if holds:
         claims = store.exchange("w", [], WANT, 1).claims
-        store.exchange("w", [Settled.alike(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0)
+        store.exchange("w", [settled_alike(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0)
     sql(path, "update laneway_job set body = x'00' where id = 'x0'")
 
     bury(store, store.exchange("w", [], WANT, 10).claims)
@@ -172,7 +173,7 @@ def test_errors_and_notes_that_cannot_be_read_are_no_reason_to_fail(store: SQLit
     assert found.log == ["(the notes of this run cannot be read)"]
     assert SQLiteInspect(store).count(Filter(error="E")) == 0
     claims = store.exchange("w", [], WANT, 10).claims
-    assert store.exchange("w", [Settled.alike(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0).refused == []
+    assert store.exchange("w", [settled_alike(claims[0], Retrying(0, ErrorInfo(kind="E", message="")))], [], 0).refused == []
     assert SQLiteInspect(store).count(Filter(error="E")) == 1
 
 
@@ -182,7 +183,7 @@ def test_a_long_traceback_takes_little_room(store: SQLiteStore, path: Path) -> N
     store.push([job("a")])
     for text in (traceback, short):
         [held] = store.exchange("w", [], WANT, 1).claims
-        store.exchange("w", [Settled.alike(held, Retrying(0, ErrorInfo("E", "no", text)))], [], 0)
+        store.exchange("w", [settled_alike(held, Retrying(0, ErrorInfo("E", "no", text)))], [], 0)
 
     [(stored,)] = sql(path, "select errors from laneway_job")
 
@@ -344,7 +345,7 @@ def test_a_full_disk_is_one_clear_error_and_nothing_is_half_written(store: SQLit
     assert (inspect.counts()["ready"], inspect.totals()["enqueued"]) == (1, 1)
     claims = store.exchange("w", [], WANT, 10).claims
     assert [claim.unit.id for claim in claims] == ["first"]
-    assert store.exchange("w", [Settled.alike(claims[0], Done())], [], 0).refused == []
+    assert store.exchange("w", [settled_alike(claims[0], Done())], [], 0).refused == []
     with store.database.writing as connection:
         connection.execute("pragma max_page_count = 1000000")
     assert store.push([job(), job()]) == [None, None]
@@ -542,7 +543,7 @@ def test_queues_beyond_the_first_have_rows_of_their_own(
     assert answer.loads == {name: int(name not in names[17:]) for name in names}
     other.exchange("v", [], [ClaimRequest(names[16], 1)], 1)
     SQLiteInspect(other).pause(names[15], True)
-    settled = [Settled.alike(claim, Done()) for claim in answer.claims]
+    settled = [settled_alike(claim, Done()) for claim in answer.claims]
     after = store.exchange("w", settled, [ClaimRequest(name, 9) for name in names[16:]], 9)
 
     assert (after.claims, after.more) == ([], False)
@@ -625,7 +626,7 @@ def _exchange_all(path: Path, name: str, start: threading.Barrier, done: multipr
     claims: list[Claim] = []
     start.wait()
     while True:
-        claims = store.exchange(name, [Settled.alike(claim, Done()) for claim in claims], WANT, 10).claims
+        claims = store.exchange(name, [settled_alike(claim, Done()) for claim in claims], WANT, 10).claims
         if not claims:
             break
         mine += [claim.unit.id for claim in claims]
@@ -760,7 +761,7 @@ def test_programs_meet_again_in_the_file_that_is_there_now(
     claims = worker.exchange("w", [], WANT, 10).claims
     assert [claim.unit.id for claim in claims] == (["restored", "new"] if how == "replaced" else ["new"])
     assert SQLiteInspect(store).counts()["running"] == len(claims)
-    assert worker.exchange("w", [Settled.alike(claim, Done()) for claim in claims], [], 0).refused == []
+    assert worker.exchange("w", [settled_alike(claim, Done()) for claim in claims], [], 0).refused == []
     told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(told) == 2  # each program once
     assert ("was replaced" if how == "replaced" else "was deleted") in told[0]

@@ -18,11 +18,12 @@ import pytest
 import laneway
 from laneway import App
 from laneway.core.job import Job
-from laneway.core.outcome import Done, Settled
+from laneway.core.outcome import Done
 from laneway.errors import StoreBusy
 from laneway.ids import new_id
 from laneway.store.contract import ClaimRequest, WorkerInfo
 from laneway.store.sqlite import SQLiteInspect, SQLiteStore
+from settling import settled_alike
 from workbench import SOON
 
 #: What is interrupted between opening a file and keeping it is closed by the interpreter.
@@ -85,7 +86,7 @@ def push(store: SQLiteStore) -> object:
 
 def exchange(store: SQLiteStore) -> object:
     claims = store.exchange("w", [], WANT, 5).claims
-    return store.exchange("w", [Settled.alike(claim, Done()) for claim in claims], WANT, 1)
+    return store.exchange("w", [settled_alike(claim, Done()) for claim in claims], WANT, 1)
 
 
 def open_and_push(store: SQLiteStore) -> object:
@@ -141,7 +142,7 @@ def use(store: SQLiteStore) -> None:
     assert store.push([job()]) == [None]
     claims = store.exchange("x", [], WANT, 5).claims
     assert claims
-    assert store.exchange("x", [Settled.alike(claim, Done()) for claim in claims], [], 0).refused == []
+    assert store.exchange("x", [settled_alike(claim, Done()) for claim in claims], [], 0).refused == []
     store.wait(0)
     SQLiteInspect(store).counts()
 

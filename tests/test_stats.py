@@ -17,11 +17,12 @@ from laneway import App, Cancel, LaneFailures, Retry, Snooze, Worker
 from laneway.core.buckets import BOUNDS, Figures, Gauge, Report, step_of
 from laneway.core.instant import SECOND
 from laneway.core.job import Claim, Unit
-from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
+from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Snoozed
 from laneway.desk.stats import Day, Point, Summary
 from laneway.errors import ConfigError, StoreUnavailable
 from laneway.events import RunsSettled
 from laneway.worker.duties.stats_reporter import StatsReporter
+from settling import settled_alike
 from workbench import burst, faulty, until, wait, working
 
 EVERY_STORE = True
@@ -108,10 +109,10 @@ def test_of_a_collector_payloads_come_and_are_done_and_lanes_fail(app: App) -> N
 
 def test_times_are_those_of_the_runs(app: App) -> None:
     begun, ended = 1_000_000, 1_002_000
-    told = [Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 1_000 * n),)), Done(), begun, ended) for n in range(100)]
+    told = [settled_alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 1_000 * n),)), Done(), begun, ended) for n in range(100)]
     tally = StatsReporter(app.store, "w", 5, lambda: 0)
     tally.count(RunsSettled(told, ()))
-    failed = Settled.alike(told[0].claim, Retrying(0, ErrorInfo("E", "m")), 1_000_000, 3_000_000)
+    failed = settled_alike(told[0].claim, Retrying(0, ErrorInfo("E", "m")), 1_000_000, 3_000_000)
     tally.count(RunsSettled([failed], ()))
     tally.finish()
 
@@ -131,7 +132,7 @@ def test_counts_do_not_depend_on_how_runs_were_settled_together(app: App, portio
     error = ErrorInfo("E", "m")
     outcomes: list[Outcome] = [Done(), Done(), Done(), Retrying(0, error), Dead(error), Cancelled(), Snoozed(0), Done()]
     runs = [
-        Settled.alike(Claim(n, f"q{n % 2}", f"t{n % 3}", (Unit(f"j{n}", None, 1, 0, 5),)), outcomes[n % 8], 10 + n, 20 + 3 * n)
+        settled_alike(Claim(n, f"q{n % 2}", f"t{n % 3}", (Unit(f"j{n}", None, 1, 0, 5),)), outcomes[n % 8], 10 + n, 20 + 3 * n)
         for n in range(5_000)
     ]
     tally = StatsReporter(app.store, "w", 5, lambda: 0)
@@ -165,7 +166,7 @@ def test_every_time_is_in_its_step(times: list[int]) -> None:
     ear = Ear()
     tally = StatsReporter(ear, "w", 5, lambda: 0)  # type: ignore[arg-type]
     claims = [Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 0),)) for n in range(len(times))]
-    told = [Settled.alike(claim, Done(), time, 2 * time) for claim, time in zip(claims, times, strict=True)]
+    told = [settled_alike(claim, Done(), time, 2 * time) for claim, time in zip(claims, times, strict=True)]
     tally.count(RunsSettled(told, ()))
     tally.finish()
 
@@ -190,7 +191,7 @@ def test_what_is_enqueued_in_bulk_is_counted(app: App) -> None:
 
 
 def test_what_was_refused_is_not_counted(app: App) -> None:
-    runs = [Settled.alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 5),)), Done(), 10, 20) for n in range(10)]
+    runs = [settled_alike(Claim(n, "q", "t", (Unit(f"j{n}", None, 1, 0, 5),)), Done(), 10, 20) for n in range(10)]
     tally = StatsReporter(app.store, "w", 5, lambda: 0)
     tally.count(RunsSettled(runs, ["j3", "j7"]))
     tally.finish()
@@ -223,7 +224,7 @@ def test_a_lost_answer_and_a_store_that_is_away_lose_and_repeat_nothing(app: App
     tally = StatsReporter(Forgetful(app.store, *losses), "w", 5, lambda: 0)  # type: ignore[arg-type]
     for number in range(8):
         claim = Claim(number, "q", "t", (Unit(f"j{number}", None, 1, 0, 5),))
-        tally.count(RunsSettled([Settled.alike(claim, Dead(ErrorInfo("E", "m")), 10, 20)], ()))
+        tally.count(RunsSettled([settled_alike(claim, Dead(ErrorInfo("E", "m")), 10, 20)], ()))
         tally.tick()
     tally.finish()
 
@@ -363,7 +364,7 @@ def test_more_kinds_of_failures_than_are_told_apart_are_counted_all(app: App) ->
     words = ["".join(chr(97 + int(digit)) for digit in f"{n:03}") for n in range(300)]
     for number, word in enumerate(words):
         claim = Claim(number, "q", "t", (Unit(word, None, 1, 0, 5),))
-        tally.count(RunsSettled([Settled.alike(claim, Dead(ErrorInfo("E", word)), 10, 20)], ()))
+        tally.count(RunsSettled([settled_alike(claim, Dead(ErrorInfo("E", word)), 10, 20)], ()))
     tally.finish()
 
     groups = app.stats.errors(limit=1000)

@@ -23,6 +23,7 @@ from laneway.errors import JobCancelled, JobFailed, NoCurrentJob, NoResult, Resu
 from laneway.worker.board import Board
 from laneway.worker.executors import LoopSlots
 from laneway.worker.run import Runner
+from settling import settled_alike
 from workbench import DEADLINE, burst, info, until, url, wait, working
 
 EVERY_STORE = True
@@ -63,7 +64,7 @@ def test_context_variables_of_an_async_job_are_not_those_of_the_one_that_waited_
         async def arun(self, claim: Claim) -> Settled:
             seen.append(VARIABLE.get())
             VARIABLE.set("set by the first")
-            return Settled.alike(claim, Done())
+            return settled_alike(claim, Done())
 
     def ended(_: Settled) -> None:
         if len(seen) == 2:

@@ -131,7 +131,8 @@ class Unit(Struct, frozen=True, gc=False):
 class Claim(Struct, frozen=True, gc=False):
     """A worker's right to run one job, or some lanes of a collector together. Only its holder can settle it."""
 
-    token: int  #: grows with every claim in the store, for fencing
+    #: for fencing: greater than those of all earlier claims of the same job or lane, and than all that this worker has received
+    token: int
     queue: str
     task: str
     units: tuple[Unit, ...]  #: one job; or the lanes that run together, oldest due first

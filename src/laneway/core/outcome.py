@@ -128,8 +128,3 @@ class Settled(Struct, frozen=True, gc=False):
     finished: int = 0
     keep: int = 0  #: how long a record of the job is kept if this ends it, microseconds; 0: none is
     finishes: bool = False  #: its code may have called `finish`: a transaction of the user's may still hold the claim
-
-    @classmethod
-    def alike(cls, claim: Claim, outcome: Outcome, started: int = 0, finished: int = 0, keep: int = 0) -> Settled:
-        """Return a claim with the same outcome for all its units."""
-        return cls(claim, (outcome,) * len(claim.units), started, finished, keep)

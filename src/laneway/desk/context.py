@@ -41,7 +41,6 @@ __all__ = [
 #: How many log lines a job keeps, and how long each may be.
 LOG_LINES = 100
 LINE_LENGTH = 1000
-_NOTHING: Mapping[str, Dead] = MappingProxyType({})
 _GRAVITY = (Done, Cancelled, Snoozed, Retrying, Dead)
 #: Where no lifespan yields any.
 NO_RESOURCES: Mapping[str, Any] = MappingProxyType({})
@@ -123,7 +122,6 @@ class JobContext(Struct, eq=False):
     row: int = 0  #: its row on the worker's board
     #: True once a user or a worker asked to cancel the job: a long task checks it now and then, and raises Cancel.
     cancelled: bool = False
-    spoilt: Mapping[str, Dead] = _NOTHING  #: units of the claim that take no part in the run, and their outcomes, by id
     outcomes: tuple[Outcome, ...] = ()  #: what its run meant, for each of `ids`; empty while it runs
     declared: TaskBase | None = None  #: the task that runs
     finishes: bool = False  #: `finish` was called, or may have been: a transaction of the user's may have made it done
@@ -196,7 +194,7 @@ class JobContext(Struct, eq=False):
 
     @property
     def token(self) -> int:
-        """A fencing token that grows with every claim: for systems outside, such as `update … where token < ?`."""
+        """A fencing token that grows with every claim of the job or lane: for systems outside (`update … where token < ?`)."""
         return self.claim.token
 
     def progress(self, done: float, total: float) -> None:

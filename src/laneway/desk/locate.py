@@ -20,7 +20,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
-from laneway.config import safe_url
 from laneway.desk.app import App
 from laneway.errors import ConfigError, StoreUnavailable, did_you_mean
 from laneway.settings import Settings
@@ -218,9 +217,9 @@ def check_store(app: App, *, to_write: bool) -> None:
     url = check_url(app.url)
     if not to_write and not url.path:
         raise ConfigError(f"{app.url} is a store in the memory of one process: no other can look at it")
-    if not to_write and backend_of(url.scheme).is_missing(url):
-        name = Path(url.path).resolve() if url.scheme == "sqlite" else safe_url(app.url)
-        message = f"there is no store {name} yet: the first enqueue makes it, or a worker"
+    backend = backend_of(url.scheme)
+    if not to_write and backend.is_missing(url):
+        message = f"there is no store {backend.address(url)} yet: the first enqueue makes it, or a worker"
         raise StoreUnavailable(message, written=False, missing=True)
     app.inspect.counts()
     if to_write:

@@ -71,6 +71,14 @@ class SQLite(Backend):
 
         return [what for version, (what, _) in sorted(MIGRATIONS.items()) if version >= found]
 
+    def address(self, url: StoreURL) -> str:
+        """Return a URL with the file's absolute path, without options."""
+        return f"sqlite:///{quote(str(Path(url.path).resolve()))}" if url.path else safe_url(url.url)
+
+    def is_same_database(self, url: StoreURL, other: StoreURL) -> bool:
+        """Return whether two URLs name the same file."""
+        return other.scheme in self.schemes and bool(url.path) and Path(url.path).absolute() == Path(other.path).absolute()
+
     def is_missing(self, url: StoreURL) -> bool:
         """Return whether there is no such file."""
         return bool(url.path) and not Path(url.path).exists()
@@ -216,6 +224,10 @@ class Postgres(Backend):
 
         return f"begin;\n{script(self._schema(url), found or 0)}\ncommit;"
 
+    def is_same_database(self, url: StoreURL, other: StoreURL) -> bool:
+        """Return whether two URLs have the same host, port and database."""
+        return other.scheme in self.schemes and self._database(url) == self._database(other)
+
     def is_missing(self, url: StoreURL) -> bool:
         """Return whether the database has none of our tables."""
         from laneway.store.postgres.schema import read_version  # noqa: PLC0415 - loaded only if it is used
@@ -223,6 +235,15 @@ class Postgres(Backend):
 
         wire = PostgresWire(self.for_driver(url.url), timeout=number(url.options, "timeout", 5.0))
         return read_version(wire, self._schema(url)) is None
+
+    @staticmethod
+    def _database(url: StoreURL) -> tuple[object, ...]:
+        """Return the host, port and database that a URL leads to."""
+        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - loaded only if it is used
+
+        queried = {name: value for name, value in url.options.items() if name in ("host", "port", "dbname")}
+        known = {**conninfo_to_dict(url.url.partition("?")[0]), **queried}
+        return known.get("host") or "", str(known.get("port") or 5432), known.get("dbname")
 
     def _schema(self, url: StoreURL) -> str:
         return url.options.get("schema", "laneway")

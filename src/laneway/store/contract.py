@@ -2,8 +2,8 @@
 
 Every store passes the same suite (`tests/test_contract.py`). What holds for all verbs:
 
-* Each is one atomic step and one round trip, or without `Capabilities.one_step` one for each queue. After an error nothing of
-  the step has happened.
+* Each is one atomic step and one round trip, or in a store that keeps its queues apart, as Redis does, one for each queue. After
+  an error nothing of the step has happened.
 * **An answer may be lost.** Every verb can be called again (it is idempotent): a repeated push finds its ids, a repeated settle
   is refused. After an `exchange` without an answer a worker calls `give_back(worker, keep=the tokens it knows)`, and then
   settles again: what is refused now was settled before.
@@ -153,7 +153,6 @@ class Capabilities(Struct, frozen=True):
     """What a store can do that others cannot."""
 
     pipelined: bool  #: it is a `PipelinedStore`
-    one_step: bool  #: a verb is one atomic step over all queues, and not one for each of them
     transactions: str = ""  #: it is a `JoiningStore`, and this is the kind of its database, as drivers of users name it
 
 

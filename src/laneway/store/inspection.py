@@ -25,9 +25,12 @@ from laneway.store.runs import Run
 from laneway.store.statistics import Kept, Level
 
 __all__ = [
-    "Counts", "Filter", "Inspect", "JobInfo", "LaneInfo", "LanePage", "Page", "PayloadInfo", "PayloadPage",
+    "TOTALS", "Counts", "Filter", "Inspect", "JobInfo", "LaneInfo", "LanePage", "Page", "PayloadInfo", "PayloadPage",
     "QueueInfo", "RunningJob", "StoreInfo", "StoredResult", "WorkerStatus", "read_notes", "sum_counts",
 ]  # fmt: skip
+
+#: The counters since a store was created.
+TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 Counts = dict[str, int]  #: jobs by state: scheduled, ready, retrying, blocked, running, dead
 

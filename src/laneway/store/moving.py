@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
-from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +25,7 @@ from laneway.errors import ConfigError, StoreError
 from laneway.ids import new_id
 from laneway.store.contract import Store
 from laneway.store.liveness import recover_dead_workers
-from laneway.store.registry import check_url
+from laneway.store.registry import backend_of, check_url
 from laneway.store.transfer import Move, StoredCounts, Transfer, transfer_of
 
 __all__ = ["Copied", "Side", "copy_store", "reopen_store", "side_of"]
@@ -55,10 +53,9 @@ class Copied(Struct, frozen=True):
 def side_of(store: Store, url: str) -> Side:
     """Return a store that can take part in a copy, or raise ConfigError."""
     parsed = check_url(url)
-    if parsed.scheme == "sqlite" and not parsed.path:
+    if not parsed.path:
         raise ConfigError(f"{safe_url(url)!r} is in the memory of one process: only a store that others can reach can be copied")
-    address = f"sqlite:///{quote(str(Path(parsed.path).resolve()))}" if parsed.scheme == "sqlite" else safe_url(url)
-    return Side(store, transfer_of(store), address)
+    return Side(store, transfer_of(store), backend_of(parsed.scheme).address(parsed))
 
 
 def _nobody(word: str, number: int) -> None:

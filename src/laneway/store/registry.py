@@ -52,10 +52,15 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 
 
 class Backend(ABC):
-    """A kind of store. Its driver is imported only when a store is opened."""
+    """A kind of store. Its driver is imported only when a store is opened.
+
+    What depends on the kind of a store is decided here: nothing else asks for the scheme of its URL. A backend has `schemes`,
+    `options`, an `example`, and the abstract methods. The others have defaults, for a store on a server: one in files also has
+    `address` and `is_missing`, and one in a database that users have as well `is_same_database`.
+    """
 
     schemes: ClassVar[tuple[str, ...]]
-    example: ClassVar[str]  #: a URL of it, for messages
+    example: ClassVar[str]  #: a URL of it, for messages; each backend has one
     options: ClassVar[tuple[str, ...]]  #: the options that a URL may have behind its question mark
 
     @abstractmethod
@@ -81,6 +86,14 @@ class Backend(ABC):
     def script(self, url: StoreURL, found: int | None) -> str:  # noqa: ARG002 - most have none
         """Return SQL that does what `migrate` does, for a store of a version; None: for one that is not there."""
         raise ConfigError(f"a {url.scheme} store is not made by SQL: run laneway migrate without --sql")
+
+    def address(self, url: StoreURL) -> str:
+        """Return a URL that leads to the store from every folder, without secrets: for messages and for copies."""
+        return safe_url(url.url)
+
+    def is_same_database(self, url: StoreURL, other: StoreURL) -> bool:
+        """Return whether a store is in the same database as another one, of any kind, as far as their URLs say."""
+        return url.url == other.url
 
     def is_missing(self, url: StoreURL) -> bool:  # noqa: ARG002 - for backends that can tell without opening it
         """Return whether there is no such store yet, and the first use would create it."""

@@ -19,7 +19,7 @@ import msgspec
 
 from laneway.core.instant import micros
 from laneway.core.job import Claim
-from laneway.core.outcome import Done, Outcome, Settled
+from laneway.core.outcome import Dead, Done, Outcome, Settled
 from laneway.core.retry import Retry, with_stored
 from laneway.desk.collector import is_collector
 from laneway.desk.context import NO_RESOURCES, JobContext, running_job
@@ -74,6 +74,7 @@ class Execution(msgspec.Struct):
     job: JobContext = cast("JobContext", None)  #: this and the next two are set when the run begins
     task: TaskBase = cast("TaskBase", None)
     policy: Retry = cast("Retry", None)
+    spoilt: dict[str, Dead] = {}  #: units of the claim that take no part in the run, and their outcomes, by id
     meant: Meant = ()  #: an outcome for each unit of the claim, once known
     failure: BaseException | None = None  #: what the task's code raised inside the middlewares,
     expected: Verdict | None = None  #: and what it means if they raise nothing else
@@ -180,8 +181,8 @@ class Runner:
         if not read.lanes:
             run.meant = collector_run.for_all(claim, (), read.spoilt)
             return
+        run.spoilt = read.spoilt
         job = JobContext(read.claim, [read.lanes], {}, NO_HEADERS, run.started, self._resources)
-        job.spoilt = read.spoilt
         self._begin(run, job, task, task.retry)
 
     def _begin(self, run: Execution, job: JobContext, task: TaskBase, policy: Retry) -> None:
@@ -373,8 +374,8 @@ class Runner:
                 keep = micros(run.task.keep_result or 0)
             if RunEnded in self._heard:
                 self._events.tell(RunEnded(job, meant, run.started, finished))
-            if job.spoilt:
-                meant = collector_run.for_all(claim, meant, job.spoilt)
+            if run.spoilt:
+                meant = collector_run.for_all(claim, meant, run.spoilt)
         return Settled(claim, meant, run.started, finished, keep, finishes)
 
     def _ended(self, job: JobContext, meant: Meant) -> Meant:

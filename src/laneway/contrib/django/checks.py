@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - Django's name
@@ -11,7 +10,7 @@ from django.db import connections
 from laneway.config import safe_url
 from laneway.contrib.django.project import ProjectSettings, database_url, project_app, read_settings
 from laneway.errors import ConfigError
-from laneway.store import check_url
+from laneway.store import backend_of, check_url
 
 __all__ = ["check_settings"]
 
@@ -78,19 +77,5 @@ def _is_same_database(url: str, alias: str) -> bool:
         return False
     if url == theirs:
         return True
-    ours, other = check_url(url), check_url(theirs)
-    if ours.scheme == other.scheme == "sqlite":
-        return bool(ours.path) and Path(ours.path).absolute() == Path(other.path).absolute()
-    return connections[alias].vendor == "postgresql" and _database_of(url) == _database_of(theirs)
-
-
-def _database_of(url: str) -> tuple[Any, ...] | None:
-    """Return the host, port and database that an address leads to."""
-    if not url.startswith(("postgresql:", "postgres:")):
-        return None
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - only with PostgreSQL
-
-    parts = conninfo_to_dict(check_url(url).url.partition("?")[0])
-    queried = dict(check_url(url).options)
-    known = {**parts, **{name: value for name, value in queried.items() if name in ("host", "port", "dbname")}}
-    return known.get("host") or "", str(known.get("port") or 5432), known.get("dbname")
+    store = check_url(url)
+    return backend_of(store.scheme).is_same_database(store, check_url(theirs))

@@ -38,8 +38,6 @@ LOOK_EVERY = 0.25
 POLLS = (0.005, 0.05, 0.25)
 #: How long a test notification may take, seconds.
 TEST_TAKES = 1.0
-#: How long a ring may be on its way, seconds.
-MOMENT = 0.1
 #: How long to wait before the lock of pushes is tried again, seconds; each time twice as long.
 PUSH_TAKES = 0.001
 #: How long to wait before the server is asked for a connection again, seconds.
@@ -85,12 +83,6 @@ class PostgresBell:
         finally:
             with contextlib.suppress(ValueError):
                 self._beds.remove(bed)
-
-    def rang(self) -> bool:
-        """Return whether it rang since this thread last heard of it, or rings within a moment."""
-        if not self._polls:
-            self._announce()
-        return self._is_news() or self.wait(MOMENT) or self._is_news()
 
     def wake(self) -> None:
         """End every wait of this bell, or the next one. Safe in signal handlers."""

@@ -51,7 +51,7 @@ PAUSE = 0.005
 class PostgresStore(SQLStore):
     """Jobs in PostgreSQL."""
 
-    capabilities = Capabilities(pipelined=True, one_step=True, transactions="postgresql")
+    capabilities = Capabilities(pipelined=True, transactions="postgresql")
 
     def __init__(
         self, url: str, *, schema: str = "laneway", listen: str | None = None, durable: bool = False, prepare: bool = True,

@@ -17,6 +17,7 @@ import msgspec
 
 from laneway.core.buckets import Key
 from laneway.errors import StoreReadOnly
+from laneway.store.inspection import TOTALS
 from laneway.store.postgres.connection import PostgresConnection, bigints, smallints, texts
 from laneway.store.postgres.statements import DIALECT, VERSION, call, in_schema, numbered, statements
 from laneway.store.postgres.wire import Lent, PostgresWire
@@ -34,13 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["PostgresReading", "PostgresTurn"]
 
 _encode = msgspec.json.Encoder().encode
-#: The counters since the store was created.
-TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 #: Limits that the server enforces, also if the client is gone: how long a statement may wait for a lock, and how long a
 #: transaction may be idle. The transaction of a process that was frozen would block others by its locks.
 LIMITS = "set_config('lock_timeout', '1500ms', true), set_config('idle_in_transaction_session_timeout', '10s', true)"
-#: The states of jobs, as columns of the ledger.
-_STATES = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
 
 
 class PostgresReading(Reading):

@@ -18,6 +18,7 @@ from laneway.core.outcome import ErrorInfo
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.inspection import (
+    TOTALS,
     Counts,
     Filter,
     JobInfo,
@@ -48,7 +49,6 @@ __all__ = ["RedisQueries"]
 
 #: In a queue with more jobs than this, a lane that is found sooner is not searched for among all jobs.
 MANY = 100_000
-TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 
 class RedisQueries:

@@ -20,8 +20,12 @@ Waiting jobs are in a zset by their due time, and ties go by place. So a job tha
 id. Parked jobs are sorted by their place, with the first kind of entry. All numbers are big-endian, and sort as bytes.
 
 A job is plain if it is fresh and no rule applies to it: it has neither lane nor key nor expiry. The scripts claim a job that is
-plain, or has nothing but a lane, without a further look. A new rule needs a flag: byte 0 is full, so it is a bit of byte 2, and
-claims then examine the job. `before_body`, `read` and `new_record` in `_record.lua` write and read that byte.
+plain, or has nothing but a lane, without a further look.
+
+A new rule needs a flag: byte 0 is full, so it is a bit of byte 2, and claims then examine the job. No rule uses that byte yet:
+`new_record` in `_record.lua` writes 0. A job that is pushed (`before_body`) begins with flags and rank alone: a third byte moves
+what comes after it in `push.lua` and `push_uniform.lua`, and `_uniform` in push.py must compare it. A copy takes of a job what
+`laneway.store.transfer.StoredJob` has: the rule needs a field there too.
 
 Enters: `Job`.  Leaves: bytes, and their content. The scripts read and write the same (`_record.lua`).
 """
@@ -38,13 +42,16 @@ from laneway.core.job import Job
 from laneway.errors import GarbageError
 
 __all__ = [
+    "AT",
     "EXPIRES",
     "FRESH",
     "HALTS",
+    "ID_AT",
     "LANE",
     "LOST",
     "NO_END",
     "PLAIN",
+    "POSTPONED_ID_AT",
     "RAN",
     "UNIQUE",
     "UNTIL_END",
@@ -72,6 +79,11 @@ HALTS = 64  # it is dead and keeps its lane
 FRESH = 128  # it was due when it came, and nothing has happened to it since
 PLAIN = FRESH  # and no rule applies to it
 
+#: Where parts of a record begin. The texts, with what may be in front of them, begin sooner in a fresh one.
+AT = {"SEQ": 3, "ENQUEUED": 10, "FRESH_TEXTS": 18, "TEXTS": 36}
+#: Where the id begins in an entry of an index, and in that of a postponed job.
+ID_AT, POSTPONED_ID_AT = 8, 15
+
 _SEQ = (1 << 56) - 1  # of eight bytes the last seven
 _fresh = Packed(">BBQQ")  # rules and sequence number are one number here
 _head = Packed(">BBQQQQH")
@@ -97,6 +109,7 @@ class Record(Struct, frozen=True, gc=False):
     unique: str | None
     task: str
     body: bytes
+    rules: int = 0
 
 
 def pushed(job: Job) -> bytes:
@@ -171,7 +184,7 @@ def read(raw: bytes) -> Record:
         raise GarbageError(f"this is not a job's record: {error}") from None
     if end > len(raw) or rank > 200:
         raise GarbageError("this is not a job's record: it ends too early")
-    return Record(flags, rank, attempt, seq & _SEQ, enqueued, place, due, expires, lane, unique, task, raw[end:])
+    return Record(flags, rank, attempt, seq & _SEQ, enqueued, place, due, expires, lane, unique, task, raw[end:], seq >> 56)
 
 
 def write(record: Record) -> bytes:
@@ -186,11 +199,12 @@ def write(record: Record) -> bytes:
         if text is not None:
             flags |= flag
             parts.append(_measured(text))
+    rules_and_seq = record.rules << 56 | record.seq
     if fresh:
-        head = _fresh.pack(flags | FRESH, record.rank, record.seq, record.enqueued)
+        head = _fresh.pack(flags | FRESH, record.rank, rules_and_seq, record.enqueued)
     else:
         times = record.enqueued, record.place, record.due
-        head = _head.pack(flags, record.rank, record.seq, *times, record.attempt)
+        head = _head.pack(flags, record.rank, rules_and_seq, *times, record.attempt)
     return b"".join((head, *parts, _measured(record.task), record.body))
 
 
@@ -222,7 +236,7 @@ def waiting_entry(record: Record, id_: bytes) -> bytes:
 
 def id_of_entry(entry: bytes) -> bytes:
     """Return the id in an entry of an index."""
-    return entry[8:] if entry[:1] == b"\xff" else entry[15:]
+    return entry[ID_AT:] if entry[:1] == b"\xff" else entry[POSTPONED_ID_AT:]
 
 
 def _text(raw: bytes, at: int) -> tuple[str, int]:

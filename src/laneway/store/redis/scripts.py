@@ -52,6 +52,11 @@ CONSTANTS = {
     "F_PAYLOAD": record.HALTS,  # in a collector's queue, where no job halts a lane: it is a dead payload
     "PLAIN": record.PLAIN,
     "PLAIN_IN_LANE": record.PLAIN | record.LANE,
+    **{f"R_{name}": at + 1 for name, at in record.AT.items()},  # where parts of a record begin
+    "E_ID": record.ID_AT + 1,  # where the id begins in an entry of an index, and in that of a postponed job
+    "E_POSTPONED_ID": record.POSTPONED_ID_AT + 1,
+    "PAYLOAD_HEAD": "'>I8d'",  # a stored payload: arrival, score, then its body
+    "PAYLOAD_SIZE": 16,
     "TOKEN_STEP": STEP,
     "KEEP_RUNS": KEEP_RUNS,
     "MOST_PASSED": 1000,  # the most jobs that one claim passes over, so that none is long

@@ -55,7 +55,7 @@ _to_msgpack = msgspec.msgpack.Encoder().encode
 class RedisStore:
     """Jobs in Redis or Valkey."""
 
-    capabilities = Capabilities(pipelined=True, one_step=False)
+    capabilities = Capabilities(pipelined=True)
 
     def __init__(
         self, url: str, *, connections: int = 5, timeout: float = 5.0, enqueue_timeout: float = 2.0, dead_days: float = 30,

@@ -90,7 +90,7 @@ def replay(turn: Turn, dead: Row) -> None:
     """Put a dead payload back into its lane, which is due now and begins anew. It counts as arrived when it died."""
     [(body,)] = turn.rows("body", id=dead.id)
     turn.change("remove", id=dead.id)
-    turn.count(dead.queue, DEAD, None)
+    turn.ended(dead.queue, None, DEAD)
     id_ = lane_id(dead.queue, dead.lane or "")
     seq, side = turn.next_seq(), 0
     if turn.push_lanes([(seq, id_, dead.queue, dead.task, dead.lane, turn.now, turn.now, READY, turn.now, b"")]):

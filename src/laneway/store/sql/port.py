@@ -176,7 +176,10 @@ class Turn(Reading):
 
     @abstractmethod
     def next_token(self) -> int:
-        """Return a claim's token: greater than all before."""
+        """Return a claim's token.
+
+        It is greater than those of all earlier claims of the same job or lane, and than all that the same worker has received.
+        """
 
     @abstractmethod
     def next_score(self) -> float:

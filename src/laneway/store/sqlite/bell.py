@@ -130,13 +130,6 @@ class SQLiteBell:
                 return self._is_news()
         return True
 
-    def rang(self) -> bool:
-        """Return, without waiting, whether it rang since this thread last looked."""
-        ear = self._ear
-        if ear is not None and self._ring_within(ear, 0):
-            self._generation += 1
-        return self._is_news()
-
     def wake(self) -> None:
         """End every wait of this bell. Safe in signal handlers: it waits for no lock."""
         self._generation += 1

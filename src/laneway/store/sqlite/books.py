@@ -15,13 +15,10 @@ from laneway.errors import StoreCorrupt
 from laneway.store.sql.port import Queue
 from laneway.store.transfer import Move
 
-__all__ = ["IN_BOOKS", "TOTALS", "Books", "decode", "decode_queue", "encode"]
+__all__ = ["IN_BOOKS", "Books", "decode", "decode_queue", "encode"]
 
 #: The most queues in the books.
 IN_BOOKS = 16
-
-#: The counters since the store was created.
-TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 
 
 class Books(Struct, array_like=True):

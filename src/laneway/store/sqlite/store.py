@@ -45,7 +45,7 @@ LATELY = 0.25
 class SQLiteStore(SQLStore):
     """Jobs in an SQLite file; in memory without a path."""
 
-    capabilities = Capabilities(pipelined=False, one_step=True, transactions="sqlite")
+    capabilities = Capabilities(pipelined=False, transactions="sqlite")
     in_books = IN_BOOKS  #: the most queues in the books
 
     def __init__(

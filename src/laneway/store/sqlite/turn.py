@@ -13,12 +13,13 @@ from typing import Any, Self
 
 from laneway.core.buckets import Key
 from laneway.locks import this_frame
+from laneway.store.inspection import TOTALS
 from laneway.store.runs import Run
 from laneway.store.sql import statistics
 from laneway.store.sql.port import CopyTurn, Queue, Reading, count_newly_due
 from laneway.store.sql.queries import KEEP_RUNS
 from laneway.store.sql.rows import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHEDULED, Row
-from laneway.store.sqlite.books import IN_BOOKS, TOTALS, Books, decode, decode_queue, encode
+from laneway.store.sqlite.books import IN_BOOKS, Books, decode, decode_queue, encode
 from laneway.store.sqlite.database import SQLiteDatabase
 from laneway.store.sqlite.statements import DIALECT, IN_ORDER, SQL
 from laneway.store.statistics import TEN, begin_of

@@ -27,7 +27,7 @@ local lane_ways = {
 }
 
 -- Settle all outcomes; return the numbers of the refused successes, and those of the other refused outcomes.
-local function settle_lanes(others)
+local function settle_collected(others)
     local items, texts, number = {}, each_run(ARGV[7]), tonumber(ARGV[6])
     for n = 1, number do
         items[n] = {ARGV[7 + n], ARGV[7 + number + n], 'done', 0, '', texts[n]}

@@ -20,14 +20,14 @@ end
 
 -- Return a job read from its record; nil if the record is not a job's.
 local function open(id, record)
-    if not record or #record < 20 then
+    if not record or #record <= R_FRESH_TEXTS then
         return nil
     end
     local job = {id = id, record = record, attempt = 0}
     if record:byte(1) >= F_FRESH then
         job.flags, job.rank, job.rules, job.seq, job.enqueued, job.texts_at = struct.unpack(FRESH_HEAD, record)
         job.flags, job.place, job.due = job.flags - F_FRESH, job.enqueued, job.enqueued
-    elseif #record < 38 then
+    elseif #record <= R_TEXTS then
         return nil
     else
         job.flags, job.rank, job.rules, job.seq, job.enqueued, job.place, job.due, job.attempt, job.texts_at =
@@ -41,8 +41,8 @@ end
 local function write(job)
     local head = struct.pack(HEAD, job.flags, job.rank, job.rules, job.seq, job.enqueued, job.place, job.due, job.attempt)
     job.record = head .. job.record:sub(job.texts_at)
-    job.body_at = job.body_at + 37 - job.texts_at
-    job.texts_at = 37
+    job.body_at = job.body_at + R_TEXTS - job.texts_at
+    job.texts_at = R_TEXTS
     call('HSET', JOB, job.id, job.record)
 end
 
@@ -56,7 +56,7 @@ local function entry(job)
 end
 
 local function id_of(entry_)
-    return entry_:sub(entry_:byte(1) == 255 and 9 or 16)
+    return entry_:sub(entry_:byte(1) == 255 and E_ID or E_POSTPONED_ID)
 end
 
 local function due_key(rank)

@@ -55,11 +55,11 @@ local MOST_HEADERS = 4000
 -- Return a payload's body with the headers of this payload and of the equal one that is stored (`known`), as core/headers.py
 -- joins them: each line once, those of the payload that arrived earlier first, up to MOST_HEADERS bytes.
 local function with_headers(known, body, known_is_earlier)
-    local theirs, mine = known:find('\0', 17, true), body:find('\0', 1, true)
+    local theirs, mine = known:find('\0', PAYLOAD_SIZE + 1, true), body:find('\0', 1, true)
     if not theirs then
         return body
     elseif not mine then
-        return known:sub(17)
+        return known:sub(PAYLOAD_SIZE + 1)
     end
     local earlier, later = known:sub(theirs + 1), body:sub(mine + 1)
     if not known_is_earlier then
@@ -84,9 +84,9 @@ local function add_payload(index, bodies, digest, score, arrival, body)
     local known = call('HGET', bodies, digest)
     if known then
         count('merged')
-        local before, had = struct.unpack('>I8d', known)
+        local before, had = struct.unpack(PAYLOAD_HEAD, known)
         body = with_headers(known, body, before <= arrival)
-        if had >= score and before <= arrival and #body == #known - 16 then
+        if had >= score and before <= arrival and #body == #known - PAYLOAD_SIZE then
             return
         elseif before > arrival then
             call('ZREM', index, struct.pack('>I7', before) .. digest)
@@ -94,7 +94,7 @@ local function add_payload(index, bodies, digest, score, arrival, body)
         score, arrival = math.max(score, had), math.min(arrival, before)
     end
     call('ZADD', index, score, struct.pack('>I7', arrival) .. digest)
-    call('HSET', bodies, digest, struct.pack('>I8d', arrival, score) .. body)
+    call('HSET', bodies, digest, struct.pack(PAYLOAD_HEAD, arrival, score) .. body)
 end
 
 -- Return the payloads of one side, the oldest first; each is a list of digest, score, arrival, body with headers, and its stored
@@ -109,9 +109,9 @@ local function payloads(index, bodies, most)
         end
         local found = call('HMGET', bodies, unpack(digests))
         for n = 1, #digests do
-            if found[n] and #found[n] >= 16 then
-                local arrival, score = struct.unpack('>I8d', found[n])
-                list[#list + 1] = {digests[n], score, arrival, found[n]:sub(17), found[n]}
+            if found[n] and #found[n] >= PAYLOAD_SIZE then
+                local arrival, score = struct.unpack(PAYLOAD_HEAD, found[n])
+                list[#list + 1] = {digests[n], score, arrival, found[n]:sub(PAYLOAD_SIZE + 1), found[n]}
             end
         end
     end
@@ -231,8 +231,8 @@ local function lane_dies(lane, error, named)
     for _, digest in ipairs(named) do
         local found = call('HGET', bodies, digest)
         if found then
-            local arrival, score = struct.unpack('>I8d', found)
-            dying[#dying + 1] = {digest, score, arrival, found:sub(17)}
+            local arrival, score = struct.unpack(PAYLOAD_HEAD, found)
+            dying[#dying + 1] = {digest, score, arrival, found:sub(PAYLOAD_SIZE + 1)}
             drop_payload(index, bodies, dying[#dying])
         end
     end

@@ -8,11 +8,11 @@ local function lane_alone(record)
     if flags ~= PLAIN_IN_LANE or rules ~= 0 or rank > 200 then
         return nil
     end
-    a, b = record:byte(19, 20)
-    local task_at = b and 21 + 256 * a + b or #record
+    a, b = record:byte(R_FRESH_TEXTS, R_FRESH_TEXTS + 1)
+    local task_at = b and R_FRESH_TEXTS + 2 + 256 * a + b or #record
     a, b = record:byte(task_at, task_at + 1)
     if b and #record > task_at + 256 * a + b then
-        return record:sub(21, task_at - 1), rank
+        return record:sub(R_FRESH_TEXTS + 2, task_at - 1), rank
     end
 end
 
@@ -54,7 +54,7 @@ local function leave(ids, first, last, lanes, lane_at, wants)
                 local found, alone, rank = call('ZPOPMIN', PARKED .. lane), nil, nil
                 local entry = found[1]
                 if entry then
-                    id = entry:sub(9)
+                    id = entry:sub(E_ID)
                     q.blocked = q.blocked - 1
                     local record = call('HGET', JOB, id)
                     if record then

@@ -48,7 +48,8 @@ local function meet(portion, n, id, record)
     end
     local holder = portion.holders[lane]
     if holder and holder ~= id then
-        park(portion, lane, string.format('%d', (struct.unpack('>I8', record, 11))), '\255' .. record:sub(4, 10) .. id)
+        local place = string.format('%d', (struct.unpack('>I8', record, R_ENQUEUED)))  -- where a fresh record has it
+        park(portion, lane, place, '\255' .. record:sub(R_SEQ, R_ENQUEUED - 1) .. id)
         return false
     elseif not holder then
         take_lane(portion, lane, id)

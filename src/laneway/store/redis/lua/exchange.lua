@@ -34,7 +34,7 @@ local handed, handed_due, handed_record  -- the next job of a lane
 -- -- outcomes ----------------------------------------------------------------------------------------------------
 
 if collects then
-    refused, refused_others = need('collector').settle_lanes(rare and rare[2] or {})
+    refused, refused_others = need('collector').settle_collected(rare and rare[2] or {})
 elseif successes > 0 then
     local last, tokens, holds_all = 7 + successes, nil, false
     if successes == 1 then
@@ -92,7 +92,7 @@ elseif claims then
             local met, found, taken, held, length, portion  -- the first `taken` of the jobs in `met` are claimed
             if handed then
                 token, more = token + TOKEN_STEP, false
-                met, found, taken, length = {sub(handed, 9)}, {handed_record}, 1, 1
+                met, found, taken, length = {sub(handed, E_ID)}, {handed_record}, 1, 1
                 held = {met[1], format('%d', token)}
             else
                 local size = math.min(most - claimed + 2 * passed, 1000)  -- portions grow if many jobs were passed over
@@ -102,7 +102,7 @@ elseif claims then
                 end
                 for n = 1, #met do
                     local entry = met[n]
-                    met[n] = sub(entry, byte(entry) == 255 and 9 or 16)
+                    met[n] = sub(entry, byte(entry) == 255 and E_ID or E_POSTPONED_ID)
                 end
                 found, taken, held, length = call('HMGET', JOB, unpack(met)), 0, {}, #met
                 local room, gone, full = most - claimed, 0, false

@@ -4,9 +4,9 @@
 -- ARGV  1 its part, JSON   2 the copy's id
 -- returns the part that the store has now
 
-local found = redis.call('HMGET', MOVE, 'move', 'moved', 'id')
-if found[1] and (found[2] or found[3] == ARGV[2]) then
-    return found[1]
+local move, moved, id = unpack(redis.call('HMGET', MOVE, 'move', 'moved', 'id'))
+if move and (moved or id == ARGV[2]) then
+    return move
 end
 redis.call('DEL', MOVE)
 redis.call('HSET', MOVE, 'move', ARGV[1], 'moved', ARGV[1], 'id', ARGV[2])

@@ -28,9 +28,9 @@ if ARGV[2] ~= '' then
     place = math.max(now + tonumber(delay), tonumber(at))
 end
 local flags, rank = ARGV[3]:byte(1, 2)
--- The records differ in their sequence numbers, 7 bytes behind the first three, and in their ends.
+-- The records differ in their sequence numbers and in their ends.
 local alike = new_record(ARGV[3], 0, place)
-local before, after = alike:sub(1, 3), alike:sub(11)
+local before, after = alike:sub(1, R_SEQ - 1), alike:sub(R_ENQUEUED)
 local seq = math.max((tonumber(books[B_SEQ]) or 0) + 1, now)
 local due = string.format('%d', place)  -- formatted once, instead of for each job
 local jobs, waits, pack = {}, {}, struct.pack

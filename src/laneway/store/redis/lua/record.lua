@@ -5,8 +5,8 @@
 --       lists: 6 counters: name, by   7 faults: id, count, sample   8 learned: task, six numbers
 -- returns the store's time, and 1 if this worker is to close complete intervals, else 0
 
-local books = call('HMGET', STATISTICS, 'now', 'closed', 'closing')
-now = math.max(now, tonumber(books[1]) or 0)
+local noted, closed, closing = unpack(call('HMGET', STATISTICS, 'now', 'closed', 'closing'))
+now = math.max(now, tonumber(noted) or 0)
 local stretch = math.floor(now / 10000000)
 local counters, faults, learned = cmsgpack.unpack(ARGV[6]), cmsgpack.unpack(ARGV[7]), cmsgpack.unpack(ARGV[8])
 
@@ -69,8 +69,8 @@ if is_new() then
     learn()
 end
 
-local due = math.floor((now - 10000000) / 10000000) > (tonumber(books[2]) or 0)
-local closing = tonumber(books[3])
+local due = math.floor((now - 10000000) / 10000000) > (tonumber(closed) or 0)
+closing = tonumber(closing)
 if due and not (closing and closing > now and closing <= now + 5000000) then
     call('HSET', STATISTICS, 'now', now, 'closing', now + 5000000)
     return {now, 1}

@@ -7,8 +7,8 @@
 -- returns 1; 0 if the stored cursor is another one, or no copy is filling the store, and nothing was done
 
 local books = base .. ARGV[2]
-local found = call('HMGET', books, 'copied', 'moved', 'ranks')
-if (found[1] or '') ~= ARGV[3] or not found[2] then
+local copied, moved, ranks = unpack(call('HMGET', books, 'copied', 'moved', 'ranks'))
+if (copied or '') ~= ARGV[3] or not moved then
     return 0
 end
 local at = 6
@@ -17,7 +17,7 @@ while at <= #ARGV do
     call(ARGV[at + 1], base .. ARGV[at + 2], unpack(ARGV, at + 3, at + size))
     at = at + size + 1
 end
-local ranks = found[3] or ''
+ranks = ranks or ''
 for rank in ARGV[5]:gmatch('.') do
     if not ranks:find(rank, 1, true) then
         ranks = ranks .. rank

@@ -167,7 +167,7 @@ def test_an_action_that_does_nothing_says_so(busy: Desk) -> None:
 
 def test_filters_need_a_yes(busy: Desk) -> None:
     said = busy.mistake("jobs", "delete", "--queue", "mail")
-    assert said.startswith("Delete 3 jobs (3 ready)? Nobody is here to answer: add --yes, or --dry-run")
+    assert said.startswith("Delete 3 jobs (3 ready)? There is no terminal to ask at: add --yes, or --dry-run")
     assert busy.run("jobs", "delete", "--queue", "mail", "--dry-run") == "3 jobs would be deleted; nothing was changed\n"
     assert busy.json("jobs", "delete", "--queue", "mail", "--yes") == {"matched": 3, "changed": 3, "dry_run": False}
     assert busy.run("jobs", "delete", "--queue", "mail", "--yes") == "0 jobs deleted\n"

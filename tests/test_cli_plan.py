@@ -213,7 +213,7 @@ def test_it_says_what_it_is_based_on(desk: Desk) -> None:
     assert "That is little: take it for a guess until 100 runs and 10.0 s are behind it." in shown
     assert "say --kind cpu if they compute" in shown
     assert "say --kind cpu if they compute" not in desk.run("plan", "--kind", "io")
-    assert any(line.startswith("processed : enqueued nobody works 1:") for line in told(shown))
+    assert any(line.startswith("processed : enqueued no worker 1:") for line in told(shown))
 
 
 def test_those_who_work_now_are_asked(desk: Desk) -> None:

@@ -92,7 +92,7 @@ def memory(pid: int) -> tuple[int, int]:
         with open(f"{_PROC}/{pid}/smaps_rollup", encoding="ascii", errors="replace") as file:
             sizes = {words[0]: int(words[1]) * 1024 for words in map(str.split, file) if words[0] in ("Rss:", "Pss:")}
         return sizes["Rss:"], sizes["Pss:"]
-    except (OSError, KeyError):  # the process has ended, belongs to somebody else, or the kernel is older than 4.14
+    except (OSError, KeyError):  # the process has ended, belongs to another user, or the kernel is older than 4.14
         return _resident(pid)
 
 

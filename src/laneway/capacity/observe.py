@@ -67,7 +67,7 @@ def observed(app: App) -> Observed:
     waiting = _waiting(queues, "ready", "blocked")
     came, over = arrivals(runs, waiting + _waiting(queues, "running"), now)
     return Observed(
-        # A damaged store may hold any figure: within these limits it can be planned with, and nobody gave a bad option.
+        # A damaged store may hold any figure. Values outside of these limits are cut, since no option of the user's is wrong.
         load=Load(
             rate=_between(0, came / over, 10**9),
             seconds=_between(10**-6, job_seconds(runs), 10**9),

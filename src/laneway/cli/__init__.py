@@ -94,7 +94,7 @@ def laneway(ctx: click.Context) -> None:
 
 
 def _hide_passwords(words: list[str]) -> None:
-    """Give this process a title without the secrets of its command line, which everybody on the machine can read in `ps`."""
+    """Give this process a title without the secrets of its command line, which all users of the machine can read in `ps`."""
     if not any(word.startswith("--store") or "://" in word for word in words):
         return
     shown = [mask_urls(word) for word in words]

@@ -125,8 +125,8 @@ def opened(
 ) -> Generator[App]:  # fmt: skip
     """Open the app a command is about; with `store` alone it is one without tasks.
 
-    `makes` is for commands that may make the store, `tasks` for those that need the app's tasks; without `looks` nobody looks
-    whether the store can be used.
+    `makes` is for commands that may make the store, `tasks` for those that need the app's tasks; without `looks` the command does
+    not check whether the store can be used.
     """
     from laneway.desk.app import App  # noqa: PLC0415 - the help needs none of it
     from laneway.desk.locate import check_store, find_app, load_tasks  # noqa: PLC0415
@@ -184,7 +184,7 @@ def confirmed(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not is_interactive():
-        raise click.UsageError(f"{question} Nobody is here to answer: add --yes, or --dry-run to look first")
+        raise click.UsageError(f"{question} There is no terminal to ask at: add --yes, or --dry-run to look first")
     if not click.confirm(question, err=True):
         click.echo("nothing was changed", err=True)
         raise click.exceptions.Exit(0)

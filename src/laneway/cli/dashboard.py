@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["beside", "dashboard"]
 
-#: Here nobody but this machine gets in.
+#: On this address only programs of this machine can connect.
 LOOPBACK = "127.0.0.1"
 
 
@@ -36,8 +36,8 @@ LOOPBACK = "127.0.0.1"
 @app_argument
 @click.option("--host", metavar="HOST", default=LOOPBACK, show_default=True, help="Where to listen.")
 @click.option("--port", metavar="N", type=click.IntRange(0, 65_535), default=8080, show_default=True, help="0 takes a free one.")
-@click.option("--read-only", is_flag=True, help="Nobody may act.")
-@click.option("--open-health", is_flag=True, help="Everybody may ask /healthz; its answer then has no reasons.")
+@click.option("--read-only", is_flag=True, help="Allow no actions.")
+@click.option("--open-health", is_flag=True, help="/healthz needs no credentials; its answer then has no reasons.")
 @app_options
 @json_option
 def dashboard(

@@ -3,8 +3,8 @@
 A producer enqueues, a worker runs, each in a thread; the main thread shows what the store tells, and hears Ctrl-C. The dashboard
 is served beside them where it is installed, so the same can be seen in a browser, and acted upon. When the time is over the
 producer stops, what is due gets a few seconds to end, and a summary says what happened: the store's own totals, and the verdict
-of the shop's ledger on whether every lane was in order. Where somebody acted by hand (deleted a job, replayed a dead one) neither
-sums nor order can be told from what the shop knows, and only what must never be is looked for: two at once in a lane.
+of the shop's ledger on whether every lane was in order. If a user acted by hand (deleted a job, replayed a dead one), the
+shop cannot check sums or order, and checks only that no lane ran two jobs at once.
 
 Enters: how long.  Leaves: something to look at.
 """
@@ -84,7 +84,7 @@ def demo(ctx: click.Context, seconds: float | None, in_browser: bool) -> None:
 
 
 class _Hands(logging.Handler):
-    """Counts what somebody did by hand, in the dashboard's own audit."""
+    """Counts actions by hand, from the dashboard's own audit."""
 
     acts = 0
 

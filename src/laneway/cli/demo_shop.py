@@ -1,4 +1,4 @@
-"""The demo's shop: an app as a user would write it, somebody who keeps enqueueing, and a ledger.
+"""The demo's shop: an app as a user would write it, a producer that keeps enqueueing, and a ledger.
 
 Charges are in lanes, one per customer. Each run of a charge writes down when it begins and how it ends, in a ledger that knows
 nothing of Laneway; from that alone `check` says afterwards whether any customer's charges overlapped or overtook.
@@ -126,7 +126,7 @@ class Producer(threading.Thread):
         for _ in range(random.randint(0, 2)):
             self._charge(random.choice(CUSTOMERS), 1)
         if turn % 12 == 5:
-            self._charge(random.choice(CUSTOMERS), 9)  # somebody buys the whole shop
+            self._charge(random.choice(CUSTOMERS), 9)  # a customer buys the whole shop
         if turn % 2:
             reserve.enqueue(random.choice(GOODS))
             fetch_rate.enqueue("EUR")
@@ -153,8 +153,8 @@ class LedgerCheck(NamedTuple):
 def check(entries: Iterable[LedgerEntry], dead: Container[tuple[str, int]] = (), *, in_order: bool = True) -> LedgerCheck:
     """Read a ledger: in each lane runs must not overlap, and a number follows the one before it that is done or dead.
 
-    A number may come again after it failed. `dead` are the charges that gave up, as customer and number. Where somebody took jobs
-    out or put them back, order says nothing: without `in_order` only runs that overlap are mistakes.
+    A number may come again after it failed. `dead` are the charges that gave up, as customer and number. If a user removed or
+    replayed jobs, order says nothing: without `in_order` only runs that overlap are mistakes.
 
     >>> check([LedgerEntry("ada", 1, "begins"), LedgerEntry("ada", 1, "failed"), LedgerEntry("ada", 2, "begins")]).mistakes
     ['ada: 2 came after 1 (failed)']

@@ -134,7 +134,7 @@ def _send_job(
 
 
 def _declared(app: App, name: str, *, check: bool, scored: bool) -> Task[..., Any, Any] | AnyCollector[Any, Any]:
-    """Return the task or collector; one that is not here takes anything, if the app has none, or nobody is to check."""
+    """Return the task or collector; an undeclared name is accepted if the app has no tasks, or with --no-check."""
     from laneway.desk.collector import AnyCollector  # noqa: PLC0415 - the help needs none of it
 
     if (task := app.tasks.get(name)) is not None:

@@ -150,7 +150,7 @@ def _keeps_up(pace: Pace) -> str:
 
 def _ratio(pace: Pace) -> str:
     if pace.ratio is None:
-        return "nobody works"
+        return "no worker"
     text = _rate(pace.ratio)
     return f"1:{text}" if pace.keeps_up or text != "1" else "just over 1:1"
 

@@ -1,7 +1,7 @@
 """What commands show in plain text: times, ids, sparklines, and a worker's log.
 
 On a terminal a worker's log is one line for each run, with the reason of a failure below it, and between them what else is
-logged. Elsewhere it is plain log lines for whoever collects them. Workers use this: no rich here.
+logged. Elsewhere it is plain log lines, for a log collector. Workers use this module: no rich here.
 
 Enters: events and log records.  Leaves: lines on stderr.
 """
@@ -110,7 +110,7 @@ class JobLines(logging.Handler):
 
 
 def _worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """Return what a run meant; of one that meant something else for each of its lanes what somebody must see first."""
+    """Return the outcome of a run; if its lanes have different outcomes, the most severe."""
     return max(outcomes, key=lambda outcome: SEVERITY.index(outcome.name))
 
 

@@ -95,7 +95,7 @@ def _send_command(
             confirmed(f"Tell {len(chosen)} workers, which run {running} jobs, to {words}?", yes=yes)
         for worker in chosen:
             getattr(app.inspect, command)(worker)
-    told = ", ".join(worker.id for worker in chosen) or "nobody: no worker runs"
+    told = ", ".join(worker.id for worker in chosen) or "none: no worker runs"
     said(f"told to {words} at the next beat: {told}", [{"id": worker.id, "told": command} for worker in chosen], as_json)
 
 

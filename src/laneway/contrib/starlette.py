@@ -41,7 +41,7 @@ log = logging.getLogger("laneway.web")
 def lifespan(jobs: App, own: OwnLifespan | None = None) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """Return a lifespan that opens the store before the first request and closes it after the last, with your own inside of it.
 
-    Requests find the app as `request.state.laneway`. A store that is away keeps nobody from starting: it is opened when it is
+    Requests find the app as `request.state.laneway`. The program starts even if the store is away: it is opened when it is
     first used.
     """
 

@@ -240,7 +240,5 @@ def _gone(id_: str, state: State) -> Explanation:
         "cancelled": "it was cancelled, or had expired",
     }
     if state not in said:
-        raise UnknownJob(
-            f'no job "{id_}" is in the store: it has finished so long ago that nobody remembers, or never was', id=id_
-        )
+        raise UnknownJob(f'no job "{id_}" is in the store: it has finished too long ago to be remembered, or never was', id=id_)
     return Explanation(id_, state, [said[state]])

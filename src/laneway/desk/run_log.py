@@ -40,7 +40,7 @@ def _what(job: JobContext) -> str:
 
 
 def _fields(job: JobContext, **more: object) -> dict[str, dict[str, object]]:
-    """Return what is known of a job, for those who read the log by machine."""
+    """Return what is known of a job, for programs that read the log."""
     where = {"lanes": list(job.lanes)} if job.claim.collects else {"lane": job.lane}
     known = {"job_id": job.id, "task": job.task, "queue": job.queue, **where, "attempt": job.attempt}
     return {"laneway_fields": {**known, **more}}

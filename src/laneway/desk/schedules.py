@@ -94,7 +94,7 @@ class KeptSchedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     every: int = 0  #: the interval, microseconds
     timezone: str = "UTC"  #: of the expression
     catch_up: str = "one"
-    by: str = ""  #: who set it
+    by: str = ""  #: the name of the user that set it
 
     @classmethod
     def of(cls, call: Bound, schedule: Schedule, catch_up: str, by: str = "") -> KeptSchedule:

@@ -1,6 +1,6 @@
 """Rows for the outbox, written on the user's connection, in the user's transaction.
 
-An insert and nothing else: the role of a web program needs no other right. Nobody is notified, nothing is locked.
+An insert and nothing else: the role of a web program needs no other right. It sends no notification and takes no lock.
 
 Enters: jobs, and a user's connection.  Leaves: rows.
 """

@@ -1,6 +1,6 @@
 """A job of a pool: a call and the future of its result, in one.
 
-Cancelling a job that has not started takes it out of its line at once, so that its place is free for another.
+Cancelling a job that has not started takes it out of its queue at once, which makes room for another job.
 """
 
 from __future__ import annotations

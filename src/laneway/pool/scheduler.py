@@ -1,6 +1,6 @@
-"""The scheduler of a pool: admits jobs, keeps them in lines, and counts what workers have done.
+"""The scheduler of a pool: admits jobs, keeps them in queues (lines), and counts what workers have done.
 
-A job joins the line that the policy chooses, if there is room. The jobs beyond one per worker are those that wait, and they are
+A job joins the queue that the policy chooses, if there is room. The jobs beyond one per worker are those that wait, and they are
 at most `capacity`. So whether there is room does not depend on how fast a thread wakes up. If there is none, jobs wait outside,
 first come, first served; the thread that ends a job lets the next one in.
 
@@ -244,9 +244,9 @@ class Scheduler:
             self._left(job)
 
     def _left(self, job: AnyJob) -> None:
-        """Free the place of a job that is over, or was cancelled."""
+        """Make room: a job has ended, or was cancelled."""
         row = job.row
-        assert row is not None  # noqa: S101 - it was in line
+        assert row is not None  # noqa: S101 - it had joined a queue
         with self._lock:
             row.gate.waiting -= row.load > row.size
             row.load -= 1
@@ -339,7 +339,7 @@ def _settle_future(settle: Callable[[Any], None], value: object) -> None:
     try:
         settle(value)
     except BaseException:  # noqa: BLE001 - it is the caller's code
-        log.exception("a callback of a future failed, or somebody else has settled it")
+        log.exception("a callback of a future failed, or other code has settled it")
 
 
 def _crashed(error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""A line: items that wait, and the threads that take them.
+"""A queue (line): items that wait, and the threads that take them.
 
 This is the inner hand-over, with nothing around it: no futures, no results, no lock. A caller that adds an item wakes a thread; a
 thread that finds nothing goes to sleep; the thread that slept last is woken first. That costs about a microsecond. The worker's

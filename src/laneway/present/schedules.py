@@ -46,7 +46,7 @@ def set_schedule(
     app.inspect.set_schedule(name, call, when_of(when), **more)
     for made in app.inspect.schedules(name):
         return made
-    raise NotFound(f'the schedule "{name}" was set, and dropped by somebody else at once')
+    raise NotFound(f'the schedule "{name}" was set, and another program dropped it at once')
 
 
 def paused_document(app: App, name: str, paused: bool) -> dict[str, Any]:

@@ -23,7 +23,7 @@ __all__ = ["SILENT", "Details", "Snapshot", "working_of"]
 #: A worker whose last heartbeat is older than this does not count as alive, seconds.
 SILENT = 15.0
 
-#: Where more jobs than this are in a store, nobody searches it every second for the one that waits longest.
+#: A store with more jobs than this is not searched every second for the job that has waited longest.
 MANY = 100_000
 DEAD = 4
 #: The most names in a line.

@@ -74,8 +74,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: What became of a job of an outbox: None if it was inserted, the id of the job that prevented it, "" if it was passed over, or
-#: why its queue cannot take it.
+#: The result for a job of an outbox: None if it was inserted, the id of the job that prevented it, "" if its number was taken
+#: before, or the error of a queue that cannot take it.
 Relayed = str | WrongQueue | None
 
 
@@ -117,7 +117,7 @@ class Schedules(Struct, frozen=True):
     now: int  #: the store's time, microseconds
     last: dict[str, int]  #: up to which time their occurrences have fired, or were skipped while paused, microseconds
     paused: dict[str, str]  #: which are paused, and the name that was given for it
-    kept: dict[str, bytes] = {}  #: the entries of those that are kept in the store; what is in one is for its readers to judge
+    kept: dict[str, bytes] = {}  #: the entries of those that are kept in the store; a reader must check them
 
 
 class WorkerInfo(Struct, frozen=True):
@@ -355,7 +355,7 @@ class JoiningStore(Store, Protocol):
 
         Returns what `push` does, or "" for a job whose key, or a payload whose lane, is looked at when the transaction has
         committed. A connection to another database raises NotSameDatabase. Nothing is tried again: what fails in a transaction
-        is the user's to repeat. Nobody is woken: sleeping workers look by themselves, four times a second.
+        must be repeated by the user. No worker is woken: sleeping workers poll, four times a second.
         """
         ...
 

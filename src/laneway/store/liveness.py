@@ -88,7 +88,7 @@ class Observer:
         self._looked = now
         seen, self._seen = self._seen, {}
         states = [(worker, beat, self._state(worker)) for worker, beat in workers]
-        # While a worker of the fleet lives, so does its supervisor, and that knows why another worker has ended.
+        # If a worker of a fleet lives, so does its supervisor, which knows why another worker ended: leave that one to it.
         supervised = {worker.fleet for worker, _, state in states if worker.fleet and state and state not in _ENDED}
         dead: list[str] = []
         for worker, beat, state in states:
@@ -102,7 +102,7 @@ class Observer:
         return dead
 
     def forget(self, worker: str) -> None:
-        """A worker's claims were recovered: if it comes back it is judged anew."""
+        """Forget a worker whose claims were recovered: if it comes back, it is observed anew."""
         self._seen.pop(worker, None)
 
     def _state(self, worker: WorkerInfo) -> str | None:
@@ -114,7 +114,7 @@ class Observer:
 
 
 def recover_dead_workers(store: Store, ours: Callable[[str], bool] = lambda _: False) -> None:
-    """Give back the claims of dead workers. Those of our own fleet (`ours`) are left to its supervisor."""
+    """Give back the claims of dead workers, except for those of the own fleet (`ours`): its supervisor does that."""
     for dead in store.dead_workers():
         if not ours(dead):
             ids = store.recover(dead, "its process ended, or its heartbeat stopped")

@@ -42,7 +42,7 @@ SHARED = ""
 
 #: The parts of a section, in the order in which they are copied.
 QUEUE, JOBS, PAYLOADS, RECORDS = range(4)
-#: Where a section's export goes on: its part (the queue, jobs, payloads, records), and a place in it.
+#: Where a section's export goes on: its part (the queue, jobs, payloads, records), and a position in it.
 Cursor = tuple[int | float | str, ...]
 _cursors: msgspec.json.Decoder[Cursor] = msgspec.json.Decoder(Cursor)
 

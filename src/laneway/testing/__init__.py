@@ -347,7 +347,7 @@ class _Runner(Runner):
 
 
 def _forget(_: JobContext) -> None:
-    """Drop the notes of a run: they are for people who watch."""
+    """Drop the notes of a run: they are for the dashboard."""
 
 
 def _call(task: Task[..., Any, Any], job: JobInfo) -> bytes:

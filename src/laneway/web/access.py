@@ -2,7 +2,7 @@
 
 Closed, unless one of these holds:
 
-* nobody has set credentials, and the request comes straight from this machine: the client's address is a loopback one, no proxy
+* no credentials are set, and the request comes straight from this machine: the client's address is a loopback one, no proxy
   has left a trace, and the Host it asks for is a loopback one too. A page of a foreign site that has its name resolve to
   127.0.0.1 (rebinding) asks for another Host;
 * it brings the user and the password, or the token;

@@ -87,7 +87,7 @@ def job(ask: WebRequest) -> object:
         return ask.site.documents.job(found, ask.app.inspect.explain(id_).reasons, result)
     run = next((run for run in ask.app.stats.recent(RUNS) if run.id == id_), None)
     if run is None:
-        raise UnknownJob(f'no job "{id_}" is in the store: it has finished so long ago that nobody remembers, or never was')
+        raise UnknownJob(f'no job "{id_}" is in the store: it has finished too long ago to be remembered, or never was')
     return ask.site.documents.run(run, ask.app.store_inspect.result(id_).value)
 
 

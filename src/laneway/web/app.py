@@ -3,7 +3,7 @@
 It runs alone (`laneway dashboard`) or is mounted into another program under any prefix. It opens nothing before the first
 request, closes nothing of the app it is given, and needs no lifespan.
 
-Enters: an app and who may use it.  Leaves: an ASGI app.
+Enters: an app, and a check of its users.  Leaves: an ASGI app.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The audit: a line in the log for every action, done or refused: the user, the action, its target, and the result.
 
 Goes to the logger `laneway.audit`; a handler that wants fields finds them in the record's `audit`. Values are written as JSON, so
-that nobody can forge a line with a line break in a name.
+that a line break in a name cannot forge a line.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ async def _acted(site: Site, endpoint: Endpoint, caller: Caller, request: Reques
         site.access.check_action(request, caller)
         try:
             given = await _body(request)
-        except ClientDisconnect:  # nothing was asked for, and nobody reads an answer
+        except ClientDisconnect:  # the request is incomplete, and the client reads no answer
             return refuse(Refused(400, "hung_up", "the client hung up before it had sent the whole body"))
         response = await _answered(site, endpoint, caller, request.scope, given)
     except Refused as refused:

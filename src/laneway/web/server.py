@@ -212,7 +212,7 @@ class Server(uvicorn.Server):
     def __init__(self, site: Any, ending: Callable[[], None]) -> None:
         door = self.door = Door(_most())
         self._ending = ending
-        # What a proxy says about a client proves nothing: nobody is let in for an address it names.
+        # A client address in a proxy's header proves nothing, so it never gives access.
         super().__init__(
             uvicorn.Config(
                 site, http=type("ClientConnection", (ClientConnection,), {"door": door}), loop="asyncio", ws="none",

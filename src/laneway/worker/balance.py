@@ -4,8 +4,8 @@ A *policy* is a function of the slots and of the loads, which are the jobs that 
 queue, by a rule: equally, in proportion to what waits, by weight, in order. A share may be a fraction: an average. Users can
 write policies; `check` says what is wrong with a policy's answer.
 
-Shares are dealt once a second (`shares.fair`), by `smoothed_loads`: a small change of a load is ignored, so that slots stay where
-they are.
+Shares are computed once a second (`shares.fair`) from smoothed loads (`smoothed_loads`): small changes of a load are ignored, so
+that slots do not move without need.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Board:
         self._words[_PHASE] = PHASES.index(phase)
 
     def set_idle(self, idle: bool) -> None:
-        """Mark the worker as idle; or, before it asks the store again, as perhaps not idle."""
+        """Mark the worker as idle. Before it asks the store again, mark it as not idle: it may get jobs."""
         if self._words[_IDLE] % 2 != idle:
             self._words[_IDLE] += 1
 

@@ -33,7 +33,7 @@ class Phase(Enum):
 
     IDLE = "idle"  #: every request was answered
     SENT = "sent"  #: an exchange was begun, and its answer not read; claims handed over before run meanwhile
-    UNSURE = "unsure"  #: an answer got lost, so its effect is not known: claims that the worker does not know of go back first
+    UNSURE = "unsure"  #: an answer got lost, so its effect is not known: claims that the worker does not know go back first
 
 
 class Owner(Protocol):
@@ -159,7 +159,7 @@ class Exchanger:
         """Return whether nothing runs, waits or is on its way."""
         if not self._is_idle:
             return False
-        with self._mutex:  # in the middle of a slot's exchange nothing may seem to be left
+        with self._mutex:  # during a slot's exchange the worker may look idle, and is not
             return self._is_idle
 
     @property
@@ -184,8 +184,8 @@ class Exchanger:
     def ended(self, settled: Settled) -> None:
         """Take an outcome from a slot, in its own thread.
 
-        If only long jobs run besides, this thread does the exchange itself: waking the session's thread and being woken by it
-        would take longer. So short jobs, and a lane that is worked off one by one, run at full speed.
+        If all other running jobs are long, this thread does the exchange itself: waking the session's thread, and being woken by
+        it, takes longer than a short job. So short jobs, and the jobs of one busy lane, run at full speed.
         """
         self._outcomes.waiting.append(settled)
         for_session = not self._inventory.pace.short
@@ -236,7 +236,7 @@ class Exchanger:
         """Begin an exchange. If claims can run meanwhile its answer is read after handing them over, else at once."""
         unsure = self.phase is Phase.UNSURE
         if unsure:
-            self._hear()  # or the claims in its answer would go back too
+            self._hear()  # before give_back: it would return the claims in that answer too
         requests = self._requests(settled, limit) if limit else []
         self.turns += 1
         self._session.begins_exchange()
@@ -324,7 +324,7 @@ class Exchanger:
 
     def _give_back(self) -> None:
         """Give back claims that are prefetched or queued for a slot. They are forgotten first: the answer may get lost."""
-        self._hear()  # or the claims in its answer would go back too
+        self._hear()  # before give_back: it would return the claims in that answer too
         if not self._inventory.take_back():
             return
         self._prospect.look = True
@@ -335,7 +335,7 @@ class Exchanger:
 
     def _away(self, error: StoreError) -> None:
         """Log, once, that the store cannot be reached, or was moved; look again."""
-        if isinstance(error, StoreMoved):  # it has answered: nothing is unsure
+        if isinstance(error, StoreMoved):  # the store has answered, so no effect is unknown
             self._failures = 0
             self._prospect.moved(error)
             return

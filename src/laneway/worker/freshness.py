@@ -1,8 +1,8 @@
 """Freshness: whether a worker certainly still holds its claims.
 
 A process that was frozen or cut off from its store may have been declared dead, and its claims given to other workers. So a
-worker remembers when the store last answered. After half the time that other workers wait before they declare it dead, a claim
-that has not started does not start any more: it goes back.
+worker remembers when the store last answered. After half of `dead_after` without an answer it starts no more claims, and gives
+them back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Freshness:
         self.spoken = clock()  #: when the last request was sent that the store answered
         self.fence = 0  #: claims up to this token are lost, whatever the time
         self._slept = clock()  # when the worker's thread last went to sleep
-        self._frozen = False  # the thread slept for longer than it ever does, and the store has not answered since
+        self._frozen = False  # the thread slept for too long, and the store has not answered since
         self.returned = float("-inf")  #: when this worker last registered again
 
     def is_silent(self, now: float) -> bool:
@@ -57,7 +57,7 @@ class Freshness:
 
     @property
     def has_just_returned(self) -> bool:
-        """Whether this worker registered too recently to be declared dead again: a reported death is the one before that."""
+        """Whether this worker registered so recently that it cannot have been declared dead since: a reported death is older."""
         return clock() - self.returned <= 2 * self.limit
 
     def returned_for_nothing(self, before: float) -> None:

@@ -57,7 +57,7 @@ class Inventory:
         self._overfull = float("-inf")  # when far too many were prefetched
         self._sent: list[Settled] = []  # outcomes on their way
         self._wanted: Sequence[ClaimRequest] = ()  # the claims requested with them,
-        self._limit = 0  # and the most of these
+        self._limit = 0  # and the most claims in all
 
     @property
     def short(self) -> bool:
@@ -65,9 +65,9 @@ class Inventory:
         return self.pace.short
 
     def is_overfull(self) -> bool:
-        """Return whether far more claims are prefetched than can start soon: they were claimed when jobs were short.
+        """Return whether far more claims are prefetched than can start soon: they were claimed when jobs were shorter.
 
-        True once a second at most: where short and longer jobs take turns, the next moment says the opposite.
+        True once a second at most: where short and long jobs alternate, claims would otherwise go back and forth.
         """
         if not self.prefetched or self.short:
             return False
@@ -91,14 +91,14 @@ class Inventory:
             missing += self.balance.ahead(loads)
         if missing > most - len(self.known):
             missing = int(most) - len(self.known)
-        # A few claims at a time would cost a round trip each: a worker with prefetched claims waits until there is something to
-        # settle. And finding many takes little longer than finding a few: a worker with plenty of them waits until half of them
-        # are gone.
+        # A few claims at a time would cost a round trip each: a worker with prefetched claims waits until it has outcomes to
+        # settle. Claiming many takes hardly longer than claiming a few: a worker with many prefetched claims waits until half of
+        # them are used.
         left = ready + self._limit - free
         return 0 if (left >= 0 and not settling) or left > self.pace.ahead // 2 else max(missing, 0)
 
     def _kept(self) -> int:
-        """Return how many prefetched claims wait for others of their kind to end, since they compute: they need no slot yet."""
+        """Return how many prefetched claims of CPU-bound queues wait for others of these queues to end: they need no slot yet."""
         if not self.prefetched or self.short or not self.kinds.cpu:
             return 0
         here = sum([claim.queue in self.kinds.cpu for claim in self.prefetched])

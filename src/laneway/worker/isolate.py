@@ -61,7 +61,7 @@ class IsolatedEnd(Struct, frozen=True):
 
     @property
     def said(self) -> str:
-        """What is said of a crash."""
+        """The error message for a crash."""
         return f"the process that ran it alone ended with {cause_of_death(self.code or 0)}"
 
 
@@ -98,7 +98,7 @@ class Isolation:
         """Run a claim in a child, and wait for its end."""
         from laneway.fleet.messages import Isolate, MessageSocket  # noqa: PLC0415 - only workers with isolated runs need it
 
-        self.prepare()  # first: the forker would inherit the ends below, and they would never seem closed
+        self.prepare()  # before the sockets: a forker that inherits them keeps them open
         forker, forker_theirs = MessageSocket.pair()
         run_socket, run_socket_theirs = socket.socketpair()
         with contextlib.closing(forker), run_socket, forker_theirs, run_socket_theirs:
@@ -121,7 +121,7 @@ class Isolation:
         over = float("inf")
         outcomes: tuple[Outcome, ...] = ()
         code: int | None = None
-        # Once the child has ended, all it sent can be read. Its socket may still be open: processes that it forked have it too.
+        # When the child has ended, everything it sent can be read. Its socket may still be open in processes that it forked.
         while code is None and not talk.ended:
             talk.wait(over - time.monotonic())
             code = talk.read_forker(code)
@@ -144,8 +144,9 @@ class Isolation:
     def _forker_is_gone(self, child: Process | None) -> None:
         """Make sure that the child of a dead forker is gone: no other worker may run its claim before that.
 
-        The kernel closes a dying process's sockets first and ends its children last: in between they live. A fleet's worker is
-        such a child too. It ends now, and its supervisor gives back its claims when all are gone.
+        The kernel closes a dying process's sockets first and ends its children last: in between the children still run. In a
+        fleet this worker is a child of the same zygote: it exits now, and its supervisor gives back its claims when all children
+        are gone.
         """
         if self._in_fleet:
             os._exit(1)
@@ -236,7 +237,7 @@ def _fork_forker(app: App, loop: str) -> MessageSocket:
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
-        # Threads of this program are not in the child, and it uses nothing of theirs.
+        # The child has none of this program's threads, and uses nothing that they hold.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
@@ -257,14 +258,14 @@ def _fork_forker(app: App, loop: str) -> MessageSocket:
 
 
 def _no_worker(*_: object) -> None:
-    raise NotImplementedError("a worker inside a program asks for isolated runs alone")
+    raise NotImplementedError("a worker inside a program forks for isolated runs only")
 
 
 # -- inside the child --------------------------------------------------------------------------------------------
 
 
 def run_isolated(app: App, fd: int, loop: str) -> None:
-    """Run one claim in this process, which was just forked for it. It leads a process group, and that is ended with it."""
+    """Run one claim in this process, which was forked for it. It leads a process group, which is killed together with it."""
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the worker that asked for this run decides
@@ -286,7 +287,7 @@ def _run_one(app: App, run_socket: socket.socket, kind: str) -> None:
     events.silence(RunStarted)  # the worker sends that event
     events.silence(RunEnded)
     task = app.declared.get(claim.task)
-    # An async task has the loop in the main thread; beside a plain one the loop of async lifespans turns in a thread.
+    # An async task runs on a loop in the main thread. Beside a plain task, async lifespans have their loop in another thread.
     loop = (OwnLoop if task is not None and task.is_async else LoopThread)(kind)
     lifespans = Lifespans(app.hooks.lifespans, worker)
     sender = _Sender(run_socket)
@@ -299,7 +300,7 @@ def _run_one(app: App, run_socket: socket.socket, kind: str) -> None:
             sender.send(Begun.name, Begun())
             settled = runner.run_alone(claim, loop)
             notes.stop()
-            sender.send("outcomes", settled.outcomes)  # first: the job is done, whatever comes
+            sender.send("outcomes", settled.outcomes)  # before hooks and lifespans end: these may fail
             events.tell(WorkerStopped(worker))
     except LifespanError as error:
         sender.send("outcomes", runner.fail(claim, error.__cause__ or error).outcomes)

@@ -1,9 +1,9 @@
 """Settling: outcomes on their way back to the store.
 
 Runs hand over outcomes in any order, from any thread. The exchanger takes all that wait whenever its last exchange
-returned: under load that is many per round trip, when idle one at once. There is no timer.
+returned: under load many outcomes share a round trip, and an idle worker settles one at once. There is no timer.
 
-Enters: `Settled` pairs.  Leaves: batches of them.
+Enters: `Settled` pairs.  Leaves: lists of them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class WaitingOutcomes:
     def __init__(self, wake_store: Callable[[], None]) -> None:
         self.waiting: deque[Settled] = deque()  # any thread may append; `wake` if the session must see it now
         self._wake_store = wake_store
-        self._in_store = False  # the session sleeps in the store's wait,
-        self._asleep = False  # or here
+        self._in_store = False  # the session sleeps in `store.wait`
+        self._asleep = False  # the session sleeps in `doze` or `sleep`
         self._rung = False  # the session was woken since it last slept, whether it slept or not
         self._door = threading.Lock()
         self._door.acquire()
@@ -41,7 +41,7 @@ class WaitingOutcomes:
             self._wake_store()
 
     def _open(self) -> None:
-        with contextlib.suppress(RuntimeError):  # another thread opened it at this moment
+        with contextlib.suppress(RuntimeError):  # another thread released it at this moment
             self._door.release()
 
     def take(self) -> list[Settled]:

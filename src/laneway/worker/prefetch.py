@@ -1,7 +1,7 @@
-"""Fetching: how much to claim. Pure: no store, no clock, no threads.
+"""Prefetch: how many jobs to claim ahead. Pure: no store, no clock, no threads.
 
-Claim what can start soon: the free slots, and a few more if jobs are too short for a round trip each. At most about 50 ms of work
-waits inside a worker, and it goes back if it does not move.
+A worker claims what can start soon: a job for each free slot, and a few more if jobs are too short for a round trip each. At most
+about 50 ms of work waits inside a worker. Claims that do not start go back to the store.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ WAITING = 0.05
 MOST_WAITING = 200
 #: fewer where jobs run while others are claimed: claiming many would take longer than the jobs that run meanwhile.
 MOST_BESIDE = 100
-#: How many short jobs of one queue are claimed at a time, if there are.
+#: How many short jobs of one queue are claimed at a time, if there are as many.
 SHARE = 50
 #: Jobs shorter than this are settled while the next ones already run.
 SHORT = 0.001
 #: A queue whose jobs take longer than this, seconds, is not short, whatever others do.
 LONG = 0.005
-#: How much work may have run and not be settled, seconds, where jobs are so short that this is many of them: a crash repeats it.
-#: An exchange for ten of them at a time would take far longer than they do.
+#: Where jobs are very short: how much work may have run and not be settled yet, seconds. A crash repeats it. It is not less,
+#: since an exchange of ten such jobs takes far longer than their runs.
 UNSETTLED = 0.001
-#: The most jobs of that, however short they are.
+#: The most jobs that may have run and not be settled, however short they are.
 MOST_UNSETTLED = 200
 
 
@@ -62,14 +62,14 @@ class Prefetch:
         longest = self._longest
         #: Whether jobs are so short here that an exchange takes longer than they do.
         self.short = self.mean < SHORT and longest < LONG
-        #: The most jobs that may have started and not be settled: the most that a crash repeats. One for each slot; where jobs
-        #: are so short that settling them takes longer than running them, twice as many, or a millisecond of them.
+        #: The most jobs that may have started and not be settled: the most that a crash repeats. One for each slot. Where
+        #: settling takes longer than running, twice as many, or as many as run in a millisecond.
         self.unsettled = self._slots
         if self.short:
             self.unsettled = max(2 * self._slots, min(int(UNSETTLED / max(self.mean, 1e-6)), MOST_UNSETTLED))
         #: The number of jobs of a queue that are worth asking for.
         self.share = SHARE if self.short else 1
-        #: The most claims that may wait beyond that. Fewer where some are long: claims would wait for these and block others.
+        #: The most claims that may wait besides. Fewer where some jobs are long: claims would wait behind these.
         self.ahead = min(int(WAITING / max(self.mean, longest if longest >= LONG else 1e-6)), self._most)
 
 

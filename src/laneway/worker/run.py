@@ -190,7 +190,7 @@ class Runner:
         run.job, run.task, run.policy, job.declared = job, task, policy, task
         claim = job.claim
         if (task.isolate or claim.lost) and run.where == IN_THREAD and self._is_isolated(run):
-            run.where, job.finishes = ISOLATED, not claim.collects  # what that process calls is not known here
+            run.where, job.finishes = ISOLATED, not claim.collects  # the worker cannot see whether that process calls `finish`
         deadline = 0 if task.timeout is None else time.monotonic_ns() // 1000 + micros(task.timeout)
         job.row = self._board.enter(claim.token, job.started, deadline, run.where)
         self.running[claim.token] = job

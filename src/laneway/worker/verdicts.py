@@ -74,8 +74,7 @@ def judge(
 def unknown(claim: Claim) -> Outcome:
     """Return the outcome of a job of a task that is not known here: put it back, for longer each time, for an hour.
 
-    The job's place is when it came, its due time when it was put back to: both are the store's times, since this machine's
-    clock may be wrong.
+    The job's age is its due time minus its place. Both are the store's times: this machine's clock may be wrong.
     """
     age = max(claim.unit.due - claim.unit.place, 0)
     if age > UNKNOWN_FOR:
@@ -84,7 +83,7 @@ def unknown(claim: Claim) -> Outcome:
 
 
 def too_long(task: TaskBase) -> str:
-    """Return what is said of a run that did not end in time."""
+    """Return the error message for a run that exceeded its timeout."""
     return f"it ran longer than its timeout of {task.timeout or 0:g} s"
 
 
@@ -109,7 +108,7 @@ class Verdicts:
         """Return the outcomes of a run that returned a result."""
         if isinstance(result, CoroutineType):
             result.close()
-            error = TypeError(f"{job.task} returned a coroutine that nobody runs: declare the task itself with async def")
+            error = TypeError(f"{job.task} returned a coroutine, which was not awaited: declare the task itself with async def")
             return self.failed(job, NEVER_AGAIN, error)
         if task.keep_result is None:
             return _JUST_DONE if len(job.claim.units) == 1 else Verdict(for_each(job.claim, DONE))
@@ -120,7 +119,7 @@ class Verdicts:
         except BaseException as error:  # noqa: BLE001 - a user's codec may raise anything
             if (verdict := self.finished(job, error)) is not None:
                 return verdict
-            # Another run would do the work again: only the result is at fault.
+            # No retry: the work was done, only its result cannot be stored.
             described = self._hooks.describe(error)
             message = f"it was done, but its result cannot be kept: {described.message}"
             outcome = self._halting(job, Dead(msgspec.structs.replace(described, message=message)))
@@ -143,7 +142,7 @@ class Verdicts:
         return Verdict((outcome,))
 
     def finished(self, job: JobContext, error: BaseException) -> Verdict | None:
-        """Return the verdict of a run that failed though a transaction of the user's had finished its job, or could not."""
+        """Return the verdict of a failed run if a user's transaction finished its job, or lost the claim; else None."""
         if not job.finishes:
             return None
         from laneway.desk.finish import has_finished  # noqa: PLC0415 - most jobs need none
@@ -203,7 +202,7 @@ class Verdicts:
         return self.stillborn(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
 
     def stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Verdict:
-        """Return the verdict of a job that could not run; if it died, of a collector's lanes with all payloads."""
+        """Return the verdict of a claim that could not run. If it dies, all payloads of a collector's lanes die."""
         if not isinstance(outcome, Dead):
             return Verdict(for_each(claim, outcome))
         error = error or UnknownTask(outcome.error.message)

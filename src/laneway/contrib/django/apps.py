@@ -18,7 +18,7 @@ class LanewayConfig(AppConfig):
     verbose_name = "Laneway"
 
     def ready(self) -> None:
-        """Import every app's `tasks.py`: a task that nobody has imported cannot be enqueued by name, nor shown."""
+        """Import every app's `tasks.py`: a task that was not imported cannot be enqueued by name, nor shown."""
         from laneway.contrib.django.checks import check_settings  # noqa: PLC0415 - it needs apps that are loaded
         from laneway.contrib.django.project import make_tables  # noqa: PLC0415 - the same
 

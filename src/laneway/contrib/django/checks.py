@@ -54,7 +54,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
 
 
 def _check_sqlite(chosen: ProjectSettings) -> list[CheckMessage]:
-    """Warn of transactions that read first: SQLite refuses their first write if anybody else has written meanwhile."""
+    """Warn of transactions that read first: SQLite refuses their first write if another connection has written meanwhile."""
     connection = connections[chosen.database]
     mode = connection.settings_dict.get("OPTIONS", {}).get("transaction_mode") or ""
     if connection.vendor != "sqlite" or mode.upper() in ("IMMEDIATE", "EXCLUSIVE"):

@@ -1,4 +1,4 @@
-"""Finds the tasks of a Django project: sets Django up where nobody has, and imports every app's `tasks.py`.
+"""Finds the tasks of a Django project: sets Django up if that was not done, and imports every app's `tasks.py`.
 
 Imported, not called: it is one of the modules that the project's app loads before its tasks are needed.
 """

@@ -139,7 +139,7 @@ class ProjectApp(App):
             self.desk.outbox = find_outbox(Found(self._outbox_url(), "code"), self.url)
 
     def _outbox_url(self) -> str | None:
-        """Return the address of an outbox in Django's database; None: nobody else could read one, in memory."""
+        """Return the address of an outbox in Django's database; None if that is in memory: no other process could read it."""
         url = database_url(self.alias)
         return None if url == IN_MEMORY else url
 
@@ -195,7 +195,7 @@ def make_tables(using: str, plan: object = None, **_: Any) -> None:
 
 
 def _let_go(connection: BaseDatabaseWrapper, **_: object) -> None:
-    """Close the store before Django's tests remove a database, or copy it: PostgreSQL refuses that while anybody is connected.
+    """Close the store before Django's tests remove a database, or copy it: PostgreSQL refuses that while a session is open.
 
     Django has no signal for it, but connects with a connection that is none of the project's.
     """

@@ -1,7 +1,7 @@
 """Django's tasks run by Laneway: `TASKS = {"default": {"BACKEND": "laneway.contrib.django.tasks.LanewayBackend"}}`.
 
-Every app's `tasks.py` is imported at start, also where nobody uses Django's tasks: what this module offers is loaded when it is
-asked for.
+Every app's `tasks.py` is imported at start, also in projects that do not use Django's tasks: so this module loads what it offers
+only on first use.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """The bell: wakes workers that wait for jobs.
 
-One connection listens (LISTEN), and a thread of its own always reads it: a listener that does not read would hold up the
-server's notifications for all. While a thread of this process sleeps, that connection holds the sleepers' lock, together with
-those of other processes. A client that brings work looks whether the lock is held: only then it notifies, after its commit. A
-worker that is about to sleep takes the lock, and then looks for work once more. So one of the two sees the other, and no
-notification is sent that no worker needs.
+One connection listens (LISTEN), and a thread of its own reads it all the time: the server keeps notifications for all listeners
+until the slowest has read them. While a thread of this process sleeps, that connection holds the sleepers' lock in shared mode. A
+client that has inserted or released jobs checks after its commit whether the lock is held, and notifies only then. A worker that
+goes to sleep first takes the lock, and then looks for jobs once more. So either the client sees the sleeper, or the worker finds
+the job, and no notification is sent without need.
 
-A push looks at the lock before it commits, and holds a lock of pushes until it has. Its job may come into sight only after a
-worker that it did not see has looked for the last time. So the listener tries the lock of pushes: once it is free, all pushes
-that did not see the sleeper are over. If that took a moment, the threads look again.
+A push checks the lock before it commits, and holds the lock of pushes until its commit. A worker may go to sleep in between: then
+the push does not see the worker, and the worker's last look does not find the job. So the listener tries the lock of pushes: once
+it was free, all pushes that did not see this worker have ended. If that took a moment, the threads look again.
 
-Behind a pooler that lends sessions for one transaction neither works: it is noticed (a test notification does not come), and
-sleepers look by themselves, often at first and then less often. With `listen=` the connection goes past the pooler.
+Behind a pooler in transaction mode neither works. The bell notices this (a test notification does not arrive), and sleepers poll,
+often at first and then less often. With `listen=` the connection goes past the pooler.
 
 Enters: notifications.  Leaves: the end of a wait.
 """
@@ -32,7 +32,7 @@ from laneway.store.postgres.wire import PostgresWire
 
 __all__ = ["PostgresBell", "is_reached"]
 
-#: How often a sleeper looks by itself, seconds: jobs of users' transactions come without a ring.
+#: How often a sleeper looks for jobs by itself, seconds: jobs of users' transactions ring no bell.
 LOOK_EVERY = 0.25
 #: How often it looks where a server sends no notifications, seconds: at first, a second after the last work, and later.
 POLLS = (0.005, 0.05, 0.25)
@@ -75,7 +75,7 @@ class PostgresBell:
             if timeout <= 0:
                 return False
             if not self._polls and self._announce():
-                return True  # from now on we are told; what came before is to be looked for
+                return True  # notifications arrive from now on; the caller looks for earlier jobs
             look = time.monotonic() + self._interval()
             if bed.acquire(timeout=max(min(deadline, look) - time.monotonic(), 0)):
                 return self._is_news()
@@ -122,7 +122,7 @@ class PostgresBell:
         return POLLS[0] if idle < 1 else POLLS[1] if idle < 5 else POLLS[2]
 
     def _announce(self) -> bool:
-        """Let others know that a thread sleeps; return False if they know it already."""
+        """Take the sleepers' lock; return False if this process holds it already."""
         listener = self._listener
         if listener is None or not listener.is_alive():
             listener = self._listener = _Listener(self._wire, self._schema, self._address, self.wake)
@@ -143,8 +143,8 @@ class _Listener(threading.Thread):
     def __init__(self, wire: PostgresWire, schema: str, address: str | None, ring: Callable[[], None]) -> None:
         super().__init__(name="laneway-bell", daemon=True)
         self.sleeps = False  #: a thread sleeps, or is about to
-        self.cannot = False  #: no notification reaches us
-        self.is_known = threading.Event()  #: others know that a thread sleeps; or we gave up
+        self.cannot = False  #: no notification reaches this connection
+        self.is_known = threading.Event()  #: the sleepers' lock is held; or listening has failed
         self._wire = wire
         self._schema = schema
         self._address = address
@@ -152,10 +152,10 @@ class _Listener(threading.Thread):
         self._stops = False
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        # Not closed by the thread, since others may write at that moment; nor at the end of the process, where it still reads.
+        # Not closed by this thread, since others may be writing; nor at the end of the process, while this thread still reads.
         weakref.finalize(self, _close, self._read, self._write).atexit = False
         self._holds = False
-        self._doubt = 0.0  # pushes may not have seen us: when to look for them again, seconds; 0: none of them is left
+        self._doubt = 0.0  # pushes may not have seen the lock: when to check again, seconds; 0: all of them have ended
 
     def poke(self) -> None:
         """Let the thread look at what has changed."""
@@ -176,7 +176,7 @@ class _Listener(threading.Thread):
                     line = self._wire.dial(self._address)
                     self._listen(line)
                 except (OSError, Broken, PostgresError, StoreError):
-                    self.is_known.set()  # a thread that waits looks, and meets the trouble itself
+                    self.is_known.set()  # a waiting thread then asks the store, and gets the error itself
                     self._wake()
                     select.select([self._read], [], [], TRY_AGAIN)
                 finally:
@@ -224,18 +224,18 @@ class _Listener(threading.Thread):
             self._wake()
 
     def _look(self, line: PostgresConnection) -> None:
-        """See whether the pushes are over that did not see us: then what they brought is in sight."""
+        """Check whether all pushes that did not see the sleepers' lock have ended: their jobs are visible then."""
         line.until = time.monotonic() + self._wire.timeout
         if self._is_seen_by_all(line):
             self._doubt = 0.0
             self._wake()
-        else:  # what takes longer than that is found by a sleeper that looks by itself
+        else:  # jobs of pushes that take even longer are found by polling, every LOOK_EVERY seconds
             self._doubt = self._doubt * 2 if self._doubt < LOOK_EVERY else 0.0
-            if line.notifications():  # they came with the answer
+            if line.notifications():  # they may have arrived with the answer
                 self._wake()
 
     def _is_seen_by_all(self, line: PostgresConnection) -> bool:
-        """Return whether no push is under way. New ones see us, and are not held up by this."""
+        """Return whether no push is open. Later pushes see the sleepers' lock, and do not wait for this check."""
         lock = "hashtextextended($1, 85)"
         return bool(line.ask(f"select pg_try_advisory_lock({lock}) and pg_advisory_unlock({lock})", (self._schema,))[0][0])
 

@@ -30,7 +30,7 @@ DEAD_ROWS, MANY_DEAD_ROWS = 200_000, 2_000_000
 #: More rows of the ledger than this are not added up in time. With one worker there are those of the last second.
 LEDGER_LONG = 100_000
 
-#: The settings that are examined: as this user gets them in a new session, and not as we have set them.
+#: The settings that are examined: as this user gets them in a new session, not as Laneway sets them.
 SETTINGS = (
     "autovacuum", "default_transaction_isolation", "default_transaction_read_only", "fsync", "full_page_writes",
     "max_connections",
@@ -50,7 +50,7 @@ select proname || ' (execute)' from pg_proc
 where pronamespace = cast($1 as regnamespace) and not has_function_privilege(oid, 'execute')
 order by 1"""
 
-#: Sessions that hold the horizon: vacuum keeps all rows that they may still want to see. Elsewhere they see none of ours.
+#: Sessions that hold back the horizon: vacuum keeps all rows that they may still read. Sessions in other databases do not count.
 _SESSIONS = """
 select pid, coalesce(usename::text, ''), application_name, coalesce(state, ''),
     extract(epoch from clock_timestamp() - xact_start)::float8
@@ -233,7 +233,7 @@ def check_slots(unused: Sequence[str]) -> list[Finding]:
         return []
     return [Finding(
         "slots", "warning",
-        f"nobody reads replication slot {some(list(unused))}: the server keeps its log (WAL) for it until its disk is full",
+        f"no program reads replication slot {some(list(unused))}: the server keeps its log (WAL) for it until its disk is full",
         f"Start its reader, or remove it: select pg_drop_replication_slot('{unused[0]}')",
     )]  # fmt: skip
 

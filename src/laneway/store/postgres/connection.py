@@ -1,7 +1,7 @@
-"""A line: one connection to the server, and its deadline for answers.
+"""One connection to the server (a line), and its deadline for answers.
 
-psycopg brings libpq; its own cursors are not used. They would cost several times as much, and wait for an answer without end.
-Values go as text, or as bytes, and the server takes each for what the statement needs; rows come back in binary.
+psycopg brings libpq. Its cursors are not used: they cost several times as much, and have no time limit for an answer. Values are
+sent as text or bytes, and the server converts them to the types that the statement needs. Rows come back in binary.
 
 Enters: statements.  Leaves: rows.
 """
@@ -167,7 +167,7 @@ class PostgresConnection:
         self._poll = select.poll()
 
     def open(self, addresses: Sequence[bytes], until: float) -> None:
-        """Connect to the first of these that lets us in. One that does not answer leaves time for the others."""
+        """Connect to the first of these addresses that accepts. Each has a part of the time, so that a dead one leaves some."""
         for number, address in enumerate(addresses, 1):
             now = time.monotonic()
             self.until = now + (until - now) / (len(addresses) - number + 1)
@@ -187,7 +187,7 @@ class PostgresConnection:
 
     def _connect(self, address: bytes) -> None:
         server = self._server = self.server = pq.PGconn.connect_start(address)
-        state, waits_for = pq.PollingStatus.WRITING, select.POLLOUT  # before its first step libpq would wait without end
+        state, waits_for = pq.PollingStatus.WRITING, select.POLLOUT  # poll first: libpq's first step has no time limit
         while server.status != pq.ConnStatus.BAD and state != pq.PollingStatus.FAILED:
             self._wait(server.socket, waits_for)
             state = pq.PollingStatus(server.connect_poll())
@@ -202,7 +202,7 @@ class PostgresConnection:
         return self.server.server_version
 
     def is_quiet(self) -> bool:
-        """Return whether nothing has come: neither a message nor the end."""
+        """Return whether the socket has nothing to read: neither a message nor the end of the connection."""
         return not self._poll.poll(0)
 
     def fileno(self) -> int:

@@ -38,17 +38,19 @@ __all__ = ["PostgresExchanges"]
 
 #: While a worker keeps receiving claims, depths of queues up to this old are good enough, seconds.
 LATELY = 1.0
-#: How long walks may begin where the last one did, seconds. What has an older due time, and was given back, is found then.
+#: For how long walks begin where the last one did, seconds. Then they begin at the front, and find jobs that other processes gave
+#: back.
 FLOOR_HOLDS = 1.0
-#: An exchange whose walks begin at the front, and that met more blocks than this, and these for each claim, meets many rows that
-#: nobody sees and vacuum cannot remove: a transaction is open somewhere. A block takes about a microsecond. The next one comes
-#: after this many times as long, at most so late (s). The time itself says nothing: the server may be busy with others.
+#: If an exchange with walks from the front reads more than FRONT_TAKES blocks, plus EACH_TAKES for each claim, it has met many
+#: dead rows that vacuum cannot remove: a transaction is open somewhere. A block takes about a microsecond. Walks then begin at
+#: the front again only after FRONT_SHARE times that duration, at most FRONT_LATEST seconds. The measured duration says nothing:
+#: the server may be busy.
 FRONT_TAKES, EACH_TAKES, FRONT_SHARE, FRONT_LATEST = 300, 100, 20, 10.0
-#: Where nothing was found, walks begin this much before the time of that look, microseconds: transactions may commit late.
+#: Where a walk found nothing, later walks begin this much before its time, microseconds: transactions may commit late.
 NOTHING_BEFORE = 1_000_000
 
-#: An exchange that met more blocks than this for each claim is helped by what is remembered of lanes, for as long (s): it is met
-#: often enough where a transaction is open somewhere, and else costs more than it saves.
+#: If an exchange reads more blocks than this for each claim, the next ones send along where the live jobs of lanes begin, for
+#: LINES_HELP seconds. That helps while a transaction is open somewhere. Otherwise it costs more than it saves.
 LINES_TAKE, LINES_HELP = 20, 10.0
 #: How many lanes of a queue are remembered.
 MOST_LINES = 4096
@@ -73,7 +75,7 @@ class PostgresExchanges:
         self._started: dict[str, str] = {}  # by worker: when the server was started, as far as the worker knows
         self._collectors: set[str] = set()  # queues that are known to be a collector's
         self.floors: dict[str, Floors] = {}  #: by queue: where walks begin
-        self._empty: dict[str, Floors] = {}  # by queue: where they may begin too, since they found nothing before
+        self._empty: dict[str, Floors] = {}  # by queue: no due job is before this point, by the last walks
         self._floors_until = 0.0
         self._front_at = 0.0  # when walks may begin at the front again, monotonic
         self._lines: dict[str, dict[str, int]] = {}  # by queue and lane: all its jobs have this place or a later one
@@ -105,7 +107,7 @@ class PostgresExchanges:
                 wants, limit = (), 0
             try:
                 if self._is_simple(settled, wants):
-                    # Never behind another exchange of the worker: the next answer on that connection would be the other one's.
+                    # On a connection without unread answers: the next answer would be that of an earlier exchange.
                     sent = self._send(self._store.wire.sending(), worker, settled, wants, limit)
                     answer = self._hear(sent, settled, wants, limit)
                 else:
@@ -117,17 +119,17 @@ class PostgresExchanges:
                 if code == "LW001":
                     self._epochs.pop(worker, None)  # its claims were taken back: what it settles is refused now
                 elif code == "LW007":
-                    self._store.inbox.empty()  # some of its jobs come before those that this one would have claimed
+                    self._store.inbox.empty()  # its jobs must join their lanes before this exchange claims there
                 elif isinstance(cause, PostgresError) and code == "LW005":
                     self._collectors.add(cause.said)
                 else:
                     raise
-        return answer if limit == asked else replace(answer, more=True)  # then it hears why
+        return answer if limit == asked else replace(answer, more=True)  # the worker then asks again, and gets the error
 
     def begin(
         self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int
     ) -> Callable[[], Exchange] | None:
-        """Send an exchange; calling the returned function reads the answer. None: it is none that one function does."""
+        """Send an exchange; calling the returned function reads the answer. None: the exchange needs more than one call."""
         if self._closed(worker) is not None or not self._is_simple(settled, wants):
             return None
         wire, last = self._store.wire, self._sent.get(worker)
@@ -146,7 +148,7 @@ class PostgresExchanges:
         waits = rows[-1][11] == "inbox"
         claims, refused, more, due_in = self._heard(rows, wants)
         if waits:
-            with contextlib.suppress(StoreError):  # the claims are ours by now
+            with contextlib.suppress(StoreError):  # the claims are committed: an error here must not lose them
                 more = self._store.inbox.empty() or more
         loads = self._loads
         if (not claims and limit) or time.monotonic() > self._loads_until:
@@ -275,7 +277,7 @@ class PostgresExchanges:
             self._lines_until = time.monotonic() + LINES_HELP
         if not cut and head[7] > FRONT_TAKES + EACH_TAKES * len(claims):
             self._front_at = time.monotonic() + min(FRONT_SHARE * head[7] / 1_000_000, FRONT_LATEST)
-        elif cut and not more:  # look again as soon as walks may begin at the front
+        elif cut and not more:  # ask again as soon as walks may begin at the front
             again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
             due_in = again if due_in is None else min(due_in, again)
         refused = [int(token) for token in head[2].split(",")] if head[2] else []

@@ -1,9 +1,9 @@
 """Pushing, and finishing a claim, in the transaction of a user's connection to the same database; and the inbox, where some jobs
-wait for its commit.
+wait for the commit.
 
-A push there is one statement, `select * from laneway.enqueue(…)`, with one value: see `functions/enqueue.sql`. Jobs with a unique
-key and payloads must look at others: they go to the inbox, and join the jobs after the commit, by the next client that looks: an
-idle worker, or any turn or reading of a store. A claim is finished by one statement too, see `functions/finish.sql`.
+A push is one statement, `select * from laneway.enqueue(…)`, with one value: see `functions/enqueue.sql`. Jobs with a unique key
+and payloads must be compared with other rows: they go to the inbox. After the commit the next client that finds them there (an
+idle worker, or any turn or reading of a store) inserts them. One statement finishes a claim too, see `functions/finish.sql`.
 
 Enters: jobs or a claim, and a user's connection.  Leaves: rows.
 """
@@ -72,7 +72,7 @@ class Joining:
             raise NotSameDatabase.of(connection, self._store)
         kinds = {(job.queue, job.gather is not None) for job in jobs}
         if not kinds <= self._kinds:
-            # By a connection of ours: in an open transaction of the user's others would wait for a new queue.
+            # On a connection of the store: inside the user's open transaction, a new queue's row would block other pushes.
             yield Aside(lambda: self._settle(kinds - self._kinds))
         text = _encode({"version": VERSION, "jobs": [as_json(job) for job in jobs]}).decode()
         try:
@@ -84,7 +84,7 @@ class Joining:
                 yield Aside(self._check_open)
             found = self._wrong_queue(said, kinds) if code == "LW004" else self._translated(code, said, "enqueue")
             if found is None:
-                raise  # it is about the user's transaction, and what the driver says may be waited for
+                raise  # it is about the user's transaction: code that repeats transactions expects the driver's own error
             raise found from error
         return [None if created else "" if created is None else id_ for id_, created in rows]
 
@@ -163,7 +163,7 @@ class Inbox:
         self._store = store
 
     def empty(self) -> bool:
-        """Let all that is in it join the jobs; return whether there was something."""
+        """Insert all jobs of the inbox; return whether there were any."""
         taken = number = self._store.repeat(self._take)
         while number == AT_ONCE:
             number = self._store.repeat(self._take)
@@ -175,7 +175,7 @@ class Inbox:
             return 0 if turn.is_closed else self.join(turn)
 
     def join(self, turn: PostgresTurn) -> int:
-        """Let jobs join in a turn; return how many were in the inbox. One call takes a limited number."""
+        """Insert jobs of the inbox in a turn, at most AT_ONCE; return how many rows were taken out of it."""
         rows = turn.rows("inbox_take", most=AT_ONCE)
         jobs = [job for row in rows if (job := _job(*row)) is not None]
         while jobs:
@@ -194,7 +194,7 @@ def _job(
     end_key: str | None, expires: int,
     body: bytes, gather: str | None, score: float | None,
 ) -> Job | None:  # fmt: skip
-    """Return a job of the inbox. It has the place of the moment when it was enqueued, a payload the score."""
+    """Return a job of the inbox. It keeps the place from the time of its enqueue; a payload keeps its score."""
     if gather is not None:
         try:
             how = msgspec.structs.replace(_gather.decode(gather), score=score)

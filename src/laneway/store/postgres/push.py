@@ -1,4 +1,4 @@
-"""Pushing: jobs arrive by one function of the database. If it says that a worker sleeps, a transaction after it rings.
+"""Pushing: one function of the database inserts jobs. If it returns that a worker sleeps, a second transaction wakes it.
 
 Enters: jobs.  Leaves: for each of them None, or the id of the existing job that prevented it.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["NOT_SO", "PostgresPush", "PostgresSentJobs", "is_simple"]
 
 Answers = list[str | None]
-#: A queue of them is a collector's, or the store is closed: what is said then needs another look.
+#: A queue is a collector's, or the store is closed. Then the caller pushes by the other way, which raises the right error.
 NOT_SO = frozenset(("LW004", "LW006"))
 
 #: In the server's binary format.
@@ -56,7 +56,7 @@ class PostgresPush:
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
         self._push_one = f"select {store.schema}.push_one_v{VERSION}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
-        self._known: set[str] = set()  # queues that jobs were pushed into: they are never removed
+        self._known: set[str] = set()  # queues into which jobs were pushed; a queue is never removed
 
     def push(self, jobs: Sequence[Job], timeout: float) -> Answers:
         """Insert jobs, in order."""
@@ -80,7 +80,7 @@ class PostgresPush:
         return None if sent is None else PostgresSentJobs(self, self._send(sent, jobs), jobs, time.monotonic() + timeout)
 
     def heard(self, sent: Sent, jobs: Sequence[Job], until: float) -> Answers | None:
-        """Return the answers; None: nothing was done, and to try again may help."""
+        """Return the answers; None: nothing was inserted, and another try may succeed."""
         try:
             [([answer], _)] = sent.hear(until)
         except StoreError as error:
@@ -164,10 +164,10 @@ class PostgresSentJobs:
 
 
 def _is_plain(jobs: Sequence[Job]) -> bool:
-    """Return whether this is one job that hardly anything can prevent: see `push_one`."""
+    """Return whether this is one job without a unique key and with an id of Laneway's own: see `push_one`."""
     return len(jobs) == 1 and jobs[0].unique is None and is_made(jobs[0].id) is not None
 
 
 def _gone(answers: Answers) -> list[int]:
-    """Return which jobs were prevented by some that have just left: these are pushed again."""
+    """Return the positions of jobs that were prevented by jobs which have left the store since: they are pushed again."""
     return [n for n, by in enumerate(answers) if by == ""]

@@ -50,7 +50,7 @@ def ensure(line: PostgresConnection, name: str, schema: str) -> None:
 
 
 def recount(line: PostgresConnection, schema: str) -> None:
-    """Count all anew if the tables came out of a dump. It is one statement: the server finishes it without its caller too."""
+    """Count all anew if the tables came out of a dump. One statement, so the server finishes it even if the caller is gone."""
     line.ask(f"select {schema}.recount_v{VERSION}()")
 
 
@@ -75,7 +75,7 @@ def migrate(line: PostgresConnection, name: str, schema: str) -> None:
     line.ask("begin isolation level read committed")
     try:
         line.ask("select pg_advisory_xact_lock(hashtextextended($1, 81))", (schema,))
-        line.ask("select from pg_catalog.pg_class limit 1")  # the session sees what others made while it waited for the lock
+        line.ask("select from pg_catalog.pg_class limit 1")  # the session learns of tables made during the wait for the lock
         found = version(line, schema) or 0
         if found > VERSION:
             raise _newer(found, name)

@@ -170,7 +170,7 @@ class PostgresStore(SQLStore):
             except StoreError as error:
                 if not isinstance(error.__cause__, PostgresError):
                     raise
-                return self.exchange(worker, settled, wants, limit)  # nothing was written: see what is to be done
+                return self.exchange(worker, settled, wants, limit)  # nothing was written: `exchange` handles it
             self._fold_now_and_then()
             return answer
 
@@ -200,7 +200,7 @@ class PostgresStore(SQLStore):
         """Add the ledger up, every second."""
         if time.monotonic() - self._folded > FOLD_EVERY:
             self._folded = time.monotonic()
-            with contextlib.suppress(StoreError):  # or the claims of this exchange would be lost
+            with contextlib.suppress(StoreError):  # an error must not lose the claims of this exchange
                 with self.turn() as turn:
                     folded = turn.fold()
                 if not folded:
@@ -210,7 +210,7 @@ class PostgresStore(SQLStore):
     # -- the rest --------------------------------------------------------------------------------------------
 
     def ring(self) -> None:
-        """Wake all sleeping workers. It is called after a commit: if it fails they look by themselves, a moment later."""
+        """Wake all sleeping workers. Called after a commit: if it fails, workers find the jobs by polling a moment later."""
         with contextlib.suppress(StoreError), self.wire.lend() as line:
             line.ask(*self._push.ringing(), prepare=self.prepare)
 

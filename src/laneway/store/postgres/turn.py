@@ -1,6 +1,6 @@
 """A turn: one write transaction and what it counted. And a reading, which sees the database at one moment.
 
-A turn's counts are rows of the ledger, written with it: no row of the database is written by all.
+A turn's counts are new rows of the ledger, written in the same transaction: no row is updated by all transactions.
 
 Enters: statements by name.  Leaves: rows.
 """
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["PostgresReading", "PostgresTurn"]
 
 _encode = msgspec.json.Encoder().encode
-#: Limits that the server enforces, also if the client is gone: how long a statement may wait for a lock, and how long a
-#: transaction may be idle. The transaction of a process that was frozen would block others by its locks.
+#: Limits that the server enforces even if the client is gone: how long a statement may wait for a lock, and how long a
+#: transaction may be idle. Otherwise the open transaction of a frozen process would block others by its locks.
 LIMITS = "set_config('lock_timeout', '1500ms', true), set_config('idle_in_transaction_session_timeout', '10s', true)"
 
 
@@ -46,7 +46,7 @@ class PostgresReading(Reading):
     dialect = DIALECT
     begins = "begin isolation level repeatable read read only"
     clock = "view"
-    _looked = False  # into the inbox
+    _looked = False  # the inbox was emptied
     _moved: list[str | None]  # of a turn: the store's part in a copy that has closed it
 
     def __init__(self, wire: PostgresWire, schema: str, timeout: float | None = None, inbox: Inbox | None = None) -> None:
@@ -150,7 +150,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
         super().__init__(wire, schema, timeout, inbox)
         self._ring = ring
         self._put_back = put_back
-        self._puts_back = False  # a unit waits again that is due
+        self._puts_back = False  # a due unit was put back: walks must begin at the front
         self.runs: list[Run] = []
         self._counts: dict[str, list[int]] = {}
         self._totals: Counter[str] = Counter()
@@ -159,7 +159,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
         self._scores: list[float] = []
         self._seqs: list[int] = []
         self._ahead = 1
-        self.rings = False  #: sleepers must look
+        self.rings = False  #: sleeping workers must be woken
         self._later: dict[str, int] = {}  # the earliest later due time, by queue
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -349,7 +349,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
         self._arrived.update(counts)
 
     def fold(self, *, wait: bool = False) -> bool:
-        """Add the ledger up and sum statistics, unless a worker does now (`wait`: wait for that). Return whether it was done."""
+        """Add the ledger up and sum statistics; return whether it was done. `wait`: wait for another session that does it now."""
         if wait:
             self.rows("lock", schema=self.schema, number=80)
         if self.call("fold", TEN, KEEP_RUNS) != [(True,)]:
@@ -393,5 +393,5 @@ class PostgresTurn(PostgresReading, CopyTurn):
             self._later[queue] = min(due, self._later.get(queue, due))
 
     def _is_sooner(self) -> bool:
-        """Return whether a job is due before all others of its queue: sleepers know only the others."""
+        """Return whether a new job is due before all others of its queue: sleeping workers know only when the others are due."""
         return any(self.rows("first_later", queue=queue) == [(due,)] for queue, due in self._later.items())

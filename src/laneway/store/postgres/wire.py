@@ -34,12 +34,12 @@ __all__ = ["AGAIN", "FORGOTTEN", "Lent", "Sent", "PostgresWire"]
 _open_wires: weakref.WeakSet[PostgresWire] = weakref.WeakSet()
 _inherited: list[object] = []  # connections of a parent process: closing them would end its sessions
 
-#: Errors after which nothing was written, and the same may be tried again: two that waited for each other, a lock that was not
-#: free in time, a server that ended the session or has no room for locks just now, a unique key that another took at this moment.
+#: Errors after which nothing was written, and the call may be repeated: a deadlock, a serialization failure, a lock that was not
+#: free in time, no room for locks, a unique key that another transaction has just inserted.
 AGAIN = frozenset(("40P01", "40001", "55P03", "53200", "23505"))
 #: A prepared statement that is not there, or is there already: a pooler gave us the session of another client.
 FORGOTTEN = frozenset(("26000", "42P05"))
-#: The server is another one now, or another version's: connections that are left may lead to the old one.
+#: The address leads to another server now, or to tables of another version: idle connections may still lead to the old server.
 ELSEWHERE = ("25006", "42883", "42P01", "3F000")
 #: The message for a call that was sent and got no answer.
 MAYBE = "What was asked may have been done all the same."
@@ -255,7 +255,7 @@ _REFUSALS = {
     "accepting connections": "is still starting. Nothing was written: try again in a moment.",
     "shutting down": "is stopping. Nothing was written: try again in a moment.",
     "read-only": "has no primary ({}): wait for the end of a failover, or use the primary's address.",
-    "certificate verify failed": "has a certificate that is not trusted here ({}): name who signed it (sslrootcert=).",
+    "certificate verify failed": "has a certificate that is not trusted here ({}): name the CA that signed it (sslrootcert=).",
 }
 
 #: Errors of a server, by how their codes begin: the error, whether something may have been written, the message.
@@ -277,7 +277,7 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], bool | None, str], .
      "is behind a pooler that keeps no prepared statements ({}). Nothing was written: add prepare=off to the address."),
     (("XX001", "XX002"), StoreCorrupt, False, "is damaged ({}). Nothing was written: see its log, and restore a backup."),
     (("08", "25", "40", "53", "55", "57", "58", "F0", "XX"), StoreUnavailable, False,
-     "has a trouble of its own ({}). Nothing was written: see its log, and try again."),
+     "reported an error of its own ({}). Nothing was written: see its log, and try again."),
 )  # fmt: skip
 
 

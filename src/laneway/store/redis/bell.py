@@ -3,11 +3,11 @@
 A queue's bell is a list with one entry at most. A script that brings work for a waiting worker puts it there, in the same step.
 A waiting worker is blocked on the bells of its queues (BLPOP) on a connection of its own, and one of them gets the entry. So
 one job wakes one worker and not all. No work is missed: the entry stays until a worker takes it (it expires after ten seconds),
-and an exchange that leaves due work rings again, so that an entry that a worker without room took is not lost work. An entry that
-is lost with a worker that is killed at this very moment is made up for when the others look, every second.
+and an exchange that leaves due work rings again, so that an entry taken by a worker without room does no harm. If a
+worker is killed just after it took the entry, the others find the job: they look every second.
 
-Waiting is done with poll() here: BLPOP's own time-out comes up to 100 ms late. A wait that ends without an entry leaves the line
-(CLIENT UNBLOCK), so that no entry comes to a worker that does not wait.
+The thread waits in poll(), because BLPOP's own time-out comes up to 100 ms late. A wait that ends without an entry unblocks its
+connection (CLIENT UNBLOCK), so that no entry goes to a worker that does not wait.
 
 Each waiting thread has an ear: a connection, and a pair of sockets by which other threads wake it. As in the pool there is no
 lock, and an ear is in exactly one list: a wait that is ended by a signal handler's exception closes its ear, or forgets it.
@@ -194,7 +194,7 @@ class RedisBell:
 
     def _attend(self, ear: _Ear, left: float) -> None:
         """Listen for a while, and pass a ring on to the other threads."""
-        rung = True  # a thread that cannot listen looks: that will show what is wrong
+        rung = True  # a thread that cannot listen returns, and its next exchange raises the error
         try:
             rung = self._ring_within(ear, left)
         except (OSError, Complaint, StoreError):
@@ -213,11 +213,11 @@ class RedisBell:
         line.send_command(("BLPOP", *self._keys(), "0"))
         if ear.sleep(left, line):
             return self._rang(line)
-        # No ring. Leave the line, and check for a ring that came just now. The BLPOP may not even have arrived.
+        # No ring. Unblock the connection, and check for a ring that came just now. The BLPOP may not even have arrived.
         deadline = time.monotonic() + self._wire.timeout
         while not self._wire.ask(("CLIENT", "UNBLOCK", ear.client)) and line.is_quiet():
             if time.monotonic() > deadline:
-                raise TimeoutError("the server knows nothing of this connection, and nobody said that it has ended")
+                raise TimeoutError("the server does not know this connection, and did not report its end")
             time.sleep(0.0002)
         return self._rang(line)
 

@@ -195,7 +195,7 @@ def check_slow_commands(log: Sequence[Sequence[Any]], now: int) -> Finding:
     return Finding(
         "slow", "warning",
         f"{name} took {worst[2] / SECOND:.1f} s, {max(now - worst[1], 0):,} s ago: the server runs one command at a time, and "
-        "everybody waited",
+        "all clients waited",
         "See SLOWLOG GET: scripts, KEYS and large deletes of other programs belong on another server",
     )  # fmt: skip
 

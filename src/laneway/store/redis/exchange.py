@@ -96,7 +96,7 @@ class Exchanges:
 
 
 class _ExchangeCall:
-    """One exchange. Made for every job of a busy lane: what is not needed yet is not made."""
+    """One exchange. Created for every job of a busy lane, so most attributes are created only when they are needed."""
 
     _asked: Asked | None = None  # commands that were sent, and their answers not read
     _asked_at = 0.0  # when, seconds of the store's clock
@@ -152,7 +152,7 @@ class _ExchangeCall:
             if self._shares or others:
                 self._send(self._look_at_clock(), [name for name in others if name not in self._shares], count=False)
                 return True
-        if self._remembers and self._room == self._limit:  # a worker that goes to sleep must know
+        if self._remembers and self._room == self._limit:  # no claims: the worker will sleep, and needs exact depths
             self._remembers = False
             others = [name for name in self._owner.queues.numbers if name not in self._names]
             self._send(self._look_at_clock(), others, count=True)
@@ -162,7 +162,7 @@ class _ExchangeCall:
     def _deal(self) -> None:
         """Divide the rest of the limit among queues, in the order of the wants: as many as are ready, as far as known.
 
-        Where something is settled others may follow: the next in a lane, or the settled job again.
+        A queue where something is settled may get more ready jobs: the next one of a lane, or a settled job that is retried.
         """
         owner, room = self._owner, self._room
         depths, known = owner.memory.depths, owner.queues.numbers
@@ -295,10 +295,11 @@ class _ExchangeCall:
         if needed:
             raise error
         if mended and queue in self._shares:
-            # The script may have written claims before it met the garbage: the worker gives back claims that it has not received.
-            raise StoreUnavailable(f"The answer of the queue {queue} got lost over a key that Laneway did not write.") from error
+            # The script may have claimed jobs before it failed: after an error the worker gives back claims that it does not
+            # know.
+            raise StoreUnavailable(f"The exchange with queue {queue} failed at a key that Laneway did not write.") from error
         if mended:
-            self._owner.memory.note(queue, 1, 0, -1, self._asked_at)  # it goes on: a worker should look again
+            self._owner.memory.note(queue, 1, 0, -1, self._asked_at)  # the queue works again: make the worker ask once more
         elif queue not in self._owner.complained:
             self._owner.complained.add(queue)
             log.error('queue "%s": its jobs can be neither settled nor claimed; other queues go on: %s', queue, error)

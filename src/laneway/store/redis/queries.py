@@ -47,7 +47,7 @@ from laneway.store.workers import Held, read_worker, status
 
 __all__ = ["RedisQueries"]
 
-#: In a queue with more jobs than this, a lane that is found sooner is not searched for among all jobs.
+#: In a queue with more jobs than this, a lane that was found in the indexes is not looked for among all jobs.
 MANY = 100_000
 
 
@@ -331,7 +331,7 @@ class RedisQueries:
             group, at, queue, entry = read_position(after, _positions)
             with contextlib.suppress(ValueError):
                 return Cursor(group, at, queue, bytes.fromhex(entry))
-            raise NotFound(f"after={after!r} is not a place in this list. Go on with after=page.next", after=after)
+            raise NotFound(f"after={after!r} is not a position in this list. Go on with after=page.next", after=after)
         found = self._find(after)
         if found is None and (finished := self._finished(after)) is not None:
             return Cursor(ENDED, finished.finished, finished.info.queue, after.encode(errors="replace"))

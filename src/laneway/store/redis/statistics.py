@@ -74,7 +74,7 @@ class Statistics:
             self._forget_arrived(until)
 
     def _forget_arrived(self, until: int) -> None:
-        """Remove summed arrivals. If a worker dies before that they stay: they are not read again, and go next time."""
+        """Remove summed arrivals. If a worker dies before that, they stay and are never read; the next call removes them."""
         names = list(self._queues.numbers)
         keys = [queue_key(name, "ARRIVED") for name in names]
         answers = self._wire.ask_all([("HKEYS", key) for key in keys])

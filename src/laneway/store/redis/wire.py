@@ -39,7 +39,7 @@ from laneway.store.transfer import read_move
 
 __all__ = ["Asked", "Command", "Complaint", "Connection", "Wire"]
 
-#: How often in a row a server may have forgotten a script that it was just sent. It may also refuse to take it.
+#: How many times in a row a server may forget a script that it was just sent, before the call fails.
 FORGETS = 5
 
 _open_wires: weakref.WeakSet[Wire] = weakref.WeakSet()
@@ -274,7 +274,7 @@ MAYBE = "What was asked may have been done all the same."
 _REFUSALS = {
     "max number of clients": "takes no more connections ({}): raise its maxclients, or use fewer connections",
     "CERTIFICATE_VERIFY_FAILED": (
-        "has a certificate that is not trusted here ({}): name who signed it, such as ?ssl_ca_certs=/path/to/ca.pem"
+        "has a certificate that is not trusted here ({}): name the CA that signed it, such as ?ssl_ca_certs=/path/to/ca.pem"
     ),
 }
 
@@ -293,7 +293,7 @@ _COMPLAINTS: tuple[tuple[tuple[str, ...], type[StoreError], bool | None, str], .
     (("WRONGTYPE",), StoreCorrupt, None,
      "has a key of a type that Laneway did not give it ({}). Remove it, or use another database."),
     (("LOADING",), StoreUnavailable, False, "is still loading its data. Nothing was written: try again in a moment."),
-    (("BUSY ",), StoreBusy, False, "is held up by somebody's script ({}). Nothing was written."),
+    (("BUSY ",), StoreBusy, False, "is blocked by a long script of another program ({}). Nothing was written."),
     (("NOREPLICAS", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN"), StoreUnavailable, False,
      "takes nothing just now ({}). Nothing was written."),
 )  # fmt: skip

@@ -30,9 +30,9 @@ from laneway.store.sql.rows import BLOCKED, READY, RETRYING, RUNNING, SCHEDULED
 
 __all__ = ["claim", "claim_lanes", "next_due"]
 
-#: Passing over jobs is work for others: one call passes over this many at most, then sets `more`.
+#: One call parks or expires at most this many jobs, so that it stays short. Then it sets `more`.
 MOST_PASSED = 1000
-#: After a job that changed the state of the next ones, this many are read again: the next one may be of that kind too.
+#: After a job that changed the state of later ones, only this many are read: the next job may do the same.
 FEW = 16
 
 #: The most lanes of collectors that one call claims.
@@ -99,7 +99,7 @@ class _Walk:
             return
         above: int | None = LOWEST
         while above is not None and queue.counts[READY] and len(self.claims) < most and self._has_time():
-            # Where many are passed over, portions grow, so that a long lane in front is passed over quickly.
+            # Portions grow while jobs are passed over, so that a long lane at the front takes few statements.
             size = min(most - len(self.claims) + 2 * self._passed, self._stride)
             rows: list[DueRow] = self._turn.walk("walk", queue=queue.name, above=above, now=self._turn.now, most=size)
             if not rows:
@@ -115,7 +115,7 @@ class _Walk:
             pass
 
     def _has_time(self) -> bool:
-        """Return whether this call may go on: no call is to be long."""
+        """Return whether this call is still within its limits."""
         return self._passed < MOST_PASSED and self._lanes < MOST_LANES
 
     def _portion(self, queue: Queue, rows: list[DueRow], most: int) -> bool:
@@ -124,7 +124,7 @@ class _Walk:
         found = _Found()
         claimed, in_lanes, unique, parked, expired = found.claimed, found.in_lanes, found.unique, found.parked, found.expired
         taken: set[str] = set()  # lanes taken in this portion
-        turning: Callable[[], None] | None = None  # its lane goes on with another holder than these rows show
+        turning: Callable[[], None] | None = None  # its lane gets a holder that these rows do not show
         room = MOST_PASSED - self._passed
         for seq, id_, task, lane, attempt, enqueued, due, place, lost, key, expires, body, holder, _ in rows:
             if len(claims) == most or not room:

@@ -208,7 +208,7 @@ class Turn(Reading):
     # -- locks, where turns are not serial -------------------------------------------------------------------
 
     def hold(self, ids: Sequence[str]) -> None:
-        """Keep other transactions from changing these units and their lanes until the turn ends. Call it before reading them."""
+        """Lock these units and their lanes until the turn ends. Call it before they are read."""
 
     def take_claims(self, worker: str, keep: Collection[int] | None = None) -> list[Row]:
         """Return what a worker holds, in the order of claiming. An exchange of it that is still on its way has no effect.
@@ -221,7 +221,7 @@ class Turn(Reading):
     def push_lanes(self, lanes: Sequence[tuple[Any, ...]]) -> set[int]:
         """Insert lanes of a collector, as values of `lane_push`; return the sequence numbers of those that were not there.
 
-        Nobody else changes any of them until the turn ends.
+        No other transaction changes any of them until the turn ends.
         """
         first = min((lane[0] for lane in lanes), default=0)
         if self.change_many("lane_push", lanes) == len(lanes):

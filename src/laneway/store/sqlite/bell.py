@@ -1,8 +1,8 @@
 """The bell: wakes workers that wait for jobs.
 
 Each waiting worker listens on a Unix datagram socket beside the database; a process that brings work sends an empty datagram
-to all of them. A full socket has been rung already, a refused one belongs to a dead process and is removed. Where there are no
-such sockets, and against rings that get lost, waiting also checks whether the database has changed.
+to all of them. If a socket is full, its worker has a ring to read already. If it refuses, its process is dead, and it is removed.
+Where there are no such sockets, and in case a ring gets lost, a waiting thread also polls whether the database has changed.
 
 One of the waiting threads reads the socket, and the others wait in line behind it: each gets its rings in turn.
 
@@ -113,7 +113,7 @@ class SQLiteBell:
             with contextlib.suppress(OSError):
                 self._path(name).unlink()
         except OSError:
-            pass  # gone meanwhile, or another user's: its owner looks for changes by itself
+            pass  # its process has ended, or belongs to another user, which polls for changes by itself
 
     def wait(self, timeout: float) -> bool:
         """Sleep until a ring, a change or the time is over (False). Several threads may wait: every ring wakes each of them."""

@@ -28,8 +28,8 @@ class FileLock:
     """A lock between processes in which no process overtakes the next in line.
 
     Two files: the process that has locked `turn` is next, waits for `write`, and releases `turn` only then. A process that has
-    just released `write` finds `turn` taken and waits behind it. Waiting is polling, so that it can end in time;
-    the holder of `turn` cannot be overtaken while it sleeps.
+    just released `write` finds `turn` taken and waits behind it. Processes wait by polling, so that a time-out can end it; the
+    holder of `turn` cannot be overtaken while it sleeps.
     """
 
     def __init__(self, folder: Path) -> None:

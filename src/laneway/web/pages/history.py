@@ -81,7 +81,7 @@ def _plan(ask: WebRequest) -> dict[str, Any]:
         return {**empty, "plan_error": refusal_of(error).message}
     first = ("workers now", found["now"]) if found["now"] else ("one at a time", found["alone"])
     paces = [first, ("one machine", found["with_machine"])]
-    # One at a time is nobody's plan, and would dwarf the others in a chart.
+    # One job at a time is not a realistic plan, and its line would hide the others in a chart.
     drawn = paces if found["now"] else paces[1:]
     return {
         **empty, "plan": found, "paces": paces, "drawn": [name for name, _ in drawn], "backlog": _backlog(ask, found, drawn),

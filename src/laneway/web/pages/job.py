@@ -73,7 +73,7 @@ def _gone(ask: WebRequest, id_: str) -> dict[str, Any]:
     runs = [run for run in ask.app.stats.recent(RUNS) if run.id == id_]
     kept = ask.app.store_inspect.result(id_)
     if not runs and kept.state == "gone":
-        raise UnknownJob(f'no job "{id_}" is in the store: it has finished so long ago that nobody remembers, or never was')
+        raise UnknownJob(f'no job "{id_}" is in the store: it has finished too long ago to be remembered, or never was')
     document = ask.site.documents.run(runs[0], kept.value) if runs else {}
     return {
         "id": id_, "state": runs[0].outcome if runs else kept.state, "last": runs[0] if runs else None,

@@ -149,7 +149,7 @@ async def show_refusal(request: Request, refused: Refused) -> Response:
 
 
 TITLES = {
-    401: "Who are you?",
+    401: "Please log in",
     403: "Not for you",
     404: "Not here",
     422: "That cannot be asked",

@@ -93,7 +93,7 @@ export function renew(message, address = null) {
   else location.reload();
 }
 
-addEventListener("pageshow", () => release("leaving")); // who comes back finds it alive
+addEventListener("pageshow", () => release("leaving")); // the buttons work again when the user comes back
 
 const before = sessionStorage.getItem(SAID);
 if (before) {

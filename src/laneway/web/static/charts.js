@@ -1,8 +1,8 @@
 /* Charts, drawn from tables.
 
    Each figure[data-chart] holds a table: a row for each moment (data-at, seconds since 1970), a cell for each number (data-v). The
-   server writes it, screen readers read it, and who has no scripts sees it. Here it becomes an SVG of lines, areas or stacked bars,
-   with axes, and with the values of a moment for who points, touches, or walks with the arrow keys. When the table changes or the
+   server writes it, screen readers read it, and browsers without scripts show it. Here it becomes an SVG of lines, areas or
+   stacked bars, with axes. Pointing, touching, and the arrow keys show the values of a moment. When the table changes or the
    place for it does, it is drawn again. Text goes in as text, never as markup. */
 
 import { clock, day, say } from "./format.js";

@@ -1,6 +1,6 @@
 /* Keys: `/` searches, `?` helps, `g` and a letter goes somewhere, `p` pauses, `t` changes the colours.
 
-   Nothing happens while somebody types, holds Ctrl, Alt or Meta, or has a dialog open. */
+   Nothing happens while the user types, holds Ctrl, Alt or Meta, or has a dialog open. */
 
 const root = document.documentElement.dataset.root ?? "/";
 const PLACES = { o: "", j: "jobs", e: "errors", l: "lanes", w: "workers", s: "schedules", h: "history" };

@@ -5,8 +5,8 @@
    so that what is open, focused or scrolled stays so. If there are other parts than before, all of it is. The server alone decides
    what is shown.
 
-   Nothing is asked while the tab is hidden, while somebody has paused it, or while something holds it: rows are selected, a dialog
-   is open. A mark in the header says which: live, paused, reconnecting.
+   Nothing is asked while the tab is hidden, while the user has paused it, or while something holds it: rows are selected, a
+   dialog is open. A mark in the header says which: live, paused, reconnecting.
 
    For others:  hold(reason) and release(reason);  refresh() at once, say after an action;
                 events on window: laneway:figures (detail: what the stream told), laneway:refreshed (the page has changed).

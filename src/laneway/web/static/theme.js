@@ -1,6 +1,6 @@
-/* Colours: as the system says, or as somebody chose here.
+/* Colours: as the system says, or as the user chose here.
 
-   Loaded before the page is painted and not as a module, so that nobody sees a flash of the other colours. The choice lives in
+   Loaded before the page is painted and not as a module, so that the other colours never flash up. The choice lives in
    localStorage; where that is not allowed, it lives as long as the page. */
 (() => {
   "use strict";

@@ -22,7 +22,7 @@ __all__ = ["Beat"]
 
 
 class Beat(Service):
-    """Every `every` seconds; an observer elsewhere allows 15, so four beats may get lost."""
+    """Beats every `every` seconds. Observers on other hosts wait 15 seconds by default, so four beats may get lost."""
 
     name = "beat"
 

@@ -84,5 +84,5 @@ class SupervisorListener(Service):
                 if isinstance(message, BeatReply):
                     self._heard(message)
             if self._wire.closed:
-                # Without a supervisor no process beats for this worker, and other workers get its jobs: the fleet has ended.
+                # The supervisor is gone: no process beats for this worker any more, and other workers will get its jobs.
                 os._exit(1)

@@ -1,6 +1,6 @@
 """The relay's duty: rows of the app's outbox become jobs.
 
-Every worker has it, and one at a time does it: the others look every second whether that one is gone.
+Every worker has this duty, and one worker at a time does it: the others look every second whether its lease has ended.
 
 Enters: rows of the user's database.  Leaves: jobs.
 """
@@ -53,7 +53,7 @@ class RelayDuty(Service):
         self.relay.database.close()
 
     def stop(self, within: float | None = None) -> bool:
-        """End after the current step. A database that does not answer holds up no stop: then the lease runs out by itself."""
+        """End after the current step. If the database does not answer, do not wait for it: the lease then expires by itself."""
         return super().stop(PATIENCE if within is None else within)
 
     def carry_batch(self) -> float:

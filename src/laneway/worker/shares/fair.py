@@ -6,10 +6,10 @@ time that its runs took, so shares hold whether jobs are long or short, and for 
 
 * No slot stays empty while work waits: an idle queue lends its share. Runs are never interrupted: a borrowing queue gives way by
   getting no new slot.
-* Idle queues accrue no credit: a queue that becomes busy begins where the others are. A queue that is behind does not take
-  everything to catch up: it has at most a quarter more than its share, and one.
-* A queue whose jobs compute has one at a time in each process. More would only take turns on the interpreter lock, and be in the
-  way of jobs that wait.
+* Idle queues accrue no credit: a queue that becomes busy starts with the use of the least used busy queue. A queue that is behind
+  catches up slowly: it gets at most 1.25 times its share, plus one job.
+* A queue of CPU-bound jobs runs one at a time in each process. More would only take turns on the interpreter lock, and delay
+  I/O-bound jobs.
 
 Enters: loads, claims and runs.  Leaves: `ClaimRequest`s.
 """
@@ -66,11 +66,11 @@ class QueueShare(Struct, gc=False, eq=False):
         if not self.share:
             return (2, self.position, 0)
         if self.cap is not None and self.share >= 1 and self.held < self.share + self.waiting:
-            return (-1, 0.0, self.position)  # its one slot is its own: a queue that borrowed it would keep it for a whole run
+            return (-1, 0.0, self.position)  # its slot is not lent: the borrower would keep it for a whole run
         return (int(self.held >= self.own(scale)), self.spent + self.held * piece / self.share, self.position)
 
     def own(self, scale: float) -> float:
-        """Return how many claims it may have before others: its share, claims that wait for it, and some to catch up."""
+        """Return how many claims it may hold before others go first: its share, prefetched ones, and some to catch up."""
         return self.share * min(scale, 1 + WAITING / self.mean) * CATCH_UP + 1
 
     def room(self, less: int = 0) -> int:
@@ -81,7 +81,7 @@ class QueueShare(Struct, gc=False, eq=False):
 
     @property
     def waiting(self) -> int:
-        """The most claims of a computing queue that may wait here besides those that run: a few, as for every queue."""
+        """The most claims of a CPU-bound queue that may wait in this worker, besides those that run."""
         return min(int(WAITING / self.mean), MOST_WAITING)
 
 
@@ -239,13 +239,13 @@ class Balance:
         surely = now - self._patience
         for token, (part, since) in self._claims.items():
             if since >= surely:
-                break  # the next ones too: they are in order
+                break  # so have all later ones: the claims are in order
             self._claims[token] = (part, surely)
             if part.share:
                 part.spent += (surely - since) / part.share
 
     def _let_compute(self, busy: float) -> None:
-        """Adjust how many computing jobs run. One fills the interpreter; if it does not, it waits: then others may start."""
+        """Adjust how many CPU-bound jobs run at a time: one if they keep the interpreter busy, else twice as many as before."""
         if busy >= SATURATED:
             self.computing = 1
         elif busy < IDLE and any(part.cap is not None and part.held >= part.cap for part in self._parts.values()):
@@ -288,7 +288,7 @@ class Balance:
         ending: Iterable[int] = (), asked: Mapping[str, int] = MappingProxyType({}),
         run_sizes: RunSizes = MappingProxyType({}), least: int = 1,
     ) -> list[ClaimRequest]:  # fmt: skip
-        """Return the steps of a claim: first for each queue its number of jobs as far as known here, then whatever there is.
+        """Return the steps of a claim: first the number of jobs dealt to each queue by its known load, then any other jobs.
 
         `ending` are the tokens of runs that are being settled: by the same exchange, or by one whose answer was not read
         yet. The claims `expected` in that answer are `asked`. `turn` rotates the queues of which nothing is known.
@@ -320,7 +320,7 @@ class Balance:
                 most = min(self._parts[queue].room(ends[queue] - dealt.get(queue, 0)), capacity)
             if most > 0:
                 steps.append(ClaimRequest(queue, most, *run_sizes.get(queue, ())))
-            else:  # not even asked for: there would always be more of it
+            else:  # not asked for: the store would always answer that more is due
                 self.held_back = self.held_back or loads.get(queue, 0) > 0
         return steps
 
@@ -344,7 +344,7 @@ class Balance:
         return list(parts.values())
 
     def _catch_up(self, competing: Sequence[QueueShare]) -> None:
-        """Let a queue that begins to compete begin where the others are."""
+        """Give a queue that begins to compete the use of the least used of the others: it gets no credit for idle time."""
         self._floor = min([part.spent for part in competing if part.queue in self._competed], default=self._floor)
         for part in competing:
             if part.queue not in self._competed and part.spent < self._floor:
@@ -371,9 +371,9 @@ def first_to_run(
 ) -> list[int]:  # fmt: skip
     """Choose which of the claims that wait in a worker start; return their numbers. Each is (task, queue), in order.
 
-    A task that computes has `computing` runs at a time (`running`: the current number). Further ones let others go first, which
-    take no time on the interpreter. In a queue with only such tasks they wait; in a mixed queue they start where slots are
-    left: behind them may be others.
+    A CPU-bound task has `computing` runs at a time (`running`: the current number). Further claims of it let I/O-bound ones go
+    first. In a queue of CPU-bound tasks alone they wait. In a mixed queue they start in slots that are left, since I/O-bound jobs
+    may be behind them.
     """
     if not cpu_tasks:
         return list(range(min(free, len(waiting))))

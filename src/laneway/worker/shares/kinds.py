@@ -1,4 +1,4 @@
-"""Kinds: which tasks and queues of this worker compute, and which wait.
+"""Kinds: which tasks and queues of this worker are CPU-bound (they compute), and which are I/O-bound (they wait).
 
 A task's declaration counts (`kind="cpu"` or `"io"`). Async tasks wait. The kinds of other tasks are learned from their runs
 (`learn`), once a second, beginning with what other workers have learned before.

@@ -1,17 +1,16 @@
 """Learning: which tasks compute, and which wait. Pure: no clock, no threads.
 
-CPU time against wall time alone misleads: a task that only computes shows 0.95 alone, and 0.04 beside 24 others, since they take
+CPU time divided by wall time misleads: a task that only computes shows 0.95 alone, and 0.04 beside 24 others, since they take
 turns on one interpreter. So two situations are kept apart.
 
-* **At leisure**: the process had time left, or as much CPU as all threads wanted. Then a run got what it asked for, and its CPU
-  time over its wall time gives the task's kind.
-* **In a crowd**: the interpreter was taken. Then a run's CPU time is measured against what its thread could have had: the CPU
-  time of the whole process, divided by the threads that wanted some. A task that used most of its part computes, one that left
-  it waits.
+* **At leisure** (uncontended): the process was not busy, or had as much CPU time as all threads wanted. Then CPU time divided by
+  wall time gives the task's kind.
+* **In a crowd** (contended): threads waited for the interpreter. Then a run's CPU time is compared with what its thread could
+  have had: the CPU time of the process, divided by the number of threads that wanted some. A task that used most of its part is
+  CPU-bound, a task that did not is I/O-bound.
 
-Measurements at leisure decide. Measurements in a crowd count only for tasks that have no others: they cannot tell a task that
-computes from one that waits a little, if there are many. But a task that is classified as computing runs alone, and then it is
-measured at leisure.
+Measurements at leisure decide. Those in a crowd count only for a task that has no others: many runs that wait a little look like
+many that only compute. But a task that is classified as CPU-bound runs alone, and is then measured at leisure.
 
 The measurements are a few plain numbers per task (`Seen`), and they are merged by adding them: those of two workers, or of one
 before and after a restart, in any order.
@@ -100,15 +99,15 @@ class Learner:
         wanted = sum([number * self._wants(task) for task, number in counts.items()])
         self._leisure = self._leisure + 1 if self._fair(busy, wanted, speed)[1] else -1
         for task, (runs, seconds, cpu, around, longest) in self._runs.items():
-            # In a calm second its runs may all have come at once.
+            # The process may have been busy only while these runs were active.
             then = max(busy, around / seconds) if seconds else busy
             has_time, is_taken = then < LEISURE * speed, then >= TAKEN * speed
             fair, is_calm = self._fair(then, wanted, speed)
             at_leisure = is_calm and (has_time or wanted <= 1 or counts[task] <= 1)
             if not has_time and not now[task] and cpu < ALONE * around:
-                at_leisure = False  # none of them runs now: those that run now say nothing about those that ran then
+                at_leisure = False  # none of them runs now, so `running` says nothing about the time of these runs
             if (longest > self._leisure) if at_leisure else (not is_taken or wanted <= 1):
-                continue  # some of them began in a crowd; or it is neither the one nor the other
+                continue  # some runs began in a crowd, or the load is between the two limits
             figures = (runs, seconds * fair, cpu)
             new: Seen = (*figures, 0, 0, 0) if at_leisure else (0, 0, 0, *figures)
             self._seen[task] = _limited(_add(self._seen.get(task, NOTHING), new))
@@ -118,7 +117,7 @@ class Learner:
 
     def _fair(self, busy: float, wanted: float, speed: float) -> tuple[float, bool]:
         """Return how much of a core was available to a run, and whether that was as good as all of it."""
-        ours = 1.0 if wanted > FEW else speed  # it means nothing if threads slow each other down
+        ours = 1.0 if wanted > FEW else speed  # `speed` means nothing if threads of this process slow each other down
         fair = ours if busy < LEISURE * speed or wanted <= 1 else min(busy / wanted, ours)
         return fair, fair >= NEARLY_ALONE * ours
 

@@ -33,7 +33,8 @@ create function $schema.lane_key(p_queue text, p_lane text) returns bigint langu
     select hashtextextended(p_lane, hashtextextended(p_queue, 76))
 $$;
 
--- is_free: whether nobody holds a lock of the store. It is one expression: a call that is cancelled does not leave the lock taken.
+-- is_free: whether no session holds this lock of the store. It is taken and released in one expression: a call that is cancelled
+-- does not leave it taken.
 create function $schema.is_free_$version(p_number integer) returns boolean language sql volatile as $$
     select pg_try_advisory_lock(hashtextextended('$schema', p_number)) and pg_advisory_unlock(hashtextextended('$schema', p_number))
 $$;
@@ -43,7 +44,8 @@ create function $schema.next_token() returns bigint language sql volatile as $$
     select ((extract(epoch from clock_timestamp()) * 1000)::bigint << 22) | (nextval('$schema.token') & 4194303)
 $$;
 
--- check_primary: raise an error where nothing can be written, before a table is met that a replica does not have.
+-- check_primary: raise an error on a replica. Called before an unlogged table is read: a replica cannot read it, and its own
+-- error would not say why.
 create function $schema.check_primary() returns void language plpgsql volatile as $$
 begin
     if pg_is_in_recovery() then
@@ -52,20 +54,20 @@ begin
 end $$;
 
 -- turn: begin a transaction of several statements, planned as those of the functions are; return the store's time, and its part in a
--- copy if that has closed it. Nobody closes or opens the store until the transaction ends.
+-- copy if that has closed it. No copy can close or open the store until the transaction ends.
 create function $schema.turn_$version(out now bigint, out moved text) language plpgsql volatile as $$
 begin
     if $schema.check_primary() is null then null; end if;
     perform pg_advisory_xact_lock_shared(hashtextextended('$schema', 82));
-    perform pg_advisory_xact_lock_shared(hashtextextended('$schema', 83));  -- it may give jobs new places, see line_head
+    perform pg_advisory_xact_lock_shared(hashtextextended('$schema', 83));  -- as a push: it may give jobs new places, see quiet
     perform set_config(s, 'off', true)
     from unnest('{enable_seqscan,enable_bitmapscan,enable_hashjoin,enable_mergejoin,jit}'::text[]) s;
     now := $schema.step_$version();
     select m.move into moved from $schema.meta m where m.closed;
 end $$;
 
--- enrol: return the number that exchanges of a worker need, see fence; the store's part in a copy if that has closed it; and when the
--- server was started.
+-- enrol: return the number that a worker's exchanges must carry (see fence), the store's part in a copy if that has closed it,
+-- and when the server was started.
 create function $schema.enrol_$version(p_worker text, out epoch bigint, out moved text, out started text) language plpgsql volatile as $$
 begin
     if $schema.check_primary() is null then null; end if;
@@ -91,8 +93,8 @@ begin
     end loop;
 end $$;
 
--- begin_exchange: lock the worker, and the lanes of what it settles; return the store's time. Raise LW001 if exchanges of the worker with
--- this number are not heard.
+-- begin_exchange: lock the worker, and the lanes of what it settles; return the store's time. Raise LW001 if p_epoch is not the
+-- worker's current number (see fence): the exchange then changes nothing.
 create function $schema.begin_exchange_$version(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[])
 returns bigint language plpgsql volatile as $$
 begin
@@ -113,9 +115,9 @@ begin
     perform 1 from (select id from $schema.job where id = any (p_ids) order by id for update) held;
 end $$;
 
--- take_claims: lock the lanes that a worker holds, and let no exchange of it that is still on its way have an effect. Its claims are
--- read and locked afterwards, without rows that another transaction has locked. If p_keep is not null all are waited for here but those to
--- keep: nobody would ask for the others again.
+-- take_claims: lock the lanes that a worker holds, and make all its exchanges that are still on their way fail. The caller then
+-- reads and locks the worker's claims, and skips rows that another transaction has locked. If p_keep is not null, this call first
+-- waits for the row locks of all claims except those to keep, since no later call would give the others back.
 create function $schema.take_claims_$version(p_worker text, p_keep bigint[]) returns void language plpgsql volatile $planner as $$
 begin
     perform pg_advisory_xact_lock(hashtextextended(p_worker, 77));
@@ -155,12 +157,13 @@ begin
     end loop;
 end $$;
 
--- line_head: the next of a lane: the first by place, of those that are parked or due. A parked job counts as due: it was, by the clock
--- of the worker that parked it. p_from: none has an earlier place. While an old snapshot is in use anywhere, the rows of all jobs that
--- left the lane since are still there, and would be walked over.
+-- line_head: the next job of a lane: the first by place of its parked and due jobs. A parked job counts as due: it was due when
+-- it was parked. p_from: no job of the lane has an earlier place. Without it this would read the dead rows of all jobs that left
+-- the lane, as long as an old snapshot is in use anywhere.
 --
--- When this finds a job, all that are visible have its place or a later one. A job that is not visible was not committed, and has a place
--- after `quiet`, as read before: this is a time at which no push was open. So the smaller of the two is p_from for the next time.
+-- If this finds a job, all visible jobs of the lane have its place or a later one. A job that is not visible was not committed
+-- when `quiet` was read: no push was open at that time, so the job's place is later. p_from for the next call is the smaller of
+-- the two.
 create function $schema.line_head_$version(p_now bigint, p_queue text, p_lane text, p_from bigint)
 returns table (seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid) language sql stable as $$
     select j.seq, j.state, j.due, j.place, j.expires, j.state = $blocked or exists (
@@ -184,7 +187,7 @@ begin
     return v_quiet;
 end $$;
 
--- let_out: hand on lanes whose holders have left. The caller holds the locks of the lanes.
+-- let_out: pass on lanes whose holders have left, see hold_lanes. The caller holds the locks of the lanes.
 create function $schema.let_out_$version(p_now bigint, p_queues text[], p_lanes text[]) returns void language plpgsql volatile as $$
 declare
     v_quiet bigint := $schema.quiet_$version(p_now);
@@ -198,8 +201,9 @@ begin
     if $schema.hold_lanes_$version(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
 end $$;
 
--- hold_lanes: of these jobs, each the next of its lane, those in whose lanes some are parked become the holders, and due. Where none is
--- parked the walk finds the next. p_states: as they are counted. Return whether there are any.
+-- hold_lanes: each of these jobs is the next of its lane. If the lane has parked jobs, the job becomes its holder, and ready. In
+-- a lane without parked jobs, the walk finds the next job. p_states: the states in which the jobs are counted. Return whether any
+-- became a holder.
 create function $schema.hold_lanes_$version(
     p_now bigint, p_quiet bigint, p_seqs bigint[], p_states smallint[], p_parked boolean[]
 ) returns boolean language plpgsql volatile as $$
@@ -218,8 +222,9 @@ begin
     return true;
 end $$;
 
--- sleeps: whether a worker sleeps: each of them holds this lock together with the others. To be called after a commit; or by a push that
--- holds the lock 85 until it commits. A worker that begins to wait takes the lock 79, and looks once more after all such pushes have committed.
+-- sleeps: whether a worker sleeps: each sleeping worker holds the lock 79 in shared mode. To be called after a commit, or by a
+-- push that holds the lock 85 until it commits: a worker that goes to sleep takes the lock 79, and looks again once all such
+-- pushes have committed.
 create function $schema.sleeps_$version() returns boolean language sql volatile as $$
     select not $schema.is_free_$version(79)
 $$;

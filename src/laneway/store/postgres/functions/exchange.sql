@@ -1,21 +1,23 @@
--- exchange.sql: successes leave, and due jobs are claimed, in one step. Other outcomes and collectors' lanes are settled and claimed
--- by the client's statements, in the same transaction.
+-- exchange.sql: delete the jobs that succeeded, and claim due jobs, in one step. Other outcomes, and lanes of collectors, are
+-- settled and claimed by the client's statements, in the same transaction.
 --
 -- An exchange first takes all locks that it may wait for: the worker's, then those of the lanes that it settles, in one order. The
 -- walk waits for no lock: it tries those of lanes, and skips rows that another transaction has locked. So no two exchanges wait for
 -- each other. Each statement has a new snapshot, so it sees what was committed before a lock was granted.
 
--- claimed: a claim; the last row (part -1) has in `id` the tokens that were refused, in `attempt` whether more is due, in `due` when
--- the next is due (null: none), in `place` the store's time, in `lost` whether the inbox is to be looked at; in `seq` whether walks
--- were cut short, in `enqueued` how many blocks of the table it met, which tells how much work it was on a busy server too, in
--- `line_from` the earliest due time of those that hold their lanes now (null: none), which floors must not pass over, and in
--- `token` which walks found no more: for the n-th queue, from 0, bit 2 n for jobs without lanes, 2 n + 1 for lanes.
+-- claimed: a claim. The last row (part -1) is about the whole exchange: `id` has the refused tokens, `attempt` whether more jobs
+-- are due, `due` when the next job is due (null: none), `place` the store's time, `lost` whether the client must empty the inbox,
+-- `seq` whether walks were cut short, `enqueued` how many blocks of the table the call read (unlike its duration this shows the
+-- amount of work on a busy server too), `line_from` the earliest due time of the jobs that became holders of their lanes (null:
+-- none; no floor may be set after it), and `token` which walks found no more: for the n-th queue, from 0, bit 2 n for jobs
+-- without lanes, 2 n + 1 for lanes.
 create type $schema.claimed_$version as (
     part integer, token bigint, id text, task text, queue text, lane text, attempt integer, enqueued bigint, due bigint, place bigint,
     seq bigint, lost text, body bytea, line_from bigint
 );
 
--- expire: jobs that never started and are too old leave, cancelled. The lanes that they held go on.
+-- expire: delete jobs that expired before they started, and count them as cancelled. The lanes that they held get their next
+-- holders.
 create function $schema.expire_$version(p_now bigint, p_seqs bigint[]) returns integer language plpgsql volatile as $$
 declare
     v_number integer;
@@ -36,7 +38,7 @@ begin
     select count(*), array_agg(queue) filter (where holds = 1), array_agg(lane) filter (where holds = 1)
     into v_number, v_queues, v_lanes from gone;
     if v_lanes is not null then
-        -- So do the next of their lanes.
+        -- Delete the next jobs of their lanes too, as long as these have expired.
         v_next := array(
             select f.seq from unnest(v_queues, v_lanes) u(queue, lane), lateral (
                 select seq, bool_and(expires is not null and expires < p_now) over (order by place, seq) as old from (
@@ -60,7 +62,7 @@ declare
 begin
     with given as materialized (
         select seq, state, lane from $schema.job where seq = any (p_seqs) and $waits and holds = 0
-    ), held as materialized (  -- lane by lane: a plan made for a small table must not read the lines of a large one
+    ), held as materialized (  -- lane by lane: a plan made for a small table must not read whole lanes of a large one
         select l.lane from (select distinct lane from given) l, lateral (
             select 1 from $schema.job h where h.queue = p_queue and h.lane = l.lane and h.holds = 1 order by place desc, seq desc limit 1
         ) h
@@ -107,8 +109,9 @@ end $$;
 
 -- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
--- p_full: a walk from there that finds less than it wants begins again at the front; so does one of jobs without lanes that finds nothing.
--- If a walk does not begin at the front, the answer says so (`seq`), and the client asks again.
+-- p_full: a walk from there that finds fewer jobs than wanted begins again at the front. Without p_full it does so only while the
+-- call has claimed nothing, and not for lanes if none is due from its floor on. If a walk has not been at the front, the answer
+-- says so (`seq`), and the client asks again.
 -- p_lines: by queue and lane, what the client remembers of `line_from`: all jobs of the lane have this place or a later one. It stays
 -- true, since places only grow. Where an old snapshot is in use anywhere, the walk would otherwise read the dead rows of all jobs that left the lane.
 -- p_durable: commit synchronously in any case.
@@ -122,7 +125,7 @@ declare
     v_refused bigint[];
     v_done integer := 0;                 -- those that left, all of one queue: these are counted together with what is claimed there
     v_done_queue text;
-    v_held bigint;                       -- the earliest due time of those that hold their lanes now
+    v_held bigint;                       -- the earliest due time of the new holders
     v_claimed integer := 0;              -- in all
     v_more boolean := false;
     v_next_due bigint;
@@ -136,8 +139,9 @@ declare
     v_blocks bigint := pg_stat_get_xact_blocks_fetched('$schema.job'::regclass);
 begin
     if cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
-        -- One job of a lane was done, and mostly the next of its lane is the only job that is due. While one lane has most of the work,
-        -- the time of each exchange counts: here are exit, walk and claim with as few statements and variables as there can be.
+        -- The short branch: one job of a lane was done. Usually the next job of that lane is the only one that is due, and the
+        -- duration of an exchange limits the lane's speed. So this settles and claims with as few statements and variables as
+        -- possible.
         delete from $schema.job where $ours and token = p_tokens[1] returning coalesce(line_from, 0) into v_from;
         if found then
             v_done := 1; v_done_queue := p_queues[1];
@@ -214,7 +218,7 @@ begin
         v_places bigint[];
         v_lanes text[];
         v_met text[];                        -- its lanes
-        v_locked text[] := '{}';             -- and those whose locks we got
+        v_locked text[] := '{}';             -- and those that are locked here
         v_chosen bigint[];                   -- jobs that come next, in order
         v_tids tid[];
         v_states smallint[];
@@ -254,7 +258,7 @@ begin
                 v_done := 0;
             end if;
             if v_lanes is not null then
-                -- Their lanes go on.
+                -- Find the next job of each of their lanes.
                 select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
                        array_agg(h.parked), array_agg(h.queue)
                 into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
@@ -268,7 +272,7 @@ begin
         end if;
         for i in 1 .. cardinality(p_wants) loop
             exit when v_left <= 0 or v_passed >= 1000;
-            -- Each part of this looks only at its part of an index: the rest may be full of what is left of claimed jobs.
+            -- Each part reads only its own range of an index: the rest may be full of dead entries of claimed jobs.
             select q.name, q.paused, q.collects,
                    (select min(rank) from $schema.job where $waits and lane is null and queue = q.name and rank < 0) as above,
                    exists (select 1 from $schema.job where $waits and queue = q.name and expires is not null) as expires,
@@ -370,7 +374,8 @@ begin
                                 v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
                             end if;
                         end if;
-                        -- The next of each lane is its holder, or else the first by place. In order with jobs that have no lane.
+                        -- The next job of each lane is its holder, else the first by place. They are sorted together with jobs
+                        -- without lanes.
                         select coalesce(array_agg(seq), '{}'), array_agg(tid), array_agg(state), array_agg(expires is null or expires >= v_now),
                                array_agg(array[due, place, seq])
                         into v_chosen, v_tids, v_states, v_fresh, v_keys
@@ -405,9 +410,9 @@ begin
                         v_last := v_number + v_expired::integer;
                     end if;
                     if v_plain or v_number > 0 then
-                        -- The claim: of these, and of what a walk finds where no lane is due. Jobs in lanes are kept by the locks of their
-                        -- lanes, the others are locked themselves. A walk from the floor does not meet what is left of jobs that were
-                        -- claimed a moment ago.
+                        -- Claim the chosen jobs, and, where no lane is due, those that a walk finds. Jobs in lanes are protected
+                        -- by the locks of their lanes, others by row locks. A walk from the floor does not read the dead entries
+                        -- of jobs that were claimed a moment ago.
                         return query
                         with chosen as materialized (
                             select u.tid, u.state, $token as token from unnest(v_tids[1 : v_number], v_states[1 : v_number]) u(tid, state)
@@ -444,7 +449,7 @@ begin
                     if not v_chooses then
                         v_chosen := '{}';
                         exit when v_want <= 0;
-                        continue when not v_plain;  -- these went straight on
+                        continue when not v_plain;  -- these were next in settled lanes
                         v_full := false;
                     else
                         v_full := v_full or not v_short;
@@ -471,7 +476,7 @@ begin
                         exit when v_want <= 0 or v_passed >= 1000;
                     end if;
                     if not v_full then
-                        -- There are fewer than wanted: once more from the front, unless the walk was there.
+                        -- Fewer jobs than wanted were found: walk again from the front, unless this walk began there.
                         if v_behind then
                             if p_full or v_claimed = 0 then
                                 v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
@@ -531,7 +536,8 @@ begin
         v_inbox := exists (select 1 from $schema.inbox);
         if v_inbox and cardinality(v_all_lanes) > 0 and $schema.joins_$version(v_all_queues, v_all_lanes) is null then null; end if;
         if not p_durable and not v_in_lanes then
-            -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
+            -- Do not wait for the disk: if the server crashes, some of these jobs run again, and none is lost. Not for jobs in
+            -- lanes: two of them could then run at once.
             perform set_config('synchronous_commit', 'off', true);
         end if;
     end;
@@ -543,7 +549,7 @@ begin
     )::$schema.claimed_$version;
 end $$;
 
--- queue_due: whether anything of a queue is due, and when the first is that is not.
+-- queue_due: whether jobs of a queue are due, and when the first later one is due.
 create function $schema.queue_due_$version(p_now bigint, p_queue text) returns table (more boolean, next_due bigint)
 language plpgsql volatile as $$
 #variable_conflict use_column

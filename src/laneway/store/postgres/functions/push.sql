@@ -1,6 +1,7 @@
--- push.sql: jobs arrive. They never look at their lanes.
+-- push.sql: insert jobs. A push never looks at the lanes of its jobs.
 
--- enter_queue: a transaction is about to push jobs into a queue. The lock keeps the queue's kind until this transaction ends.
+-- enter_queue: called before a transaction pushes jobs into a queue. The lock keeps others from changing the queue's kind (jobs,
+-- or lanes of a collector) until this transaction ends.
 create function $schema.enter_queue_$version(p_queue text, p_inside boolean) returns void language plpgsql volatile as $$
 declare
     v_collects boolean;
@@ -21,9 +22,9 @@ begin
         select 1 from $schema.job where queue = p_queue and state = any ('{$scheduled,$retrying}') and due < p_due);
 end $$;
 
--- push_one: what push does for most jobs: insert one, with an id of Laneway's own. Return whether a worker sleeps that must look; null:
--- nothing was done, and push must do it. p_known: the caller has pushed into this queue before. It has few statements, calls few
--- functions and sets little: each costs microseconds.
+-- push_one: what push does for most jobs: insert one, with an id of Laneway's own. Return whether a sleeping worker must be
+-- woken; null: nothing was inserted, and push must do it. p_known: the caller has pushed into this queue before. The function has
+-- few statements, calls few functions and sets few options: each costs microseconds.
 create function $schema.push_one_$version(
     p_id text, p_body bytea, p_queue text, p_task text, p_lane text, p_rank smallint, p_delay bigint, p_at bigint, p_expires bigint,
     p_known boolean, p_unique text default null, p_end_key text default null, p_inside boolean default false) returns boolean
@@ -60,11 +61,11 @@ begin
     return not p_inside and $schema.sleeps_$version() and (v_due <= v_now or $schema.is_first_$version(p_queue, v_due));
 end $$;
 
--- push: insert jobs, in order. Return null, or for each job null or the id of the one that prevented it; and whether a worker sleeps that
--- must look: a job is due, or will be before all others of its queue. Arrays with one element are for all jobs. p_replaces: some ids were
--- chosen by the caller, and finished jobs may have them. p_inside: in a transaction of a user's, which may be open for long. It
--- wakes no worker and writes no row of `queue`, since other pushes would wait for that row's lock. Workers find a new queue when they
--- have added the ledger up.
+-- push: insert jobs, in order. Return null if all were inserted, else for each job null or the id of the existing job that
+-- prevented it; and whether a sleeping worker must be woken: a job is due, or will be due before all others of its queue. Arrays
+-- with one element apply to all jobs. p_replaces: some ids were chosen by the caller, and records of finished jobs may have them.
+-- p_inside: the call is part of a user's transaction, which may stay open for long. It wakes no worker, and writes no row of
+-- `queue`, since other pushes would wait for that row's lock. Workers find a new queue when they have added the ledger up.
 create function $schema.push_$version(
     p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[],
     p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean,
@@ -89,15 +90,17 @@ begin
             return;
         end if;
     end if;
-    if pg_current_xact_id() is null then null; end if;  -- before the clock is read: what a snapshot does not show has later places than its time
-    -- Until this transaction ends no copy closes the store, and no time is quiet. Sleepers wait for those that hold the lock 85: see sleeps.
+    -- Assigned before the clock is read: jobs that a snapshot does not show have later places than the snapshot's time.
+    if pg_current_xact_id() is null then null; end if;
+    -- Until this transaction ends, no copy can close the store, and `quiet` does not advance. For lock 85 see also `sleeps`.
     if pg_advisory_xact_lock_shared(hashtextextended('$schema', case when p_inside then 83 else 85 end)) is null then null; end if;
     if exists (select 1 from $schema.meta where closed) then
         raise exception 'a copy has closed the store' using errcode = 'LW006';
     end if;
     v_now := $schema.step_$version(p_inside);
     perform $schema.enter_queue_$version(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
-    -- Two callers with the same keys meet them in the same order; but of two jobs with one id the first counts.
+    -- All transactions insert keys in one order, so that no two wait for each other. Not if an id comes twice: then the first job
+    -- counts.
     v_sorted := not v_alike and (select count(distinct id) = v_number from unnest(p_ids) id);
     with given as materialized (
         select u.id, u.body, nextval('$schema.seq') as seq,

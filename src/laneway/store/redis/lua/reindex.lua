@@ -4,7 +4,7 @@
 -- opens  jobs
 -- KEYS  1 the queue's base
 -- ARGV  1 the time or ''   2 jobs or lanes   then ids, or lanes
--- returns how many jobs or lanes were mended
+-- returns how many jobs or lanes were repaired
 
 local band = bit.band
 local found = 0

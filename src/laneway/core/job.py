@@ -135,7 +135,8 @@ class Claim(Struct, frozen=True, gc=False):
     token: int
     queue: str
     task: str
-    units: tuple[Unit, ...]  #: one job; or the lanes that run together, oldest due first
+    #: one job; or the lanes that run together, oldest due first. Several jobs of one lane would fit: no store gives them
+    units: tuple[Unit, ...]
     #: why the previous claim was lost, if the worker must know: `crash` (it had started when its worker's process crashed: a
     #: suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
     lost: str = ""

@@ -20,8 +20,9 @@ from laneway.core.job import STATES, Claim, Gather, Job, lane_id, payload_id
 from laneway.core.outcome import Cancelled, Dead, Done, ErrorInfo, Outcome, Retrying, Settled, Snoozed
 from laneway.errors import UnknownJob
 from laneway.store.contract import ClaimRequest, Exchange
-from laneway.store.inspection import TOTALS, Filter
+from laneway.store.inspection import Filter
 from laneway.store.sqlite.statements import SQL
+from laneway.store.statistics import TOTALS
 from model_collect import RULES, Held, Key, Model, Run
 from rules import missed_after
 from test_model import instant

@@ -20,9 +20,12 @@ from laneway.core.buckets import Bucket, Figures, Gauge, Gauges, Key, decode_rep
 from laneway.core.instant import SECOND
 
 __all__ = [
-    "DAY", "EVER", "KEEP", "LEVELS", "MINUTE", "TEN", "Kept", "Level", "Open", "begin_of", "complete_until", "outdated", "roll",
+    "DAY", "EVER", "KEEP", "LEVELS", "MINUTE", "TEN", "TOTALS", "Kept", "Level", "Open", "begin_of", "complete_until", "outdated",
+    "roll",
 ]  # fmt: skip
 
+#: The counters since a store was created.
+TOTALS = ("enqueued", "merged", "processed", "failed", "retried", "dead", "cancelled", "recovered", "refused")
 #: The length of a level's buckets, microseconds.
 Level = int
 TEN: Level = 10_000_000

@@ -17,7 +17,6 @@ import msgspec
 
 from laneway.core.buckets import Key
 from laneway.errors import StoreReadOnly
-from laneway.store.inspection import TOTALS
 from laneway.store.postgres.connection import PostgresConnection, bigints, smallints, texts
 from laneway.store.postgres.statements import DIALECT, VERSION, call, in_schema, numbered, statements
 from laneway.store.postgres.wire import Lent, PostgresWire
@@ -26,7 +25,7 @@ from laneway.store.sql import statistics
 from laneway.store.sql.port import CopyTurn, Queue, Reading
 from laneway.store.sql.queries import KEEP_RUNS
 from laneway.store.sql.rows import DEAD, READY, RETRYING, SCHEDULED, Row
-from laneway.store.statistics import TEN
+from laneway.store.statistics import TEN, TOTALS
 from laneway.store.transfer import Move, read_move, write_move
 
 if TYPE_CHECKING:

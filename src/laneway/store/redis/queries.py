@@ -18,7 +18,6 @@ from laneway.core.outcome import ErrorInfo
 from laneway.errors import NotFound
 from laneway.store.error_groups import ErrorGroup
 from laneway.store.inspection import (
-    TOTALS,
     Counts,
     Filter,
     JobInfo,
@@ -42,7 +41,7 @@ from laneway.store.redis.scripts import KEEP_RUNS
 from laneway.store.redis.store import RedisStore
 from laneway.store.redis.wire import Command
 from laneway.store.runs import Run
-from laneway.store.statistics import Kept, Level
+from laneway.store.statistics import TOTALS, Kept, Level
 from laneway.store.workers import Held, read_worker, status
 
 __all__ = ["RedisQueries"]

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from laneway.core.buckets import Key
 from laneway.locks import this_frame
-from laneway.store.inspection import TOTALS
 from laneway.store.runs import Run
 from laneway.store.sql import statistics
 from laneway.store.sql.port import CopyTurn, Queue, Reading, count_newly_due
@@ -22,7 +21,7 @@ from laneway.store.sql.rows import BLOCKED, DEAD, READY, RETRYING, RUNNING, SCHE
 from laneway.store.sqlite.books import IN_BOOKS, Books, decode, decode_queue, encode
 from laneway.store.sqlite.database import SQLiteDatabase
 from laneway.store.sqlite.statements import DIALECT, IN_ORDER, SQL
-from laneway.store.statistics import TEN, begin_of
+from laneway.store.statistics import TEN, TOTALS, begin_of
 from laneway.store.transfer import Move
 
 __all__ = ["SQLiteReading", "SQLiteTurn"]

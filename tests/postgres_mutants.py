@@ -61,8 +61,8 @@ MUTANTS = (
     Mutant("a time is quiet if no turn is open", races.acted_late, f"and laneway.is_free_v{VERSION}(83) and", "and"),
     Mutant(
         "a time is quiet if nobody acts", races.acted_late,
-        "perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));  -- it may",
-        "perform 1;  -- it may",
+        "perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));  -- as a push: it may",
+        "perform 1;  -- as a push: it may",
     ),
     Mutant(
         "none is parked behind nobody", races.a_walk_that_ends_between_two_of_a_lane, "h.lane = l.lane and h.holds = 1", "true",

@@ -275,7 +275,7 @@ def test_a_job_that_waits_for_its_time_is_not_run_with_its_lane(desk: Desk) -> N
 
 def test_all_lanes_of_a_collector_are_run_now_after_a_yes(busy: Desk) -> None:
     arguments = ["lanes", "run", "--all", "--queue", "app.sync"]
-    assert busy.mistake(*arguments).startswith("Let 2 lanes of app.sync run now (1 retrying, 1 scheduled)? Nobody is here")
+    assert busy.mistake(*arguments).startswith("Let 2 lanes of app.sync run now (1 retrying, 1 scheduled)? There is no terminal")
     assert busy.run(*arguments, "--dry-run") == "2 lanes of app.sync would be made due now; nothing was changed\n"
     assert busy.run(*arguments, "--yes") == "2 lanes of app.sync made due now\n"
     assert busy.json(*arguments) == {"queue": "app.sync", "matched": 0, "changed": 0, "dry_run": False}
@@ -291,7 +291,7 @@ def test_the_oldest_payload_is_dropped(busy: Desk) -> None:
 
 
 def test_a_lane_is_dropped_after_a_yes(busy: Desk) -> None:
-    assert busy.mistake("lanes", "drop", "bad").startswith("Drop lane bad of app.sync with 2 payloads (retrying)? Nobody is")
+    assert busy.mistake("lanes", "drop", "bad").startswith("Drop lane bad of app.sync with 2 payloads (retrying)? There is no terminal")
     assert busy.run("lanes", "drop", "bad", "--dry-run").endswith("with 2 payloads would be dropped; nothing was changed\n")
     assert busy.run("lanes", "drop", "bad", "--yes") == "lane bad of app.sync with 2 payloads dropped\n"
     assert busy.run("lanes", "drop", "ada", "--yes") == "lane ada of slow with 3 jobs dropped\n"
@@ -333,7 +333,7 @@ def test_lanes_that_run_together(desk: Desk) -> None:
 
 def test_failing_lanes_are_killed_and_their_payloads_replayed(busy: Desk) -> None:
     arguments = ["lanes", "kill", "--failing", "--queue", "app.sync"]
-    assert busy.mistake(*arguments).startswith("Kill 1 failing lane of app.sync with all payloads (1 retrying)? Nobody is here")
+    assert busy.mistake(*arguments).startswith("Kill 1 failing lane of app.sync with all payloads (1 retrying)? There is no terminal")
     assert busy.run(*arguments, "--dry-run") == "1 failing lane of app.sync would be killed; nothing was changed\n"
     assert busy.run(*arguments, "--yes") == "1 failing lane of app.sync killed\n"
     dead = busy.json("jobs", "list", "--state", "dead", "--queue", "app.sync")
@@ -388,7 +388,7 @@ def test_dead_payloads_are_deleted_one_or_all(busy: Desk) -> None:
     dead = busy.json("jobs", "list", "--lane", "o-2")[0]["id"]
     assert busy.run("jobs", "delete", dead) == "1 payload deleted\n"
     arguments = ["jobs", "delete", "--state", "dead", "--queue", "app.ship"]
-    assert busy.mistake(*arguments).startswith("Delete 2 payloads (2 dead)? Nobody is here")
+    assert busy.mistake(*arguments).startswith("Delete 2 payloads (2 dead)? There is no terminal")
     assert busy.run(*arguments, "--yes") == "2 payloads deleted\n"
 
 

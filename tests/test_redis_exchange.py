@@ -432,7 +432,7 @@ def test_an_answer_that_is_lost_over_a_key_that_was_mended_is_an_error_and_the_n
     store.push([*jobs("a", 1), *jobs("b", 1)])
     spoil("a", "DUE", "0")
 
-    with pytest.raises(StoreUnavailable, match="the queue a got lost"):
+    with pytest.raises(StoreUnavailable, match="queue a failed at a key"):
         store.exchange("w", [], [ClaimRequest("a", 1)], 1)
     assert [one.unit.id for one in store.exchange("w", [], [ClaimRequest("a", 1)], 1).claims] == ["a0"]
 

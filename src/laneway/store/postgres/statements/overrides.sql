@@ -35,13 +35,10 @@ select convert_to(runs, 'UTF8') from laneway_recent order by last desc
 
 -- workers: all workers that have sent a beat or hold claims.
 -- returns id, beat, at, info; a worker that holds claims and never sent a beat has beat 0, and null as at and info
--- Only workers that never sent a beat are looked for among the claims: that reads all of them, and what is left of old ones.
 select id, beat, at, info from laneway_worker
 union all
-select f.worker, 0, cast(null as bigint), cast(null as bytea) from laneway_fence f, lateral (
-    select 1 from laneway_job j where j.state = $running and j.worker = f.worker limit 1
-) held
-where f.worker not in (select id from laneway_worker)
+select distinct worker, 0, cast(null as bigint), cast(null as bytea) from laneway_job
+where state = $running and worker not in (select id from laneway_worker)
 
 -- forget: delete a worker and its fence.
 with unfenced as (delete from laneway_fence where worker = :id) delete from laneway_worker where id = :id

@@ -291,7 +291,7 @@ def test_the_oldest_payload_is_dropped(busy: Desk) -> None:
 
 
 def test_a_lane_is_dropped_after_a_yes(busy: Desk) -> None:
-    assert busy.mistake("lanes", "drop", "bad").startswith("Drop lane bad of app.sync with 2 payloads (retrying)? There is no terminal")
+    assert busy.mistake("lanes", "drop", "bad").startswith("Drop lane bad of app.sync with 2 payloads (retrying)? There is no ")
     assert busy.run("lanes", "drop", "bad", "--dry-run").endswith("with 2 payloads would be dropped; nothing was changed\n")
     assert busy.run("lanes", "drop", "bad", "--yes") == "lane bad of app.sync with 2 payloads dropped\n"
     assert busy.run("lanes", "drop", "ada", "--yes") == "lane ada of slow with 3 jobs dropped\n"
@@ -333,7 +333,7 @@ def test_lanes_that_run_together(desk: Desk) -> None:
 
 def test_failing_lanes_are_killed_and_their_payloads_replayed(busy: Desk) -> None:
     arguments = ["lanes", "kill", "--failing", "--queue", "app.sync"]
-    assert busy.mistake(*arguments).startswith("Kill 1 failing lane of app.sync with all payloads (1 retrying)? There is no terminal")
+    assert busy.mistake(*arguments).startswith("Kill 1 failing lane of app.sync with all payloads (1 retrying)? There is ")
     assert busy.run(*arguments, "--dry-run") == "1 failing lane of app.sync would be killed; nothing was changed\n"
     assert busy.run(*arguments, "--yes") == "1 failing lane of app.sync killed\n"
     dead = busy.json("jobs", "list", "--state", "dead", "--queue", "app.sync")

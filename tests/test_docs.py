@@ -141,6 +141,21 @@ def test_every_link_of_a_document_leads_to_a_file(name: str) -> None:
     assert [link for link in links if not (path.parent / link.partition("#")[0]).exists()] == []
 
 
+def anchors(path: Path) -> set[str]:
+    """Return the places of a document that a link can name: its headings, as the sites that show Markdown write them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = [re.sub(r"\[([^]]*)\]\([^)]*\)|[`*\\]", r"\1", head).strip() for head in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_link_to_a_part_of_a_document_leads_to_a_heading(name: str) -> None:
+    path = DOCUMENTS[name]
+    links = [link.partition("#") for link in LINK.findall(path.read_text(encoding="utf-8")) if not re.match("[a-z]+:", link)]
+    named = [(path.parent / file if file else path, part) for file, _, part in links if part]
+    assert [f"{file.name}#{part}" for file, part in named if part not in anchors(file)] == []
+
+
 def test_the_readme_leads_to_every_document() -> None:
     links = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     assert [name for name in DOCUMENTS if name not in links] == ["README.md"]

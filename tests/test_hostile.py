@@ -245,6 +245,7 @@ def test_whatever_stands_in_the_tables_can_be_looked_at(filled_file: tuple[Path,
 
 
 def test_books_that_cannot_be_read_are_told_in_one_line(filled_file: tuple[Path, Shop], tmp_path: Path) -> None:
+    told: list[str] = []
     for place, value in enumerate(BLOBS):
         copy = tmp_path / f"{place}.db"
         shutil.copyfile(filled_file[0], copy)
@@ -252,9 +253,13 @@ def test_books_that_cannot_be_read_are_told_in_one_line(filled_file: tuple[Path,
             raw.execute("update laneway_meta set books = ?", (value,))
             raw.commit()
         app = App(f"sqlite:///{copy}")
-        with contextlib.suppress(StoreCorrupt):
+        try:
             app.inspect.queues()
+        except StoreCorrupt as error:
+            told.append(str(error))
         app.close()
+    assert told
+    assert [text for text in told if "\n" in text] == []
 
 
 # -- Redis -------------------------------------------------------------------------------------------------------

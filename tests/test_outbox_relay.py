@@ -265,13 +265,13 @@ def test_rows_wait_for_a_store_that_is_away(box: Box, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(store, "relay", be_away)
     with caplog.at_level(logging.INFO, "laneway"):
-        assert (duty.carry_batch(), duty.carry_batch()) == (1.0, 1.0)
+        assert (duty.carry_portion(), duty.carry_portion()) == (1.0, 1.0)
         assert not duty.relay.holds, "another relay may try"
         assert box.status.waiting == 2
         assert run_all(box.app) == [1]
         monkeypatch.undo()
-        assert duty.carry_batch() == 0.0
-    duty.carry_batch()
+        assert duty.carry_portion() == 0.0
+    duty.carry_portion()
     told = [record.getMessage() for record in caplog.records if record.name == "laneway"]
     assert sum("rows of the outbox wait: the store cannot be reached" in line for line in told) == 1
     assert any("goes on" in line for line in told)
@@ -305,7 +305,7 @@ def test_a_database_that_cannot_be_reached_is_said_once(caplog: pytest.LogCaptur
     app = App("sqlite://", outbox="postgresql://nobody@127.0.0.1:9/shop?timeout=1")
     assert app.outbox is not None
     duty = RelayDuty(app, app.outbox)
-    assert (duty.carry_batch(), duty.carry_batch()) == (1.0, 1.0)
+    assert (duty.carry_portion(), duty.carry_portion()) == (1.0, 1.0)
     [told] = [record.getMessage() for record in caplog.records if record.name == "laneway"]
     assert told.startswith("rows of the outbox wait: the outbox's database postgresql://")
     assert check_outbox(app.outbox).level == "problem"
@@ -625,15 +625,15 @@ def test_a_worker_relays_soon_after_the_commit_and_hands_over_when_it_stops(box:
 def test_a_relay_that_stops_right_after_a_push_leaves_no_row_that_is_a_job(box: Box) -> None:
     insert(box, 1)
     duty = RelayDuty(box.app, box.app.outbox or pytest.fail("no outbox"))
-    carry_batch = duty.carry_batch
+    carry_portion = duty.carry_portion
 
     def stopped_meanwhile() -> float:
-        pause = carry_batch()
+        pause = carry_portion()
         if duty.carried:
             duty._stopping.set()  # the store has the job, and the row is not deleted yet
         return pause
 
-    duty.carry_batch = stopped_meanwhile  # type: ignore[method-assign]
+    duty.carry_portion = stopped_meanwhile  # type: ignore[method-assign]
     duty.run()
 
     assert box.status.waiting == 0

@@ -317,8 +317,8 @@ class Settings:
     def unknown(self) -> list[str]:
         """Return the environment variables that look like a setting and are none, each with a suggestion."""
         known = [setting.environment for setting in SETTINGS.values()]
-        strange = [name for name in sorted(self._environ) if name.startswith(PREFIX) and name not in known]
-        return [f"{name} is not a setting.{near}" for name in strange if (near := did_you_mean(name, known))]
+        unknown = [name for name in sorted(self._environ) if name.startswith(PREFIX) and name not in known]
+        return [f"{name} is not a setting.{near}" for name in unknown if (near := did_you_mean(name, known))]
 
 
 @functools.lru_cache(maxsize=4)  # a program may make many apps

@@ -26,7 +26,8 @@ from laneway.cli.command import (
 )
 from laneway.cli.known import find_lane
 from laneway.cli.lane_views import label, payload_text, size
-from laneway.present.actions import DELETE, KILL, Action, can_run
+from laneway.core.job import TIMED
+from laneway.present.actions import CANCEL, DELETE, KILL, Action, can_run
 from laneway.present.known import check_queue
 from laneway.present.words import lane_state, plural
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["ACTIONS", "lane_argument"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ALIVE = ("scheduled", "ready", "retrying", "running")
 
 
 def lane_argument(function: F) -> F:
@@ -113,7 +112,7 @@ def _cannot_run(lane: LaneInfo) -> str:
 
 def _run_all(app: App, queue: str, **options: bool) -> None:
     _check_collector(app, queue, "retry")
-    counted = {state: app.inspect.count(state, queue=queue) for state in ("retrying", "scheduled")}
+    counted: dict[str, int] = {state: app.inspect.count(state, queue=queue) for state in TIMED}
     matching = sum(counted.values())
     change_many(
         lambda number: f"{plural(number, 'lane')} of {queue}", "made due now", matching, lambda: app.inspect.run_lanes(queue),
@@ -202,7 +201,7 @@ def _act_failing(
         )
     with opened(app_option, store) as app:
         _check_collector(app, queue, f"{verb} --failing")
-        counted = {state: app.inspect.count(state, queue=queue, failing=True) for state in ALIVE}
+        counted = {state: app.inspect.count(state, queue=queue, failing=True) for state in CANCEL.states}
         matching = sum(counted.values())
         change_many(
             lambda number: f"{plural(number, 'failing lane')} of {queue}", action.past, matching,

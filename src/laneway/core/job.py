@@ -43,6 +43,8 @@ State = Literal["scheduled", "ready", "retrying", "blocked", "running", "dead", 
 STATES: tuple[State, ...] = ("scheduled", "ready", "retrying", "blocked", "running", "dead")
 #: And of one whose record is kept.
 FINISHED: tuple[State, ...] = ("done", "cancelled")
+#: States of jobs and lanes that wait for a time.
+TIMED: tuple[State, ...] = ("retrying", "scheduled")
 
 
 class Gather(Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laneway.core.job import State, check_lane, lane_id
+from laneway.core.job import STATES, TIMED, State, check_lane, lane_id
 from laneway.errors import ConfigError, UnknownLane
 from laneway.store.inspection import Filter, LaneInfo, LanePage, PayloadInfo, PayloadPage
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["LaneInspection", "check_limit"]
 
 #: The states of jobs that are not dead; first those that wait behind others.
-ALIVE = ("blocked", "ready", "scheduled", "retrying", "running")
+ALIVE = sorted((state for state in STATES if state != "dead"), key=lambda state: state != "blocked")
 
 
 class LaneInspection:
@@ -53,11 +53,11 @@ class LaneInspection:
         Returns False if it is due already, runs or is halted; or if its next job is scheduled for later: reschedule that job.
         """
         found = self.lane(queue, lane)
-        return found.state in ("scheduled", "retrying") and self._app.store_inspect.retry(found.head)
+        return found.state in TIMED and self._app.store_inspect.retry(found.head)
 
     def run_lanes(self, queue: str) -> int:
         """Make all lanes of a collector due now that wait for their time or their retry; return their number."""
-        return sum(self._app.store_inspect.act_all("retry", Filter(state, queue)) for state in ("retrying", "scheduled"))
+        return sum(self._app.store_inspect.act_all("retry", Filter(state, queue)) for state in TIMED)
 
     def drop_oldest(self, queue: str, lane: str | int) -> PayloadInfo | None:
         """Remove and return the waiting payload with the lowest score of a collector's lane; None if none waits."""

@@ -1,4 +1,4 @@
-"""Positions: the places of workers in a fleet, and how soon the next worker may take one."""
+"""Positions of workers in a fleet, and how soon the next worker may take one."""
 
 from __future__ import annotations
 

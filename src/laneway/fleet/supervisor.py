@@ -307,9 +307,9 @@ class Supervisor:
         self._stacks.look(member)
         self._look_for_late(member)
         if not member.told and member.board.phase == "stopping":
-            self._make_place(member, "")
+            self._make_room(member, "")
         if not member.told and self._is_too_large(member):
-            self._make_place(member, f"worker {member.number} has {member.rss >> 20} MiB, more than --max-memory allows")
+            self._make_room(member, f"worker {member.number} has {member.rss >> 20} MiB, more than --max-memory allows")
         if time.monotonic() >= member.kill_at and not member.killed:
             log.warning("worker %d (pid %d) did not exit before its deadline; sending SIGKILL", member.number, process.pid)
             member.kill()
@@ -320,7 +320,7 @@ class Supervisor:
             return False
         return any(member.board.counts.values()) or bool(member.board.entries())
 
-    def _make_place(self, member: Member, why: str) -> None:
+    def _make_room(self, member: Member, why: str) -> None:
         """Let a worker end when its jobs have, and start another one at once."""
         if why:
             log.info("%s: starting a replacement; this worker exits when its jobs are done", why)
@@ -370,7 +370,7 @@ class Supervisor:
         old = self._zygotes.take_over(zygote)
         for member in list(self._members.values()):
             if old is not None and not member.told and self._zygotes.homes[member.id] is old and not old.wire.closed:
-                self._make_place(member, "")
+                self._make_room(member, "")
 
     def _hear_changes(self) -> None:
         if self._reload is not None and self._reload.changed and not self._stopping:

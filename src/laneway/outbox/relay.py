@@ -9,7 +9,7 @@ One step is one transaction in the user's database and one call of the store::
     hand them to the store, with their numbers
 
 So a row gets its number after its commit, and numbers are written down before anything is sent. The relay that takes
-over from one that was killed or is frozen finds the batch as it was, and sends it first, with the same numbers. The store takes
+over from one that was killed or is frozen finds the portion as it was, and sends it first, with the same numbers. The store takes
 each number once, in the step that inserts the job: a relay that comes late, however late, repeats nothing. Numbers are not below
 the database's clock, nor below what the store has taken: also a database that was restored from an older backup gives numbers
 that are new.
@@ -39,14 +39,14 @@ from laneway.outbox.database import Ask, OutboxDatabase, no_tables
 from laneway.store.contract import Relayed, Store
 from laneway.transactions.job_json import read_job
 
-__all__ = ["AT_ONCE", "LEASE", "Batch", "Relay", "Standing", "aged"]
+__all__ = ["AT_ONCE", "LEASE", "Numbered", "Relay", "Standing", "aged"]
 
-#: The most rows in a batch, and about the most bytes.
+#: The most rows in a portion, and about the most bytes.
 AT_ONCE = 1000
 BYTES_AT_ONCE = 4_000_000
 #: For how long after its last transaction no other relay takes over, seconds.
 LEASE = 3.0
-#: The longest a store may take for a batch, seconds: a busy one takes its time, and nothing waits for the answer.
+#: The longest a store may take for a portion, seconds: a busy one takes its time, and nothing waits for the answer.
 PATIENCE = 5.0
 #: How much of a reason is kept.
 LONGEST = 500
@@ -69,7 +69,7 @@ _IS_THERE = "select 1 from {schema}laneway_outbox limit 1"
 _STANDING = "select epoch, until, {now} from {schema}laneway_outbox_meta where only_row = 1"
 
 
-class Batch(Struct, frozen=True, array_like=True):
+class Numbered(Struct, frozen=True, array_like=True):
     """The rows that have numbers: the first of them, and ranges of rows. The second row has the next number."""
 
     number: int = 0
@@ -84,7 +84,7 @@ class Batch(Struct, frozen=True, array_like=True):
                 number += 1
 
 
-_batches = msgspec.json.Decoder(Batch)
+_numbered = msgspec.json.Decoder(Numbered)
 
 
 def ranges_of(seqs: Sequence[int]) -> list[tuple[int, int]]:
@@ -117,7 +117,7 @@ def aged(job: Job, age: int, now: int) -> Job:
 
 
 class Carried(Struct):
-    """A batch on its way."""
+    """A portion on its way."""
 
     rows: list[tuple[int, int, str, int]]  #: seq, number, job, and how old it is, microseconds
     is_new: bool  #: this relay has given the numbers, since it took over
@@ -151,7 +151,7 @@ class Relay:
         return self._epoch is not None
 
     def step(self) -> Standing:
-        """Take over if no relay works, and carry one batch. Raises StoreError if a database or the store is away.
+        """Take over if no relay works, and carry one portion. Raises StoreError if a database or the store is away.
 
         After an error this relay lets go, so that another one may try, which can perhaps reach both.
         """
@@ -243,10 +243,10 @@ class Relay:
             ask(_DELETE, (first, last))
 
     def _again(self, ask: Ask, written: str, now: int) -> Carried | None:
-        """Return the batch that another relay left, or this one before an error; None if nothing of it is left."""
-        batch = _batches.decode(written)
-        numbers = dict(batch.rows())
-        found = ask(_RANGE, (batch.ranges[0][0], batch.ranges[-1][1])) if batch.ranges else []
+        """Return the portion that another relay left, or this one before an error; None if nothing of it is left."""
+        portion = _numbered.decode(written)
+        numbers = dict(portion.rows())
+        found = ask(_RANGE, (portion.ranges[0][0], portion.ranges[-1][1])) if portion.ranges else []
         rows = [(seq, numbers[seq], job, now - made) for seq, job, made in found if seq in numbers]
         return Carried(rows, is_new=False) if rows else None
 
@@ -255,9 +255,9 @@ class Relay:
         if not found:
             return last, Carried([], is_new=True), ""
         number = max(last + 1, now, self._floor + 1)
-        batch = Batch(number, ranges_of([seq for seq, _, _ in found]))
+        portion = Numbered(number, ranges_of([seq for seq, _, _ in found]))
         rows = [(seq, number + at, job, now - made) for at, (seq, job, made) in enumerate(found)]
-        return number + len(found) - 1, Carried(rows, is_new=True), msgspec.json.encode(batch).decode()
+        return number + len(found) - 1, Carried(rows, is_new=True), msgspec.json.encode(portion).decode()
 
     def _push(self, carried: Carried) -> None:
         """Hand rows to the store, and note what became of each."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from laneway.core.job import FINISHED, STATES
+from laneway.core.job import FINISHED, STATES, TIMED
 
 if TYPE_CHECKING:
     from laneway.core.instant import When
@@ -85,4 +85,4 @@ def waiting_in(app: App, queue: str) -> Counts:
 
 def can_run(lane: LaneInfo) -> bool:
     """Say whether a lane can be made to run now: it waits for its retry, or for the time of its payloads."""
-    return lane.state == "retrying" or (lane.collects and lane.state == "scheduled")
+    return lane.state in TIMED and (lane.collects or lane.state == "retrying")

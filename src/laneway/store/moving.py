@@ -58,11 +58,13 @@ def side_of(store: Store, url: str) -> Side:
     return Side(store, transfer_of(store), backend_of(parsed.scheme).address(parsed))
 
 
-def _nobody(word: str, number: int) -> None:
+def _tell_nobody(word: str, number: int) -> None:
     """Ignore the progress."""
 
 
-def copy_store(source: Side, target: Side, *, timeout: float | None = None, tell: Callable[[str, int], None] = _nobody) -> Copied:
+def copy_store(
+    source: Side, target: Side, *, timeout: float | None = None, tell: Callable[[str, int], None] = _tell_nobody
+) -> Copied:
     """Move all that is in the source into the target; see this module. `tell` is called with a word and a number."""
     copy = _copy_id(source, target)
     filled = target.transfer.begin(Move(copy, source.address, fills=True), ())

@@ -62,9 +62,9 @@ def causes(claim: Claim, error: BaseException) -> list[BaseException | None]:
     if not isinstance(error, LaneFailures):
         return [error] * len(claim.units)
     lanes = [unit.lane or "" for unit in claim.units]
-    strange = error.failures.keys() - set(lanes)
-    if strange:
-        wrong = ValueError(f"LaneFailures names lanes that are not in this run: {', '.join(sorted(strange)[:5])}")
+    unknown = error.failures.keys() - set(lanes)
+    if unknown:
+        wrong = ValueError(f"LaneFailures names lanes that are not in this run: {', '.join(sorted(unknown)[:5])}")
         return [error.failures.get(lane, wrong) for lane in lanes]
     return [error.failures.get(lane) for lane in lanes]
 

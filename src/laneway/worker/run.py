@@ -155,7 +155,7 @@ class Runner:
             return
         task, unit = self._tasks.get(claim.task), claim.units[0]
         if claim.garbage or task is None:
-            run.meant = self._send_events(self._verdicts.strange(claim))
+            run.meant = self._send_events(self._verdicts.unstartable(claim))
         elif unit.payloads or not is_task(task):
             self._prepare_collector(run, task)
         else:

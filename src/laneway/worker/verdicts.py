@@ -181,27 +181,27 @@ class Verdicts:
         task = self._tasks.get(job.task)
         return is_collector(task) and task.last_only
 
-    def strange(self, claim: Claim) -> Verdict:
+    def unstartable(self, claim: Claim) -> Verdict:
         """Return the outcome of a job of an unknown task: garbage dies, other jobs may be known elsewhere."""
         if claim.garbage:
-            return self.stillborn(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
+            return self._never_started(claim, Dead(ErrorInfo(kind="garbage", message=claim.garbage)), GarbageError(claim.garbage))
         log.warning('job %s: put back: this worker knows no task named "%s"', claim.unit.id, claim.task)
-        return self.stillborn(claim, unknown(claim))
+        return self._never_started(claim, unknown(claim))
 
     def unreadable(self, claim: Claim, error: BaseException) -> Verdict:
         """Return the outcome of a job whose arguments cannot be read, or do not fit."""
         if isinstance(error, BadArguments | GarbageError):
             info = ErrorInfo(kind=f"laneway.errors.{type(error).__name__}", message=f"the arguments do not fit: {error}")
-            return self.stillborn(claim, Dead(info), error)
-        return self.stillborn(claim, Dead(self._hooks.describe(error)), error)
+            return self._never_started(claim, Dead(info), error)
+        return self._never_started(claim, Dead(self._hooks.describe(error)), error)
 
     def wrong_kind(self, claim: Claim, task: TaskBase) -> Verdict:
         """Return the outcome of a job whose name is a collector's here, or of lanes whose name is a task's."""
         kinds = ("a task's", "a collector") if is_collector(task) else ("a collector's", "a task")
         message = f"it is {kinds[0]}, and {claim.task} is {kinds[1]} here: was it changed while it waited?"
-        return self.stillborn(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
+        return self._never_started(claim, Dead(ErrorInfo(kind="wrong kind", message=message)))
 
-    def stillborn(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Verdict:
+    def _never_started(self, claim: Claim, outcome: Outcome, error: BaseException | None = None) -> Verdict:
         """Return the verdict of a claim that could not run. If it dies, all payloads of a collector's lanes die."""
         if not isinstance(outcome, Dead):
             return Verdict(for_each(claim, outcome))

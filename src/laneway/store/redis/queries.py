@@ -36,7 +36,7 @@ from laneway.store.redis.keys import SHARED_KEYS, STORE, WORKER_KEYS, WORKERS, q
 from laneway.store.redis.lane_queries import FoundLane, lane_of, lanes_found_in, list_lanes, list_payloads
 from laneway.store.redis.reading import held_job, job_info, number, queue_info, record_of, runs_of
 from laneway.store.redis.record import Record, parked_entry
-from laneway.store.redis.scan import ENDED, Cursor, Walk, place_of
+from laneway.store.redis.scan import ENDED, Cursor, Walk, cursor_of
 from laneway.store.redis.scripts import KEEP_RUNS
 from laneway.store.redis.store import RedisStore
 from laneway.store.redis.wire import Command
@@ -94,7 +94,7 @@ class RedisQueries:
 
     def jobs(self, which: Filter, limit: int, after: str | None, newest: bool = False) -> Page:
         """List jobs in the order of the indexes, or in the opposite order."""
-        begin = self._place(after, which)
+        begin = self._cursor(after, which)
         found: list[tuple[Cursor, JobInfo]] = []
         last: Cursor | None = None
         for portion, meant in self._walk(which, newest, begin, limit + 1):
@@ -114,34 +114,36 @@ class RedisQueries:
     ) -> Iterator[tuple[Cursor | None, list[tuple[Cursor, JobInfo]]]]:
         """Walk the jobs that match a filter, and read no more of them than needed.
 
-        Yields portions of matching jobs; with the last one the place where it ended, if there may be more.
+        Yields portions of matching jobs; with the last one the cursor at which it ended, if there may be more.
         """
         names = sorted(name for name in self._store.queues.read() if which.queue in (None, name))
         walk = Walk(self._store.wire, names, which, self._store.now(), newest=newest)
-        places = walk.places(begin, first)
+        cursors = walk.cursors(begin, first)
         size, looked = first, 0
-        while portion := list(itertools.islice(places, size)):
+        while portion := list(itertools.islice(cursors, size)):
             meant = portion if which.is_indexed or which.state in FINISHED else self._sift(which, portion)
-            infos = self._look([(place.queue, place.id) for place in meant], which)
-            shown = [(place, infos[place.queue, place.id]) for place in meant if (place.queue, place.id) in infos]
+            infos = self._look([(cursor.queue, cursor.id) for cursor in meant], which)
+            shown = [(cursor, infos[cursor.queue, cursor.id]) for cursor in meant if (cursor.queue, cursor.id) in infos]
             looked += len(portion)
             enough = which.look is not None and looked >= which.look and not which.is_indexed
-            yield (portion[-1] if enough else None), [(place, info) for place, info in shown if _fits(which, info)]
+            yield (portion[-1] if enough else None), [(cursor, info) for cursor, info in shown if _fits(which, info)]
             if enough:
                 return
             size = PORTION if which.is_indexed else 4 * PORTION
 
-    def _sift(self, which: Filter, places: Sequence[Cursor]) -> list[Cursor]:
+    def _sift(self, which: Filter, cursors: Sequence[Cursor]) -> list[Cursor]:
         """Return those whose records may match."""
         ids = None if which.ids is None else {id_.encode(errors="replace") for id_ in which.ids}
-        pairs = [(place, raw) for place, raw in zip(places, self._raw(places), strict=True) if ids is None or place.id in ids]
+        pairs = [
+            (cursor, raw) for cursor, raw in zip(cursors, self._raw(cursors), strict=True) if ids is None or cursor.id in ids
+        ]
         return [p for p, raw in pairs if raw is not None and candidate_of(p.queue, p.id, raw, which) is not None]
 
     def matching(self, which: Filter) -> Iterator[tuple[Candidate, JobInfo]]:
         """Walk all jobs that match a filter, by arrival; finished ones by their end."""
         if which.state in FINISHED:
-            for _, places in self._walk(which, newest=False, begin=None, first=PORTION):
-                yield from ((Candidate(0, place.queue, place.id), info) for place, info in places)
+            for _, cursors in self._walk(which, newest=False, begin=None, first=PORTION):
+                yield from ((Candidate(0, cursor.queue, cursor.id), info) for cursor, info in cursors)
             return
         found = sorted(find_candidates(self._store, which))
         for start in range(0, len(found), PORTION):
@@ -246,14 +248,14 @@ class RedisQueries:
             found_lanes += filter(None, found)
         return found_lanes
 
-    def _raw(self, places: Sequence[Cursor]) -> list[bytes | None]:
+    def _raw(self, cursors: Sequence[Cursor]) -> list[bytes | None]:
         """Return the records of jobs, in order."""
         by_queue: dict[str, list[bytes]] = {}
-        for place in places:
-            by_queue.setdefault(place.queue, []).append(place.id)
+        for cursor in cursors:
+            by_queue.setdefault(cursor.queue, []).append(cursor.id)
         answers = self._store.wire.ask_all([("HMGET", queue_key(queue, "JOB"), *ids) for queue, ids in by_queue.items()])
         records = {queue: iter(answer) for queue, answer in zip(by_queue, answers, strict=True)}
-        return [next(records[place.queue]) for place in places]
+        return [next(records[cursor.queue]) for cursor in cursors]
 
     def payloads(self, queue: str, lane: str, limit: int, after: str | None) -> PayloadPage:
         """List the payloads of a collector's lane."""
@@ -322,7 +324,7 @@ class RedisQueries:
         answers = self._store.wire.ask_all([self._store.command("look", queue, *ids) for queue, ids in by_queue.items()])
         return {(queue, row[0]): job_info(queue, row) for queue, answer in zip(by_queue, answers, strict=True) for row in answer}
 
-    def _place(self, after: str | None, which: Filter) -> Cursor | None:
+    def _cursor(self, after: str | None, which: Filter) -> Cursor | None:
         """Return the position in the list that a job's id or a page's `next` means."""
         if after is None:
             return None
@@ -336,7 +338,7 @@ class RedisQueries:
             return Cursor(ENDED, finished.finished, finished.info.queue, after.encode(errors="replace"))
         if found is None:
             raise NotFound(f"after={after!r}: no such job is in the store any more. Go on with after=page.next instead", id=after)
-        return place_of(*found, which)
+        return cursor_of(*found, which)
 
 
 #: Where a page of jobs ended: group, time, queue, entry in its index.

@@ -35,7 +35,7 @@ class RedisRelay:
         groups: dict[str, list[int]] = {}
         for at, (_, job) in enumerate(rows):
             groups.setdefault(job.queue, []).append(at)
-        parts = [QueuePart(queue, source, rows, places) for queue, places in groups.items()]
+        parts = [QueuePart(queue, source, rows, positions) for queue, positions in groups.items()]
         for part in parts:
             self._look(part, until)
         asked = [part for part in parts if part.left]
@@ -87,15 +87,15 @@ class RedisRelay:
 class QueuePart:
     """The rows of one queue."""
 
-    def __init__(self, queue: str, source: str, rows: Sequence[tuple[int, Job]], places: list[int]) -> None:
+    def __init__(self, queue: str, source: str, rows: Sequence[tuple[int, Job]], positions: list[int]) -> None:
         self.queue = queue
         self.source = source
         self.finished: list[str] = []  #: keys with records of finished jobs that may have the same ids
-        self.answers: dict[int, Relayed] = {}  #: by their places among all rows; without one it was passed over
+        self.answers: dict[int, Relayed] = {}  #: by their positions among all rows; without one it was passed over
         self._rows = rows
-        self.collects = rows[places[0]][1].gather is not None
-        self.left = [at for at in places if (rows[at][1].gather is not None) is self.collects]  #: what is to be sent
-        for at in set(places).difference(self.left):
+        self.collects = rows[positions[0]][1].gather is not None
+        self.left = [at for at in positions if (rows[at][1].gather is not None) is self.collects]  #: what is to be sent
+        for at in set(positions).difference(self.left):
             self.answers[at] = WrongQueue.of(queue, collects=not self.collects)
 
     def jobs(self) -> list[Job]:

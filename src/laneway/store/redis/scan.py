@@ -1,10 +1,10 @@
-"""Walking: jobs in the order of the indexes, from a place on, and no further than needed.
+"""Walking: jobs in the order of the indexes, from a cursor on, and no further than needed.
 
 There is no index by arrival, since every waiting job would pay for it. But each state has one: waiting jobs by due time, dead
 ones by time of death. A list goes through these: running, waiting, parked, dead jobs, and in each group by that time, over all
 queues. So a page costs the same however many jobs there are.
 
-Enters: a filter and a place.  Leaves: ids, each with its place.
+Enters: a filter and a cursor.  Leaves: ids, each with its cursor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from laneway.store.redis.reading import instant, number
 from laneway.store.redis.record import Record, id_of_entry, parked_entry
 from laneway.store.redis.wire import Command, Wire
 
-__all__ = ["ENDED", "Cursor", "Walk", "place_of", "walk_hash", "what_runs"]
+__all__ = ["ENDED", "Cursor", "Walk", "cursor_of", "walk_hash", "what_runs"]
 
 #: How many jobs are read at once, after the first read.
 PORTION = 500
@@ -44,7 +44,7 @@ def walk_hash(wire: Wire, key: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 class Cursor(Struct, frozen=True, order=True):
-    """The place of a job in a list."""
+    """The position of a job in a list."""
 
     group: int
     at: int  #: due, or died, or its lane's place: microseconds; for running jobs the claim's token
@@ -77,8 +77,8 @@ class Walk:
         self._now = now
         self._newest = newest
 
-    def places(self, after: Cursor | None, first: int) -> Iterator[Cursor]:
-        """Walk the jobs that may match, from a place on. `first`: at least this many are wanted."""
+    def cursors(self, after: Cursor | None, first: int) -> Iterator[Cursor]:
+        """Walk the jobs that may match, from a cursor on. `first`: at least this many are wanted."""
         groups = GROUPS.get(self._state, (WAITING,))
         for group in reversed(groups) if self._newest else groups:
             if after is None or (group <= after.group if self._newest else group >= after.group):
@@ -88,14 +88,14 @@ class Walk:
         if group in (RUNNING, PARKED):
             found = what_runs(self._wire, self._queues) if group == RUNNING else self._parked()
             found.sort(reverse=self._newest)
-            yield from [place for place in found if after is None or self._is_further(place, after)]
+            yield from [cursor for cursor in found if after is None or self._is_further(cursor, after)]
             return
         indexes = self._waiting() if group == WAITING else self._ended(group)
         walks = self._begin(indexes, after, first)
         yield from heapq.merge(*walks, reverse=self._newest)
 
-    def _is_further(self, place: Cursor, after: Cursor) -> bool:
-        return place < after if self._newest else place > after
+    def _is_further(self, cursor: Cursor, after: Cursor) -> bool:
+        return cursor < after if self._newest else cursor > after
 
     # -- indexes ---------------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class Walk:
             portion = keys[start : start + PORTION]
             answers = self._wire.ask_all([("ZRANGE", key, "0", "-1", "WITHSCORES") for _, key in portion])
             for (queue, _), answer in zip(portion, answers, strict=True):
-                found += _places(_Index(PARKED, queue, b""), answer)
+                found += _cursors(_Index(PARKED, queue, b""), answer)
         return found
 
     # -- sorted sets -----------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Walk:
         ]
 
     def _before(self, index: _Index, after: Cursor | None) -> Command:
-        """Return the command that counts entries before the first match; entries with the same time as the place are kept."""
+        """Return the command that counts entries before the first match; entries with the same time as the cursor are kept."""
         if self._newest:
             bound = f"({after.at}" if after is not None and _within(after.at, index.high, above=False) else _beyond(index.high)
             return ("ZCOUNT", index.key, bound, "+inf") if bound else ("ZCOUNT", index.key, "1", "0")
@@ -159,11 +159,11 @@ class Walk:
     def _walk(self, index: _Index, after: Cursor | None, begin: int, answer: list[Any], *, ended: bool) -> Iterator[Cursor]:
         last = _bound(index.low if self._newest else index.high)
         while True:
-            for place in _places(index, answer):
-                if last is not None and last(place.at):
+            for cursor in _cursors(index, answer):
+                if last is not None and last(cursor.at):
                     return
-                if after is None or self._is_further(place, after):
-                    yield place
+                if after is None or self._is_further(cursor, after):
+                    yield cursor
             if ended:
                 return
             answer = self._wire.ask(self._read(index, begin, PORTION))
@@ -184,8 +184,8 @@ def what_runs(wire: Wire, queues: Sequence[str]) -> list[Cursor]:
     ]
 
 
-def place_of(record: Record, info: JobInfo, which: Filter) -> Cursor:
-    """Return the place of a job in a list."""
+def cursor_of(record: Record, info: JobInfo, which: Filter) -> Cursor:
+    """Return the position of a job in a list."""
     id_ = info.id.encode(errors="replace")
     if info.state == "running":
         return Cursor(RUNNING, info.token or 0, info.queue, id_)
@@ -205,7 +205,7 @@ def _bare(id_: bytes) -> bytes:
     return b"\xff" + bytes(7) + id_
 
 
-def _places(index: _Index, answer: Sequence[bytes]) -> list[Cursor]:
+def _cursors(index: _Index, answer: Sequence[bytes]) -> list[Cursor]:
     plain = index.group == WAITING and index.key.endswith(b":retry")
     return [
         Cursor(index.group, instant(score), index.queue, _bare(entry) if plain else entry)

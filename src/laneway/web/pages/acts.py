@@ -35,8 +35,6 @@ from laneway.web.request import WebRequest, bad
 
 __all__ = ["PAGE_ACTIONS", "restored"]
 
-#: The states of jobs that a group is about.
-FAILED = ("dead", "retrying")
 #: The number of jobs that one query finds.
 FOUND = 2_000
 #: The longest that a page waits for a count, seconds.
@@ -65,7 +63,7 @@ def again(ask: WebRequest) -> object:
     if found.priority:
         options["priority"] = found.priority
     job = task.using(**options).enqueue(*restored(sent_args, args), **restored(sent_kwargs, kwargs))
-    replaced = job.created and job.id != id_ and found.state in FAILED and ask.app.inspect.delete(id_)
+    replaced = job.created and job.id != id_ and found.state in RETRY.states and ask.app.inspect.delete(id_)
     return {"id": job.id, "created": job.created, "replaced": replaced}
 
 
@@ -112,7 +110,7 @@ def act_group(action: Action, ask: WebRequest) -> object:
     def work(operation: Operation) -> None:
         found = [
             ({"state": state}, [job.id for portion in _members(ask.app, group, known.kind, state) for job in portion])
-            for state in FAILED
+            for state in RETRY.states
         ]
         operation.change(partial(action.apply_all, ask.app), found)
 
@@ -129,7 +127,7 @@ def _count(app: App, group: str, error: str) -> dict[str, Any]:
     """Count a group's jobs, for as long as a user would wait."""
     until = time.monotonic() + PATIENCE
     matched, late = 0, False
-    for state in FAILED:
+    for state in RETRY.states:
         for portion in _members(app, group, error, state):
             matched += len(portion)
             late = time.monotonic() > until

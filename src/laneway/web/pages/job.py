@@ -16,7 +16,7 @@ from laneway.core.job import FINISHED
 from laneway.core.outcome import ErrorInfo
 from laneway.desk.app import App
 from laneway.errors import UnknownJob
-from laneway.present.actions import applicable
+from laneway.present.actions import RETRY, applicable
 from laneway.present.known import declared_tasks, parameter_names
 from laneway.present.words import cut, job_type, share_of, summary
 from laneway.store.error_history import KILLED, WORKER_LOST
@@ -102,7 +102,7 @@ def _edit(app: App, job: JobInfo, document: dict[str, Any]) -> dict[str, Any] | 
     args, kwargs = document["args"], document["kwargs"]
     if max(len(json_text(args)), len(json_text(kwargs))) > EDITABLE:
         return None
-    return {"args": args, "kwargs": kwargs, "hides": HIDDEN in str((args, kwargs))}
+    return {"args": args, "kwargs": kwargs, "hides": HIDDEN in str((args, kwargs)), "replaces": job.state in RETRY.states}
 
 
 # -- what happened -----------------------------------------------------------------------------------------------

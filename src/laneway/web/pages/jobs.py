@@ -32,8 +32,8 @@ def jobs(ask: WebRequest) -> dict[str, Any]:
     queues = ask.app.inspect.queues()
     after = ask.page()["after"]
     counts = sum_counts(queue.counts for queue in queues if query.queue in (None, queue.name))
-    nobody = query.state in STATES and not counts[query.state]  # the store has counted: it need not search
-    found = FoundJobs(jobs=[]) if nobody else find(ask.app, ask.site.documents, query, after, LIMIT)
+    none_counted = query.state in STATES and not counts[query.state]  # the store has counted: it need not search
+    found = FoundJobs(jobs=[]) if none_counted else find(ask.app, ask.site.documents, query, after, LIMIT)
     rows = [row_of(job, ask.site.documents) for job in found.jobs]
     runs = _runs(ask, query) if query.state == FINISHED else None
     return {

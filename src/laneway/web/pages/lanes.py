@@ -63,7 +63,7 @@ def _row(found: LaneInfo) -> dict[str, Any]:
     return {
         "queue": found.queue, "lane": found.lane, "task": found.task, "collects": found.collects, "state": lane_state(found),
         "size": found.size, "attempts": found.attempts, "due_at": found.due_at, "lag": found.lag, "head": found.head,
-        "error": summary(found.error)[:200] if found.error else "",
+        "error": summary(found.error)[:200] if found.error else "", "can_run": can_run(found),
     }  # fmt: skip
 
 
@@ -90,7 +90,6 @@ def lane(ask: WebRequest) -> dict[str, Any]:
         "jobs": [row_of(job, ask.site.documents) for job in behind],
         "query": str(Query(queue=queue, lane=key)),
         "dead": str(Query(state="dead", queue=queue, lane=key)),
-        "can_run": can_run(found),
     }
 
 
@@ -104,7 +103,7 @@ def _empty(ask: WebRequest, queue: str, key: str) -> dict[str, Any]:
         "reasons": ["nothing waits or runs in it: what is below is dead, and stays until it is retried or deleted"],
         "worker": None, "mark": None, "error": None, "payloads": None, "next": None, "after": None,
         "jobs": [row_of(job, ask.site.documents) for job in dead], "query": str(Query(queue=queue, lane=key)),
-        "dead": str(Query(state="dead", queue=queue, lane=key)), "can_run": False,
+        "dead": str(Query(state="dead", queue=queue, lane=key)),
     }  # fmt: skip
 
 

@@ -48,7 +48,7 @@ class RelayDuty(Service):
         """Carry rows over until this worker stops; then let another one take over."""
         pause = 0.0
         while not self._stopping.wait(pause):
-            pause = self.carry_batch()
+            pause = self.carry_portion()
         self.relay.release()
         self.relay.database.close()
 
@@ -56,8 +56,8 @@ class RelayDuty(Service):
         """End after the current step. If the database does not answer, do not wait for it: the lease then expires by itself."""
         return super().stop(PATIENCE if within is None else within)
 
-    def carry_batch(self) -> float:
-        """Carry a batch, if there is one and it is this relay's turn; return how long to wait, seconds."""
+    def carry_portion(self) -> float:
+        """Carry a portion, if there is one and it is this relay's turn; return how long to wait, seconds."""
         try:
             found = self.relay.step()
         except StoreError as error:
@@ -80,7 +80,7 @@ class RelayDuty(Service):
     def drain(self, seconds: float = 5.0) -> None:
         """Carry all rows that are there, unless another relay does it."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and self.carry_batch() == 0.0:
+        while time.monotonic() < until and self.carry_portion() == 0.0:
             pass
         self.relay.release()
         self.relay.database.close()

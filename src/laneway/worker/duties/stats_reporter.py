@@ -76,7 +76,7 @@ class StatsReporter(Service):
                 self._count_some(event.settled, frozenset(event.refused))
 
     def _count_alike(self, settled: Sequence[Settled]) -> bool:
-        """Count successes of one task, and return whether these were such. Most batches are: this path is fast."""
+        """Count successes of one task, and return whether these were such. Most reports are: this path is fast."""
         runs: list[int] = []
         waits: list[int] = []
         add_run, add_wait = runs.append, waits.append

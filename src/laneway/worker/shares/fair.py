@@ -85,7 +85,7 @@ class QueueShare(Struct, gc=False, eq=False):
         return min(int(WAITING / self.mean), MOST_WAITING)
 
 
-NOBODY = QueueShare("")
+NO_SHARE = QueueShare("")
 NONE = Counter[str]()
 
 
@@ -177,7 +177,7 @@ class Balance:
 
     def took(self, claims: Iterable[tuple[int, str]], now: float) -> None:
         """Note claims: token and queue."""
-        entry, noted = (NOBODY, now), self._claims  # this and `ran` are called for every job: they must be quick
+        entry, noted = (NO_SHARE, now), self._claims  # this and `ran` are called for every job: they must be quick
         for token, queue in claims:
             if entry[0].queue != queue:
                 entry = (self._part(queue), now)

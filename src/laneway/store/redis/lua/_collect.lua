@@ -5,7 +5,7 @@
 -- BODIES; false: the record is not a lane's), and the number of the payload that arrived first (0: the oldest).
 
 local MOST_LANES = 1000
-local batches, room = {}, MOST_LANES
+local runs, room = {}, MOST_LANES
 
 -- -- outcomes ----------------------------------------------------------------------------------------------------
 
@@ -60,13 +60,13 @@ local function take_payloads(lane, most)
 end
 
 -- Note that the worker holds a unit of a run.
-local function take_unit(batch, id, record, given, first)
+local function take_unit(run, id, record, given, first)
     call('HSET', RUNNING .. ARGV[2], id, string.format('%d', q.token + TOKEN_STEP))
-    local at = #batch
-    batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4] = id, record, given, first
+    local at = #run
+    run[at + 1], run[at + 2], run[at + 3], run[at + 4] = id, record, given, first
 end
 
-local function take_lane(batch, lane, most)
+local function take_lane(run, lane, most)
     local record = lane.record
     call('ZREM', due_key(lane.rank), lane.stands)
     local list = take_payloads(lane, most)
@@ -82,27 +82,27 @@ local function take_lane(batch, lane, most)
         given[n] = payload[5]
         first = payload[3] < list[first][3] and n or first
     end
-    take_unit(batch, lane.id, record, given, first - 1)
+    take_unit(run, lane.id, record, given, first - 1)
 end
 
 -- Claim lanes as one run; return false if none of them had payloads. A record that is not a lane's is claimed too: its worker
 -- reports it, and settles it as dead.
 local function take(lanes, most)
-    local batch = {call('HGET', LOST, lanes[1].id) or ''}
+    local run = {call('HGET', LOST, lanes[1].id) or ''}
     if lanes[1].unread then
         call('ZREM', due_key(100), lanes[1].stands)
-        take_unit(batch, lanes[1].id, lanes[1].unread, false, 0)
+        take_unit(run, lanes[1].id, lanes[1].unread, false, 0)
     else
         for _, lane in ipairs(lanes) do
-            take_lane(batch, lane, most)
+            take_lane(run, lane, most)
         end
     end
     q.changed = true
-    if #batch == 1 then
+    if #run == 1 then
         return false
     end
     q.claimed, q.token = q.claimed + 1, q.token + TOKEN_STEP
-    batches[q.claimed] = batch
+    runs[q.claimed] = run
     return true
 end
 
@@ -157,5 +157,5 @@ local function claim_lanes(most, steps)
     for n = 1, #steps, 3 do
         collect(steps[n], math.max(steps[n + 1], 1), steps[n + 2])
     end
-    return batches
+    return runs
 end

@@ -41,17 +41,17 @@ LATELY = 1.0
 #: For how long walks begin where the last one did, seconds. Then they begin at the front, and find jobs that other processes gave
 #: back.
 FLOOR_HOLDS = 1.0
-#: If an exchange with walks from the front reads more than FRONT_TAKES blocks, plus EACH_TAKES for each claim, it has met many
-#: dead rows that vacuum cannot remove: a transaction is open somewhere. A block takes about a microsecond. Walks then begin at
-#: the front again only after FRONT_SHARE times that duration, at most FRONT_LATEST seconds. The measured duration says nothing:
-#: the server may be busy.
-FRONT_TAKES, EACH_TAKES, FRONT_SHARE, FRONT_LATEST = 300, 100, 20, 10.0
+#: If an exchange with walks from the front reads more than FRONT_TAKES entries of indexes, plus EACH_TAKES for each claim, it has
+#: met many dead ones that vacuum cannot remove: a transaction is open somewhere. An entry takes about a microsecond. Walks then
+#: begin at the front again only after FRONT_SHARE times that duration, at most FRONT_LATEST seconds. The measured duration says
+#: nothing: the server may be busy.
+FRONT_TAKES, EACH_TAKES, FRONT_SHARE, FRONT_LATEST = 300, 30, 20, 10.0
 #: Where a walk found nothing, later walks begin this much before its time, microseconds: transactions may commit late.
 NOTHING_BEFORE = 1_000_000
 
-#: If an exchange reads more blocks than this for each claim, the next ones send along where the live jobs of lanes begin, for
-#: LINES_HELP seconds. That helps while a transaction is open somewhere. Otherwise it costs more than it saves.
-LINES_TAKE, LINES_HELP = 20, 10.0
+#: If an exchange reads more entries by lane than this for each claim, the next ones send along where the live jobs of lanes
+#: begin, for LINES_HELP seconds. That helps while a transaction is open somewhere. Otherwise it costs more than it saves.
+LINES_TAKE, LINES_HELP = 12, 10.0
 #: How many lanes of a queue are remembered.
 MOST_LINES = 4096
 
@@ -268,12 +268,12 @@ class PostgresExchanges:
             self.floors[want.queue] = (plain, laned)
             before, bits, here = self._empty.get(want.queue, NO_FLOORS), nothing >> 2 * number, (head[9] - NOTHING_BEFORE, 0, 0)
             self._empty[want.queue] = (
-                here if bits & 1 else max(plain, before[0]), here if bits & 2 else max(laned, before[1]),
+                max(plain, before[0], here if bits & 1 else NO_FLOOR), max(laned, before[1], here if bits & 2 else NO_FLOOR),
             )  # fmt: skip
         if (held := head[13]) is not None:
             for floors in (self.floors, self._empty):
                 floors.update({queue: (plain, min(laned, (held, 0, 0))) for queue, (plain, laned) in list(floors.items())})
-        if head[7] > LINES_TAKE * (1 + len(claims)):
+        if int(head[3]) > LINES_TAKE * (1 + len(claims)):
             self._lines_until = time.monotonic() + LINES_HELP
         if not cut and head[7] > FRONT_TAKES + EACH_TAKES * len(claims):
             self._front_at = time.monotonic() + min(FRONT_SHARE * head[7] / 1_000_000, FRONT_LATEST)

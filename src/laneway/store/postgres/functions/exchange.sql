@@ -7,8 +7,8 @@
 
 -- claimed: a claim. The last row (part -1) is about the whole exchange: `id` has the refused tokens, `attempt` whether more jobs
 -- are due, `due` when the next job is due (null: none), `place` the store's time, `lost` whether the client must empty the inbox,
--- `seq` whether walks were cut short, `enqueued` how many blocks of the table the call read (unlike its duration this shows the
--- amount of work on a busy server too), `line_from` the earliest due time of the jobs that became holders of their lanes (null:
+-- `seq` whether walks were cut short, `enqueued` how many entries the call read of the indexes that walks use, and `task` of those
+-- by lane, dead entries included (unlike its duration this shows the amount of work on a busy server too), `line_from` the earliest due time of the jobs that became holders of their lanes (null:
 -- none; no floor may be set after it), and `token` which walks found no more: for the n-th queue, from 0, bit 2 n for jobs
 -- without lanes, 2 n + 1 for lanes.
 create type $schema.claimed_$version as (
@@ -97,10 +97,16 @@ begin
     ) then
         return true;
     end if;
+    -- The other ranks: none of these statements reads the dead entries of rank 0.
+    while v_rank < 0 loop
+        select coalesce(min(rank), 0) into v_rank from $schema.job
+        where $waits and lane is null and queue = p_queue and rank > v_rank and rank < 0;
+        perform 1 from $schema.job where $waits and lane is null and queue = p_queue and rank = v_rank and rank < 0 and due <= p_now limit 1;
+        if found then return true; end if;
+    end loop;
     loop
         select min(rank) into v_rank from $schema.job where $waits and lane is null and queue = p_queue and rank > v_rank;
         exit when v_rank is null;
-        if v_rank = 0 then continue; end if;
         perform 1 from $schema.job where $waits and lane is null and queue = p_queue and rank = v_rank and due <= p_now limit 1;
         if found then return true; end if;
     end loop;
@@ -109,9 +115,8 @@ end $$;
 
 -- exchange: p_tokens and p_runs are successes, p_queues and p_lanes the lanes that these hold; p_wants and p_most are the steps of the
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
--- p_full: a walk from there that finds fewer jobs than wanted begins again at the front. Without p_full it does so only while the
--- call has claimed nothing, and not for lanes if none is due from its floor on. If a walk has not been at the front, the answer
--- says so (`seq`), and the client asks again.
+-- p_full: a walk from there that finds fewer jobs than wanted begins again at the front. If a walk has not been at the front, the
+-- answer says so (`seq`), and the client asks again.
 -- p_lines: by queue and lane, what the client remembers of `line_from`: all jobs of the lane have this place or a later one. It stays
 -- true, since places only grow. Where an old snapshot is in use anywhere, the walk would otherwise read the dead rows of all jobs that left the lane.
 -- p_durable: commit synchronously in any case.
@@ -136,7 +141,8 @@ declare
     v_alone boolean;
     v_from bigint;                       -- that lane's jobs have this place or a later one
     v_claim record;                      -- the next job, claimed
-    v_blocks bigint := pg_stat_get_xact_blocks_fetched('$schema.job'::regclass);
+    v_walked bigint := $walked;
+    v_lined bigint := $lined;
 begin
     if cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
         -- The short branch: one job of a lane was done. Usually the next job of that lane is the only one that is due, and the
@@ -478,9 +484,9 @@ begin
                     if not v_full then
                         -- Fewer jobs than wanted were found: walk again from the front, unless this walk began there.
                         if v_behind then
-                            if p_full or v_claimed = 0 then
+                            if p_full then
                                 v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
-                                if p_full and not v_laned then  -- some may be due before their floor
+                                if not v_laned then  -- some may be due before their floor
                                     v_laned := exists (
                                         select 1 from $schema.job where $waits and lane is not null and queue = v_queue.name and due <= v_now);
                                     v_plain := not v_queue.expires and not v_laned;
@@ -521,8 +527,8 @@ begin
             continue when exists (select 1 from $schema.queue where name = p_wants[i] and paused);
             v_more := $schema.has_due_$version(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
             if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
-                v_cut := v_cut or not (p_full or v_claimed = 0);
-                v_more := (p_full or v_claimed = 0) and $schema.has_due_$version(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
+                v_cut := v_cut or not p_full;
+                v_more := p_full and $schema.has_due_$version(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
             end if;
         end loop;
         if not v_more then
@@ -543,8 +549,7 @@ begin
     end;
     end if;
     return next row(
-        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer,
-        pg_stat_get_xact_blocks_fetched('$schema.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer,
+        -1, v_nothing, array_to_string(v_refused, ','), ($lined - v_lined)::text, '', null, v_more::integer, $walked - v_walked, v_next_due, v_now, v_cut::integer,
         case when v_inbox and p_limit > v_claimed then 'inbox' end, ''::bytea, v_held
     )::$schema.claimed_$version;
 end $$;

@@ -38,6 +38,15 @@ _CLAIMS = (
     "unique_key = case when j.end_key is not null then j.unique_key end, "
     "line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"
 )
+#: How many entries this transaction has read of the indexes that walks use, and of those by lane, dead entries included.
+_WALKED = (
+    "pg_stat_get_xact_tuples_returned('$schema.job_due'::regclass) + "
+    "pg_stat_get_xact_tuples_returned('$schema.job_due_lane'::regclass)"
+)
+_LINED = (
+    "pg_stat_get_xact_tuples_returned('$schema.job_line'::regclass) + "
+    "pg_stat_get_xact_tuples_returned('$schema.job_holder'::regclass)"
+)
 _WORD = re.compile(r"\$([a-z]+)\b")
 _TABLE = re.compile(r"\blaneway_([a-z0-9_]+)")
 
@@ -95,5 +104,5 @@ def _fill(text: str, schema: str) -> str:
         "patience": _PATIENCE,
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
-    words |= {"token": put(_NEXT_TOKEN), "ours": put(_OURS), "claims": put(_CLAIMS)}
+    words |= {"token": put(_NEXT_TOKEN), "ours": put(_OURS), "claims": put(_CLAIMS), "walked": put(_WALKED), "lined": put(_LINED)}
     return put(text)

@@ -5,7 +5,7 @@
 -- BODIES; false: the record is not a lane's), and the number of the payload that arrived first (0: the oldest).
 
 local MOST_LANES = 1000
-local runs, room = {}, MOST_LANES
+local collected, room = {}, MOST_LANES
 
 -- -- outcomes ----------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ local function take(lanes, most)
         return false
     end
     q.claimed, q.token = q.claimed + 1, q.token + TOKEN_STEP
-    runs[q.claimed] = run
+    collected[q.claimed] = run
     return true
 end
 
@@ -157,5 +157,5 @@ local function claim_lanes(most, steps)
     for n = 1, #steps, 3 do
         collect(steps[n], math.max(steps[n + 1], 1), steps[n + 2])
     end
-    return runs
+    return collected
 end

@@ -27,7 +27,7 @@ if books[B_MOVED] and most > 0 and successes == 0 and not (rare and rare[2][1]) 
     return redis.error_reply(MOVED_REPLY .. books[B_MOVED])  -- an exchange that brings outcomes goes on, and settles them
 end
 local running, claims, settled = RUNNING .. ARGV[2], most > 0 and not paused and not books[B_MOVED], false
-local first_token, claimed, ids, records, runs = token + TOKEN_STEP, 0, nil, nil, nil
+local first_token, claimed, ids, records, collected = token + TOKEN_STEP, 0, nil, nil, nil
 local done, runs, refused, refused_others = 0, nil, nil, nil
 local handed, handed_due, handed_record  -- the next job of a lane
 
@@ -81,7 +81,7 @@ end
 if collects then
     if claims then
         q.token, q.claimed = token, 0
-        runs = need('collector').claim_lanes(most, rare and rare[1])
+        collected = need('collector').claim_lanes(most, rare and rare[1])
         token, claimed = q.token, q.claimed
     end
 elseif claims then
@@ -183,8 +183,8 @@ end
 finish(left, claimed > 0 and (token - number) / TOKEN_STEP, done, runs)
 local died = q.counts and q.counts.dead
 local answer = {left, paused and 1 or 0, due_in, first_token, ids or {}, records or {}}
-if refused or refused_others or died or q.words or runs then
+if refused or refused_others or died or q.words or collected then
     answer[7] = died and call('ZCARD', DEAD) + call('ZCARD', HALTED) or -1
-    answer[8], answer[9], answer[10], answer[11] = refused or {}, refused_others or {}, q.words or {}, runs or {}
+    answer[8], answer[9], answer[10], answer[11] = refused or {}, refused_others or {}, q.words or {}, collected or {}
 end
 return answer

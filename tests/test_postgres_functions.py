@@ -232,6 +232,16 @@ def test_a_walk_that_finds_nothing_behind_its_floor_begins_at_the_front(desk: De
     assert desk.exchange(floor=BEHIND)[:3] == (["1"], False, False)
 
 
+@pytest.mark.parametrize("rank", [-5, -1, 1, 5])
+def test_more_is_said_if_a_job_of_any_priority_is_due(desk: Desk, rank: int) -> None:
+    desk.put("runs", state=RUNNING, rank=rank)
+    desk.put("later", rank=rank, due=2 * NOW)
+    assert not desk.exchange(most=0).more
+    desk.put("1", rank=rank)
+
+    assert desk.exchange(most=0).more
+
+
 @pytest.mark.parametrize(("jobs", "nothing"), [([], 3), ([None], 3), (["a"], 1), ([None, "a"], 1)])
 def test_it_is_told_which_walks_found_no_more(desk: Desk, jobs: list[str | None], nothing: int) -> None:
     """Bit 0: of jobs without lanes; bit 1: of lanes, none of which was due; for the second queue these are bits 2 and 3."""

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import msgspec
@@ -58,6 +57,7 @@ from laneway.store.redis import record as records
 from laneway.store.redis.connection import Connection
 from laneway.store.redis.keys import QUEUE_KEYS, queue_key
 from laneway.store.redis.tokens import STEP, queue_number, tokens_from
+from laneway.store.watch import Watch
 from workbench import DEADLINE, SOON
 
 T = TypeVar("T")
@@ -610,17 +610,12 @@ def test_the_time_of_an_enqueue_is_not_begun_anew_with_each_answer(
                 deadlines[threading.get_ident()].add(value)
             super().__setattr__(name, value)
 
-        def _watch(self) -> None:
-            real = self._poll
+    class Noted(Watch):
+        def wait(self, until: float) -> bool:
+            waits[threading.get_ident()].add(until)
+            return super().wait(until)
 
-            def poll(milliseconds: float) -> Any:
-                waits[threading.get_ident()].add(time.monotonic() + milliseconds / 1000)
-                return real.poll(milliseconds)
-
-            with monkeypatch.context() as while_it_waits:
-                while_it_waits.setattr(self, "_poll", SimpleNamespace(poll=poll))
-                super()._watch()
-
+    monkeypatch.setattr("laneway.store.redis.connection.Watch", Noted)
     monkeypatch.setattr("laneway.store.redis.wire.Connection", Watched)
     late = Late(server, 0.4, bytewise=bytewise)
     store = RedisStore(late.url, timeout=5, enqueue_timeout=1, connections=1)

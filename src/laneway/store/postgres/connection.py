@@ -24,6 +24,8 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
 
+from laneway.store.watch import Watch
+
 __all__ = [
     "Rows",
     "Broken",
@@ -45,6 +47,8 @@ __all__ = [
 #: A text and its values.
 Statement = tuple[str, Sequence[Any]]
 
+#: If answers usually come this fast, the thread polls for them, seconds: an insert on the same machine, with its commit on disk.
+QUICK = 0.000_3
 #: After these the server ends the session.
 _FATAL = ("FATAL", "PANIC")
 # Members of an enum are looked up here once: each lookup takes as long as a call.
@@ -164,7 +168,6 @@ class PostgresConnection:
         self._prepared: set[str] = set()  # the statements that the server knows
         self._sent: deque[list[str]] = deque()  # what was sent and not read
         self._loader = Transformer()
-        self._poll = select.poll()
 
     def open(self, addresses: Sequence[bytes], until: float) -> None:
         """Connect to the first of these addresses that accepts. Each has a part of the time, so that a dead one leaves some."""
@@ -181,8 +184,7 @@ class PostgresConnection:
         server = self.server
         server.nonblocking = 1
         server.enter_pipeline_mode()
-        self._poll = select.poll()
-        self._poll.register(server.socket, select.POLLIN)
+        self._watch = Watch(server.socket, QUICK)
         self.is_open = True
 
     def _connect(self, address: bytes) -> None:
@@ -203,7 +205,7 @@ class PostgresConnection:
 
     def is_quiet(self) -> bool:
         """Return whether the socket has nothing to read: neither a message nor the end of the connection."""
-        return not self._poll.poll(0)
+        return self._watch.is_quiet()
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -329,7 +331,8 @@ class PostgresConnection:
         server = self.server
         try:
             while server.is_busy():
-                self._watch()
+                if not self._watch.wait(self.until):
+                    raise TooLate("timed out")
                 server.consume_input()
             result = server.get_result()
         except psycopg.Error as error:
@@ -362,11 +365,6 @@ class PostgresConnection:
         while server.flush():
             self._wait(server.socket, select.POLLIN | select.POLLOUT)
             server.consume_input()
-
-    def _watch(self) -> None:
-        """Wait until something comes."""
-        if not self._poll.poll(max(self.until - time.monotonic(), 0) * 1000):
-            raise TooLate("timed out")
 
     def _wait(self, socket: int, events: int) -> None:
         poll = select.poll()

@@ -13,8 +13,6 @@ Enters: commands.  Leaves: answers.
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,17 +20,15 @@ from typing import Any
 
 import hiredis
 
+from laneway.store.watch import Watch
+
 __all__ = ["BROKEN", "Command", "Complaint", "Connection", "as_words", "hurried", "pack"]
 
 #: A command and its arguments.
 Command = tuple[str | bytes, ...]
 
-#: If answers usually come this fast, the thread polls for them, seconds: a server on the same machine needs 20 µs for little,
-#: and a thread that sleeps is awake again 50 µs later.
+#: If answers usually come this fast, the thread polls for them, seconds: a server on the same machine needs 20 µs for little.
 QUICK = 0.000_15
-#: An answer that takes longer than this may wait for the core that this thread uses, seconds.
-AT_ONCE = 0.00003
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 #: The shortest time-out that a socket is given, seconds: 0 would mean that it does not block.
 SHORTEST = 0.001
 
@@ -41,8 +37,6 @@ BROKEN = (OSError, hiredis.HiredisError)
 
 _hiredis: Any = hiredis  # its types say that a command is one word long
 pack: Callable[[Command], bytes] = _hiredis.pack_command
-
-_let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
 def as_words(arguments: Iterable[str | bytes | int]) -> Command:
@@ -96,9 +90,7 @@ class Connection:
         self._reader = hiredis.Reader(replyError=Complaint)
         self.send: Callable[[bytes], None] = self._socket.sendall
         self._patience: float = self._socket.gettimeout() or 0
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
-        self._usual = 0.0  # how long an answer takes, seconds
+        self._watch = Watch(self._socket.fileno(), QUICK)
         self._greet(greeting)
         self.is_open = True
 
@@ -112,7 +104,7 @@ class Connection:
 
     def is_quiet(self) -> bool:
         """Return whether nothing has come."""
-        return not self._poll.poll(0)
+        return self._watch.is_quiet()
 
     def wait_until(self, until: float) -> None:
         """Set the deadline for what is sent and answered from now on; it may be exceeded a little."""
@@ -132,7 +124,8 @@ class Connection:
         """Return the next answer; an error reply is returned, not raised."""
         answer: Any = self._reader.gets()
         while answer is False:
-            self._watch()
+            if not self._watch.wait(self.until):
+                raise TimeoutError("timed out")
             data = self._receive(65536)
             if not data:
                 raise ConnectionResetError("the server hung up")
@@ -141,30 +134,8 @@ class Connection:
         return answer
 
     def comes_at_once(self) -> bool:
-        """Poll for an answer that is expected at once, since to be woken from sleep takes longer; return whether it is here."""
-        begun = now = time.monotonic()
-        here: object = None
-        while self._is_quick and not (here := self._poll.poll(0)) and now - begun < 2 * QUICK:
-            now = time.monotonic()
-            if now - begun > AT_ONCE:
-                _let_others_run()  # on a machine of few cores the server may be waiting for this one
-        if self._is_quick:  # after one late answer the thread still polls for the next ones
-            self._usual += 0.1 * (now - begun - self._usual)
-        return bool(here)
-
-    @property
-    def _is_quick(self) -> bool:
-        return self._usual < QUICK and CORES > 1
-
-    def _watch(self) -> None:
-        """Wait until something comes."""
-        quick = self._is_quick
-        if not self.comes_at_once():
-            begun = time.monotonic()
-            if not self._poll.poll(max(self.until - begun, 0) * 1000):
-                raise TimeoutError("timed out")
-            if not quick:
-                self._usual += 0.1 * (time.monotonic() - begun - self._usual)
+        """Poll for an answer that is expected at once; return whether it is here."""
+        return self._watch.comes_at_once()
 
     def send_command(self, command: Command) -> None:
         """Send one command; its answer must be read."""

@@ -21,6 +21,7 @@ from laneway.core.instant import FAR
 __all__ = [
     "FINISHED",
     "STATES",
+    "TIMED",
     "UniformJobs",
     "Claim",
     "Gather",

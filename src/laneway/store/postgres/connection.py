@@ -47,8 +47,8 @@ __all__ = [
 #: A text and its values.
 Statement = tuple[str, Sequence[Any]]
 
-#: If answers usually come this fast, the thread polls for them, seconds: an insert on the same machine, with its commit on disk.
-QUICK = 0.000_3
+#: If answers usually come this fast, the thread polls for them, seconds: on the same machine an exchange with its commit on disk takes less.
+QUICK = 0.000_5
 #: After these the server ends the session.
 _FATAL = ("FATAL", "PANIC")
 # Members of an enum are looked up here once: each lookup takes as long as a call.

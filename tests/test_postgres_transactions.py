@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import postgresbench
 from laneway import App, Worker
 from laneway.core.job import Job
-from laneway.core.outcome import Dead, Done, ErrorInfo, Settled
+from laneway.core.outcome import Dead, Done, ErrorInfo, Settled, Snoozed
 from laneway.errors import SchemaError, StoreBusy, StoreMoved, StoreReadOnly, StoreUnavailable, WrongQueue
 from laneway.testing import wait_until
 from settling import settled_alike
@@ -27,6 +28,7 @@ from psycopg import IsolationLevel
 
 from laneway.store.contract import ClaimRequest, Store
 from laneway.store.moving import copy_store, side_of
+from laneway.store.sql import actions
 
 ran: list[Any] = []
 
@@ -290,6 +292,62 @@ def test_so_it_does_when_the_lane_is_handed_on(shop: Shop) -> None:
     store.exchange("w", [Settled(head, (Done(),), 0, 0)], [], 0)
     [claim] = claimed(store, "v")
     assert claim.unit.id == first.id
+
+
+@pytest.mark.parametrize("settled", [0, 1, 2])
+def test_it_is_not_overtaken_either_if_it_leaves_the_inbox_during_the_exchange(shop: Shop, settled: int) -> None:
+    store = shop.app.store
+    waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+    for order in (7, 8)[:settled]:
+        shop.ship.enqueue(order)
+    heads = claimed(store, "w")
+    assert len(heads) == settled
+    with shop.connect() as connection, shop.connect() as pause:
+        with shop.app.transaction(connection):
+            first = shop.both.enqueue(7, 1)
+        second = shop.ship.enqueue(7, 2)
+        connection.commit()
+        pause.execute("select from laneway.job where id = %s for update", (second.id,))
+        found: list[str] = []
+
+        def exchange() -> None:
+            outcomes = [Settled(head, (Done(),), 0, 0) for head in heads]
+            answer = store.exchange("w", outcomes, [ClaimRequest("default", 5)], 5)
+            found.extend(claim.unit.id for claim in answer.claims)
+
+        thread = threading.Thread(target=exchange)
+        thread.start()
+        wait_until(lambda: bool(shop.server.ask(waiting)) or not thread.is_alive())
+        with store.turn():  # type: ignore[attr-defined]  # empties the inbox first
+            pass
+        pause.rollback()
+        thread.join()
+    assert found == [first.id]
+
+
+def test_a_job_of_the_inbox_is_not_stranded_behind_where_its_lane_begins(shop: Shop) -> None:
+    """While the holder of a lane is cancelled, a job for the lane is committed that was enqueued before the others."""
+    store = shop.app.store
+    head = shop.ship.enqueue(7)
+    [claim] = claimed(store, "w")
+    with shop.connect() as connection:
+        with shop.app.transaction(connection):
+            first = shop.both.enqueue(7, 1)
+        second = shop.ship.enqueue(7, 2)
+        assert claimed(store, "v") == []  # parked behind the head
+        store.exchange("w", [Settled(claim, (Snoozed(60_000_000),), 0, 0)], [], 0)
+        time.sleep(0.06)  # the time at which no push was open is noted once in 50 ms
+        with store.turn() as turn:  # type: ignore[attr-defined]  # as a cancel does
+            connection.commit()
+            turn.hold((head.id,))
+            assert actions._act(turn, turn.find("find", id=head.id), actions._cancel)
+    ids: list[str] = []
+    for _ in range(6):
+        for claim in claimed(store, "w"):
+            ids.append(claim.unit.id)
+            assert claimed(store, "v") == []  # parks what is due
+            store.exchange("w", [Settled(claim, (Done(),), 0, 0)], [], 0)
+    assert sorted(ids) == sorted([first.id, second.id])
 
 
 def test_each_unique_job_joins_once_whoever_lets_it(shop: Shop) -> None:

@@ -174,15 +174,19 @@ returns table (seq bigint, state smallint, due bigint, place bigint, expires big
     order by j.place, j.seq limit 1
 $$;
 
--- quiet: the last time, as far as known, at which no push was open: a job that was not visible then has a later place.
+-- quiet: the last time, as far as known, at which no push was open and the inbox was empty: a job that was not visible then has a
+-- later place.
 create function $schema.quiet_$version(p_now bigint) returns bigint language plpgsql volatile as $$
 declare
     v_quiet bigint := coalesce(pg_sequence_last_value('$schema.quiet'), 0);
 begin
-    -- Each push holds one of these locks, and reads the clock after it got it.
+    -- Each push holds one of these locks, and reads the clock after it got it. The jobs of those that have committed are visible to
+    -- the next statement, which has a new snapshot. A job of the inbox will join the others with the place that it got there.
     if p_now > v_quiet + 50000 and $schema.is_free_$version(83) and $schema.is_free_$version(85) then
-        perform setval('$schema.clock', p_now), setval('$schema.quiet', p_now);
-        return p_now;
+        if not exists (select 1 from $schema.inbox) then
+            perform setval('$schema.clock', p_now), setval('$schema.quiet', p_now);
+            return p_now;
+        end if;
     end if;
     return v_quiet;
 end $$;

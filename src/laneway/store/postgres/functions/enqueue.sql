@@ -179,7 +179,9 @@ create function $schema.next_score(p_now bigint) returns double precision langua
     select setval('$schema.score', greatest(last_value + 1, p_now)) / 1000000.0 from $schema.score
 $$;
 
--- joins: raise LW007 if the inbox has jobs of these lanes: they must join the lanes before anything else is claimed there.
+-- joins: raise LW007 if the inbox has jobs of these lanes: they must join the lanes before the next job of any of them is chosen. To be
+-- called with the lanes locked, before the choice: jobs that have left the inbox meanwhile are visible to it, and those that come
+-- there later were committed late.
 create function $schema.joins_$version(p_queues text[], p_lanes text[]) returns void language plpgsql volatile as $$
 begin
     if exists (select 1 from $schema.inbox) and exists (

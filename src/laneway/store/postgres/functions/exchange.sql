@@ -7,9 +7,10 @@
 
 -- claimed: a claim. The last row (part -1) is about the whole exchange: `id` has the refused tokens, `attempt` whether more jobs
 -- are due, `due` when the next job is due (null: none), `place` the store's time, `lost` whether the client must empty the inbox,
--- `seq` whether walks were cut short, `enqueued` how many entries the call read of the indexes that walks use, and `task` of those
--- by lane, dead entries included (unlike its duration this shows the amount of work on a busy server too), `line_from` the earliest due time of the jobs that became holders of their lanes (null:
--- none; no floor may be set after it), and `token` which walks found no more: for the n-th queue, from 0, bit 2 n for jobs
+-- `seq` whether walks were cut short, `enqueued` how many entries and blocks the call read of the indexes that walks use, and `task`
+-- how many entries of those by lane, dead ones included (unlike its duration this shows the amount of work on a busy server too),
+-- `line_from` the earliest due time of the jobs that became holders of their lanes (null: none; no floor may be set after it; nor by
+-- an answer to an exchange that was sent before), and `token` which walks found no more: for the n-th queue, from 0, bit 2 n for jobs
 -- without lanes, 2 n + 1 for lanes.
 create type $schema.claimed_$version as (
     part integer, token bigint, id text, task text, queue text, lane text, attempt integer, enqueued bigint, due bigint, place bigint,
@@ -163,13 +164,18 @@ begin
                     select 1 from $schema.job j where $waits and lane is not null and queue = q.name and due <= v_now
                     and (due, place, seq) >= (case when not p_full then p_lane_floors[1] else 0 end, p_lane_floors[2], p_lane_floors[3])
                     and j.seq <> h.seq
-                )) as alone, exists (select 1 from $schema.inbox) as inbox, (
+                )) as alone, exists (select 1 from $schema.inbox) as inbox, exists (
+                    select 1 from $schema.inbox i where i.queue = q.name and i.lane = p_lanes[1] and i.gather is null
+                ) as joins, (
                     select due from $schema.job
                     where queue = q.name and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1
                 ) as next_due
             into v_head
             from $schema.queue q left join lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], v_from) h on true
             where q.name = p_wants[1];
+            if v_head.joins then
+                raise exception 'the inbox has jobs of these lanes' using errcode = 'LW007';  -- see joins
+            end if;
             v_alone := v_head.alone;
         else
             v_refused := p_tokens;
@@ -187,7 +193,6 @@ begin
             v_claim.place, v_claim.seq, v_claim.lost, v_claim.body, v_claim.line_from)::$schema.claimed_$version;
         v_claimed := 1; v_nothing := 3; v_next_due := v_head.next_due; v_inbox := v_head.inbox;
         v_cut := not p_full and (p_floors[1] > 0 or p_lane_floors[1] > 0);
-        if v_inbox and $schema.joins_$version(p_queues, p_lanes) is null then null; end if;
     else
     declare
         v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
@@ -202,8 +207,6 @@ begin
         v_in_lanes boolean := cardinality(p_lanes) > 0;
         v_floor bigint[];
         v_after bigint[];                    -- where the window begins: due, place, seq
-        v_all_queues text[] := p_queues;     -- all lanes that were locked, with their queues
-        v_all_lanes text[] := p_lanes;
         v_gone bigint[];                     -- tokens of those that left, and their queues
         v_queues text[];
         v_want integer;                      -- and of this step
@@ -241,6 +244,7 @@ begin
                 v_next_parked := array[v_head.parked]; v_next_queues := p_queues;
             end if;
         elsif v_refused is null and cardinality(p_tokens) > 0 then
+            if v_in_lanes and $schema.joins_$version(p_queues, p_lanes) is null then null; end if;
             -- The exit: delete the jobs whose claims the worker holds.
             with gone as (
                 delete from $schema.job where $ours and token = any (p_tokens)
@@ -373,8 +377,7 @@ begin
                             end if;
                             v_more := v_more or cardinality(v_locked) < cardinality(v_met);
                             v_in_lanes := true;
-                            v_all_lanes := v_all_lanes || v_locked;
-                            v_all_queues := v_all_queues || array_fill(v_queue.name, array[cardinality(v_locked)]);
+                            if $schema.joins_$version(array_fill(v_queue.name, array[cardinality(v_locked)]), v_locked) is null then null; end if;
                             if v_full then
                                 v_number := cardinality(v_seqs);
                                 v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
@@ -540,7 +543,6 @@ begin
             where q.name = any (p_wants) and not q.paused;
         end if;
         v_inbox := exists (select 1 from $schema.inbox);
-        if v_inbox and cardinality(v_all_lanes) > 0 and $schema.joins_$version(v_all_queues, v_all_lanes) is null then null; end if;
         if not p_durable and not v_in_lanes then
             -- Do not wait for the disk: if the server crashes, some of these jobs run again, and none is lost. Not for jobs in
             -- lanes: two of them could then run at once.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -139,7 +140,7 @@ def test_jobs_that_left_a_lane_beside_an_open_transaction_are_not_walked_over_ag
             time.sleep(0.06)  # the time at which no push was open is noted once in 50 ms
             one_for_each_lane(100 * turn)
         after = [entries_read(server, store, index) for index in ("job_holder", "job_line")]
-    assert all(late - early < 10 * 20 * 5 for late, early in zip(after, before, strict=True)), (before, after)
+    assert all(late - early < 10 * 20 * 12 for late, early in zip(after, before, strict=True)), (before, after)
 
 
 @pytest.mark.parametrize(("first", "index"), [("plain", "job_due"), ("lanes", "job_due_lane")])
@@ -163,3 +164,123 @@ def test_jobs_of_the_other_kind_that_left_are_not_walked_over_by_each_exchange(
             claims = take(store, claims, 10).claims
             assert len(claims) == 10
         assert entries_read(server, store, index) - before < 40 * 500
+
+
+class Beside:
+    """A queue whose front is full of entries that vacuum cannot remove, and a worker that walks past them only now and then."""
+
+    def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(exchange, "NOTHING_BEFORE", 0)
+        self.store, self.patch = store, monkeypatch
+        store.push(jobs(30))
+        self.early = store.exchange("dead", [], [ClaimRequest("q", 30)], 30).claims
+        store.push([Job(f"late{n}", "t", "q", BODY) for n in range(3)])
+        claims = take(store, [], 10).claims
+        assert take(store, claims, 10).claims == []
+        time.sleep(0.01)
+        assert take(store, [], 10).claims == []  # nothing is due before now, as far as this process knows
+        self.walk_slowly()
+
+    def walk_slowly(self) -> None:
+        """Let each walk from the front be one that met many dead entries, and the next one not be allowed for a minute."""
+        self.patch.setattr(exchange, "FRONT_TAKES", -(10**6))
+        self.patch.setattr(exchange, "FRONT_SHARE", 10**9)
+        self.patch.setattr(exchange, "FRONT_LATEST", 60.0)
+
+    def put_back(self) -> None:
+        """Give jobs back to the front, as another process does."""
+        other = PostgresStore(self.store.wire.url)
+        other.give_back("dead")
+        other.close()
+
+
+def test_jobs_that_a_slow_walk_from_the_front_has_left_are_found_by_the_next_exchanges(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = Beside(store, monkeypatch)
+    beside.put_back()
+    claims: list[Claim] = []
+    for more in (True, True, False):
+        answer = take(store, claims, 10)
+        assert (len(answer.claims), answer.more) == (10, more)
+        claims = answer.claims
+
+
+def test_a_ring_lets_walks_begin_at_the_front_sooner(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "RUNG_SHARE", 0)
+    beside = Beside(store, monkeypatch)
+    take(store, [], 10)  # a slow walk from the front
+    beside.put_back()
+    answer = take(store, [], 10)
+    assert (answer.claims, answer.more) == ([], False)
+    assert answer.next_due is not None, "it asks again when it may walk from the front"
+    assert store.wait(5), "what was given back has rung"
+    assert len(take(store, [], 10).claims) == 10
+
+
+def test_a_worker_of_a_collector_too_does_not_ask_again_and_again_for_what_its_walks_pass_over(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a collector's queue each exchange is a turn."""
+    beside = Beside(store, monkeypatch)
+    store.push([Job(lane_id("c", "a"), "t", "c", b"1", "a", gather=Gather())])
+    wants = [ClaimRequest("c", 1), ClaimRequest("q", 10)]
+    assert len(store.exchange("w", [], wants, 10).claims) == 1
+    beside.put_back()
+    answer = store.exchange("w", [], wants, 10)
+    assert (answer.claims, answer.more) == ([], False)
+    assert answer.next_due is not None
+
+
+def test_a_floor_is_not_raised_by_the_answer_to_an_exchange_that_was_sent_before_it_was_lowered(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "NOTHING_BEFORE", 0)
+    store.push(jobs(1, "a"))
+    [head] = take(store, [], 5).claims
+    store.push(jobs(1, "a", first=1))
+    assert take(store, [], 5).claims == []  # it is parked
+    time.sleep(0.01)
+    take(store, [], 5)
+    monkeypatch.setattr(store._exchanges, "_front_at", time.monotonic() + 60)  # as after a slow walk from the front
+    settles = store.begin("w", [settled_alike(head, Done())], [], 0)
+    claims = store.begin("w", [], [ClaimRequest("q", 5)], 5)
+    assert settles is not None
+    assert claims is not None
+    settles()
+    found = claims().claims or take(store, [], 5).claims
+    assert [claim.unit.id for claim in found] == ["a1"]
+
+
+def test_a_lane_that_goes_on_does_not_send_where_thousands_of_others_begin(
+    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    call = exchange.PostgresExchanges._call
+
+    def note(self: exchange.PostgresExchanges, worker: str, epoch: int, *asked: Any) -> object:
+        statement = call(self, worker, epoch, *asked)
+        sent.append(sum(len(value) for value in statement[1] if isinstance(value, str)))
+        return statement
+
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        for turn in range(8):  # dead entries of a thousand lanes
+            store.push([Job(f"{turn}-{n}", "t", "q", BODY, f"lane {n}") for n in range(200)])
+            claims = take(store, [], 200).claims
+            while claims:
+                claims = take(store, claims, 200).claims
+        monkeypatch.setattr(exchange.PostgresExchanges, "_call", note)
+        store.push([Job(f"a{n}", "t", "q", BODY, f"lane {n}") for n in range(200)])
+        claims = take(store, [], 200).claims
+        while claims:
+            claims = take(store, claims, 200).claims
+        assert max(sent) > 4000, "where their live jobs begin is sent along"
+        store.push(jobs(10, "hot"))
+        claims = take(store, [], 5).claims
+        sent.clear()
+        for _ in range(9):
+            [claim] = take(store, claims, 5).claims
+            claims = [claim]
+        assert max(sent) < 1000

@@ -47,7 +47,8 @@ __all__ = [
 #: A text and its values.
 Statement = tuple[str, Sequence[Any]]
 
-#: If answers usually come this fast, the thread polls for them, seconds: on the same machine an exchange with its commit on disk takes less.
+#: If answers usually come this fast, the thread polls for them, seconds. On the same machine an exchange with its commit on disk
+#: takes less.
 QUICK = 0.000_5
 #: After these the server ends the session.
 _FATAL = ("FATAL", "PANIC")

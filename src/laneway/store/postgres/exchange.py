@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -41,16 +41,17 @@ LATELY = 1.0
 #: For how long walks begin where the last one did, seconds. Then they begin at the front, and find jobs that other processes gave
 #: back.
 FLOOR_HOLDS = 1.0
-#: If an exchange with walks from the front reads more than FRONT_TAKES entries of indexes, plus EACH_TAKES for each claim, it has
-#: met many dead ones that vacuum cannot remove: a transaction is open somewhere. An entry takes about a microsecond. Walks then
-#: begin at the front again only after FRONT_SHARE times that duration, at most FRONT_LATEST seconds. The measured duration says
-#: nothing: the server may be busy.
-FRONT_TAKES, EACH_TAKES, FRONT_SHARE, FRONT_LATEST = 300, 30, 20, 10.0
+#: If an exchange with walks from the front reads more than FRONT_TAKES blocks and entries of indexes for each queue, plus
+#: EACH_TAKES for each job that it settles or claims, it has met many dead ones: vacuum has not come yet, or cannot remove them,
+#: since a transaction is open somewhere. A block or an entry takes about a microsecond (the measured duration says nothing: the
+#: server may be busy). Walks begin at the front again only after FRONT_SHARE times that duration, or RUNG_SHARE times if the
+#: store has rung meanwhile, and at most FRONT_LATEST seconds.
+FRONT_TAKES, EACH_TAKES, FRONT_SHARE, RUNG_SHARE, FRONT_LATEST = 100, 30, 20, 4, 10.0
 #: Where a walk found nothing, later walks begin this much before its time, microseconds: transactions may commit late.
 NOTHING_BEFORE = 1_000_000
 
-#: If an exchange reads more entries by lane than this for each claim, the next ones send along where the live jobs of lanes
-#: begin, for LINES_HELP seconds. That helps while a transaction is open somewhere. Otherwise it costs more than it saves.
+#: If an exchange reads more entries by lane than this for each claim, the next ones of its kind send along where the live jobs of
+#: lanes begin, for LINES_HELP seconds. That helps while a transaction is open somewhere. Otherwise it costs more than it saves.
 LINES_TAKE, LINES_HELP = 12, 10.0
 #: How many lanes of a queue are remembered.
 MOST_LINES = 4096
@@ -63,6 +64,18 @@ Floors = tuple[Floor, Floor]
 NO_FLOORS: Floors = (NO_FLOOR, NO_FLOOR)
 
 _encode = msgspec.json.Encoder().encode
+
+
+class Asked(NamedTuple):
+    """What an exchange was asked, and what was known of the store by then."""
+
+    settled: Sequence[Settled]
+    wants: Sequence[ClaimRequest]
+    limit: int
+    goes_on: bool  #: it settles one job of a lane, so most likely it claims the lane's next one
+    lowered: int  #: how many times floors had been lowered
+    full: bool  #: its walks may begin at the front
+    floors: list[Floors]  #: where its walks begin, for each want
 
 
 class PostgresExchanges:
@@ -78,8 +91,10 @@ class PostgresExchanges:
         self._empty: dict[str, Floors] = {}  # by queue: no due job is before this point, by the last walks
         self._floors_until = 0.0
         self._front_at = 0.0  # when walks may begin at the front again, monotonic
+        self._rung_at = 0.0  # and when they may if the store has rung
+        self._lowered = 0  # how many times floors were lowered: an exchange that was sent before must not raise them
         self._lines: dict[str, dict[str, int]] = {}  # by queue and lane: all its jobs have this place or a later one
-        self._lines_until = 0.0  # how long they are sent along
+        self._lines_until = {False: 0.0, True: 0.0}  # how long they are sent along, by `Asked.goes_on`
         self._loads: dict[str, int] = {}
         self._loads_until = 0.0
         self._sent: WeakValueDictionary[str, Sent] = WeakValueDictionary()  # by worker: its last exchange
@@ -94,6 +109,11 @@ class PostgresExchanges:
     def put_back(self) -> None:
         """Let the next walks begin at the front: something was put back there."""
         self.floors, self._empty, self._front_at = {}, {}, 0.0
+        self._lowered += 1
+
+    def rung(self) -> None:
+        """Let walks begin at the front sooner: what was put there may have rung."""
+        self._front_at = min(self._front_at, self._rung_at)
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write outcomes, then claim what may run."""
@@ -108,8 +128,8 @@ class PostgresExchanges:
             try:
                 if self._is_simple(settled, wants):
                     # On a connection without unread answers: the next answer would be that of an earlier exchange.
-                    sent = self._send(self._store.wire.sending(), worker, settled, wants, limit)
-                    answer = self._hear(sent, settled, wants, limit)
+                    sent, given = self._store.wire.sending(), self._asked(settled, wants, limit)
+                    answer = self._hear(self._send(sent, worker, given), given)
                 else:
                     answer = self._in_turn(worker, settled, wants, limit)
                 break
@@ -134,27 +154,28 @@ class PostgresExchanges:
             return None
         wire, last = self._store.wire, self._sent.get(worker)
         sent = wire.sending() if last is None else last.behind(time.monotonic() + wire.timeout)
-        self._sent[worker] = self._send(sent, worker, settled, wants, limit)
-        return lambda: self._hear(sent, settled, wants, limit)
+        asked = self._asked(settled, wants, limit)
+        self._sent[worker] = self._send(sent, worker, asked)
+        return lambda: self._hear(sent, asked)
 
     def _is_simple(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest]) -> bool:
         return all(map(_just_leaves, settled)) and self._collectors.isdisjoint([want.queue for want in wants])
 
-    def _send(self, sent: Sent, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Sent:
-        return sent.send([self._call(worker, self._epochs[worker][0], settled, wants, limit)], prepare=self._store.prepare)
+    def _send(self, sent: Sent, worker: str, asked: Asked) -> Sent:
+        return sent.send([self._call(worker, self._epochs[worker][0], asked)], prepare=self._store.prepare)
 
-    def _hear(self, sent: Sent, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
+    def _hear(self, sent: Sent, asked: Asked) -> Exchange:
         [(rows, _)] = sent.hear()
         waits = rows[-1][11] == "inbox"
-        claims, refused, more, due_in = self._heard(rows, wants)
+        claims, refused, more, due_in = self._heard(rows, asked)
         if waits:
             with contextlib.suppress(StoreError):  # the claims are committed: an error here must not lose them
                 more = self._store.inbox.empty() or more
         loads = self._loads
-        if (not claims and limit) or time.monotonic() > self._loads_until:
+        if (not claims and asked.limit) or time.monotonic() > self._loads_until:
             with contextlib.suppress(StoreError), self._store.wire.lend() as line:  # the claims are ours by now
                 loads = self._look(line)
-        ids = {item.claim.token: item.claim.unit.id for item in settled} if refused else {}
+        ids = {item.claim.token: item.claim.unit.id for item in asked.settled} if refused else {}
         self._store.bell.heard(bool(claims))
         return Exchange([ids[token] for token in refused], claims, more, due_in, dict(loads))
 
@@ -169,16 +190,18 @@ class PostgresExchanges:
             later = frozenset([token for (token,) in turn.call("open", worker, bigints(finishing))] if finishing else ())
             settled = [item for item in settled if item.claim.token not in later]
             turn.hold([unit.id for item in settled for unit in item.claim.units])
-            refused = settle(turn, worker, settled) if settled else []
             turn.call("joins", queues, lanes)
+            refused = settle(turn, worker, settled) if settled else []
             if any(isinstance(outcome, Dead) for item in settled for outcome in item.outcomes):
                 turn.write_down()
                 self._store.trim_dead(turn)
             turn.write_down()
             claims: list[Claim] = []
             found = {want.queue: turn.find_queue(want.queue) for want in wants}
-            awake = [name for name, queue in found.items() if queue is not None and not queue.paused]
-            for want in wants:
+            awake = {name for name, queue in found.items() if queue is not None and not queue.paused}
+            more, due = False, list[int | None]()
+            asked = self._asked((), wants, limit)
+            for want, floors in zip(wants, asked.floors, strict=True):
                 most = min(want.most, limit - len(claims))
                 queue = found[want.queue]
                 if most <= 0 or queue is None or queue.paused:
@@ -187,15 +210,21 @@ class PostgresExchanges:
                     claims += claim_lanes(turn, worker, want, most)
                 else:
                     self._collectors.discard(want.queue)
-                    text, values = self._call(worker, self._epoch(turn.line, worker), [], [want], most)
-                    claims += self._heard(turn.line.ask(text, values, prepare=self._store.prepare), [want])[0]
-            due = [turn.call("queue_due", turn.now, name)[0] for name in awake]
-            more = any(is_due for is_due, _ in due)
-            next_due = min((at for _, at in due if at is not None), default=None)
+                    one = asked._replace(wants=[want], limit=most, floors=[floors])
+                    text, values = self._call(worker, self._epoch(turn.line, worker), one)
+                    taken, _, left, due_in = self._heard(turn.line.ask(text, values, prepare=self._store.prepare), one)
+                    claims, more = claims + taken, more or left
+                    due.append(due_in)
+                    awake.discard(want.queue)
+            for name in awake:
+                [(is_due, at)] = turn.call("queue_due", turn.now, name)
+                more = more or is_due
+                due.append(None if at is None else at - turn.now)
+            next_due = None if more else min((in_ for in_ in due if in_ is not None), default=None)
             turn.write_down()
             loads = self._look(turn.line)
         self._store.bell.heard(bool(claims))
-        return Exchange(refused, claims, more, None if more or next_due is None else next_due - turn.now, loads, later)
+        return Exchange(refused, claims, more, next_due, loads, later)
 
     def _sql(self, statement: str) -> str:
         """Return a statement, by its name."""
@@ -223,28 +252,35 @@ class PostgresExchanges:
                 self._epoch(line, worker)
         return self._epochs[worker][1]
 
-    def _call(self, worker: str, epoch: int, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Statement:
-        """Return the call of the function that does an exchange."""
-        runs = [_run(item) for item in settled]
-        held = [(item.claim.queue, item.claim.unit.lane) for item in settled if item.claim.unit.lane is not None]
+    def _asked(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Asked:
+        """Return an exchange that begins its walks where it should now."""
         now = time.monotonic()
         full = now >= self._front_at
-        if full and now > self._floors_until:
+        if full and limit > 0 and now > self._floors_until:
             self._floors_until, self.floors = now + FLOOR_HOLDS, {}
             floors = [NO_FLOORS for _ in wants]
         else:
             floors = [self._floors_of(want.queue) for want in wants]
-        lines = {want.queue: self._lines.get(want.queue, {}) for want in wants} if now < self._lines_until else {}
+        goes_on = len(settled) == 1 and settled[0].claim.unit.lane is not None
+        return Asked(settled, wants, limit, goes_on, self._lowered, full, floors)
+
+    def _call(self, worker: str, epoch: int, asked: Asked) -> Statement:
+        """Return the call of the function that does an exchange."""
+        settled, wants, floors = asked.settled, asked.wants, asked.floors
+        runs = [_run(item) for item in settled]
+        held = [(item.claim.queue, item.claim.unit.lane) for item in settled if item.claim.unit.lane is not None]
+        sends_lines = time.monotonic() < self._lines_until[asked.goes_on]
+        lines = {want.queue: self._lines.get(want.queue, {}) for want in wants} if sends_lines else {}
         values = (
             worker, epoch, bigints([item.claim.token for item in settled]), texts(runs), texts([queue for queue, _ in held]),
             texts([lane for _, lane in held]), texts([want.queue for want in wants]), integers([want.most for want in wants]),
-            limit, bigints([part for floor, _ in floors for part in floor]),
-            bigints([part for _, floor in floors for part in floor]), full,
+            asked.limit, bigints([part for floor, _ in floors for part in floor]),
+            bigints([part for _, floor in floors for part in floor]), asked.full,
             _encode(lines).decode(), self._durable,
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
 
-    def _heard(self, rows: list[Any], wants: Sequence[ClaimRequest]) -> tuple[list[Claim], list[int], bool, int | None]:
+    def _heard(self, rows: list[Any], asked: Asked) -> tuple[list[Claim], list[int], bool, int | None]:
         """Return claims, tokens that were refused, whether more is due, and in how many microseconds the next is."""
         head = rows.pop()
         rows.sort(key=_token)  # they were claimed in this order
@@ -260,28 +296,43 @@ class PostgresExchanges:
             claims.append(
                 Claim(token, queue, task, (Unit(id_, lane, attempt + 1, enqueued, due, place, body),), lost or "", garbage)
             )
-        nothing, more, due_in, cut = head[1], bool(head[6]), None if head[8] is None else head[8] - head[9], head[10]
-        for number, want in enumerate(wants):
-            mine = [row for row in rows if row[4] == want.queue and row[0] % 1000 == 500]
-            plain = next((row[8:11] for row in mine if row[5] is None), NO_FLOOR)
-            laned = next((row[8:11] for row in mine if row[5] is not None), NO_FLOOR)
-            self.floors[want.queue] = (plain, laned)
-            before, bits, here = self._empty.get(want.queue, NO_FLOORS), nothing >> 2 * number, (head[9] - NOTHING_BEFORE, 0, 0)
-            self._empty[want.queue] = (
-                max(plain, before[0], here if bits & 1 else NO_FLOOR), max(laned, before[1], here if bits & 2 else NO_FLOOR),
-            )  # fmt: skip
+        more, due_in, cut = bool(head[6]), None if head[8] is None else head[8] - head[9], head[10]
+        slow = head[7] > FRONT_TAKES * max(len(asked.wants), 1) + EACH_TAKES * (len(asked.settled) + len(claims))
+        if asked.lowered == self._lowered:
+            self._raise_floors(rows, asked.wants, head[1], head[9], found_late=slow and more and not cut)
         if (held := head[13]) is not None:
+            self._lowered += 1
             for floors in (self.floors, self._empty):
                 floors.update({queue: (plain, min(laned, (held, 0, 0))) for queue, (plain, laned) in list(floors.items())})
         if int(head[3]) > LINES_TAKE * (1 + len(claims)):
-            self._lines_until = time.monotonic() + LINES_HELP
-        if not cut and head[7] > FRONT_TAKES + EACH_TAKES * len(claims):
-            self._front_at = time.monotonic() + min(FRONT_SHARE * head[7] / 1_000_000, FRONT_LATEST)
+            self._lines_until[asked.goes_on] = time.monotonic() + LINES_HELP
+        if slow and not cut:
+            self._rung_at, self._front_at = (
+                time.monotonic() + min(share * head[7] / 1_000_000, FRONT_LATEST) for share in (RUNG_SHARE, FRONT_SHARE)
+            )
         elif cut and not more:  # ask again as soon as walks may begin at the front
             again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
             due_in = again if due_in is None else min(due_in, again)
         refused = [int(token) for token in head[2].split(",")] if head[2] else []
         return claims, refused, more, due_in
+
+    def _raise_floors(self, rows: list[Any], wants: Sequence[ClaimRequest], nothing: int, now: int, *, found_late: bool) -> None:
+        """Let later walks begin where these have found something, or near the store's time where they have found nothing.
+
+        `found_late`: they went from the front past many dead entries, and have left jobs there. Walks begin at the front again
+        only after a while, so the next ones begin at the jobs that were found, also where the front was taken to be empty.
+        """
+        for number, want in enumerate(wants):
+            mine = [row for row in rows if row[4] == want.queue and row[0] % 1000 == 500]
+            plain = next((row[8:11] for row in mine if row[5] is None), NO_FLOOR)
+            laned = next((row[8:11] for row in mine if row[5] is not None), NO_FLOOR)
+            self.floors[want.queue] = (plain, laned)
+            before, bits, here = self._empty.get(want.queue, NO_FLOORS), nothing >> 2 * number, (now - NOTHING_BEFORE, 0, 0)
+            if found_late:
+                before = _lower(before[0], plain), _lower(before[1], laned)
+            self._empty[want.queue] = (
+                max(plain, before[0], here if bits & 1 else NO_FLOOR), max(laned, before[1], here if bits & 2 else NO_FLOOR),
+            )  # fmt: skip
 
     def _floors_of(self, queue: str) -> Floors:
         """Return where walks begin: where the last one did, or where those of the other kind have found nothing."""
@@ -304,6 +355,11 @@ class PostgresExchanges:
 
 
 _token = itemgetter(1)
+
+
+def _lower(floor: Floor, found: Floor) -> Floor:
+    """Return the floor below which nothing waits, if a walk from the front has found this first; NO_FLOOR: nothing."""
+    return floor if found == NO_FLOOR else min(floor, found)
 
 
 def _unzipped(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:

@@ -216,7 +216,10 @@ class PostgresStore(SQLStore):
 
     def wait(self, timeout: float) -> bool:
         """Sleep until something may have become claimable. See the contract."""
-        return self.bell.wait(timeout)
+        rung = self.bell.wait(timeout)
+        if rung:
+            self._exchanges.rung()
+        return rung
 
     def wake(self) -> None:
         """End a wait of this store."""

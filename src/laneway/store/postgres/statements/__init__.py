@@ -38,10 +38,12 @@ _CLAIMS = (
     "unique_key = case when j.end_key is not null then j.unique_key end, "
     "line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"
 )
-#: How many entries this transaction has read of the indexes that walks use, and of those by lane, dead entries included.
-_WALKED = (
-    "pg_stat_get_xact_tuples_returned('$schema.job_due'::regclass) + "
-    "pg_stat_get_xact_tuples_returned('$schema.job_due_lane'::regclass)"
+#: How many entries and blocks this transaction has read of the indexes that walks use, and how many entries of those by lane.
+#: Entries that the server knows to be dead are not counted, but their blocks are.
+_WALKED = " + ".join(
+    f"pg_stat_get_xact_{what}('$schema.{index}'::regclass)"
+    for what in ("tuples_returned", "blocks_fetched")
+    for index in ("job_due", "job_due_lane")
 )
 _LINED = (
     "pg_stat_get_xact_tuples_returned('$schema.job_line'::regclass) + "

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import redisbench
 from fleetharm import Yard, open_yard
 from laneway import App, Cancel, JobContext, Retry, Worker, current_job
 from laneway.errors import ConfigError, DeclarationError, LifespanError
@@ -819,6 +820,34 @@ def test_a_burst_whose_workers_cannot_start_comes_to_an_end(yard: Yard) -> None:
     assert fleet.wait() == 2
     assert fleet.said.splitlines()[-1].startswith("laneway: no worker could start, 4 times in a row")
     assert handle.state() == "ready"
+
+
+def test_a_burst_whose_workers_cannot_start_ends_though_the_store_is_away(yard: Yard) -> None:
+    if why := redisbench.why_not():
+        pytest.skip(why)
+    server = redisbench.Server()
+    code = f"""
+import pathlib, time
+app = App({server.url!r})
+@app.lifespan
+def database():
+    folder = pathlib.Path(__file__).parent
+    (folder / "enters").touch()
+    while not (folder / "away").exists():
+        time.sleep(0.01)
+    raise ConnectionError("no database")
+    yield
+"""
+    try:
+        fleet = yard.start("--burst", processes=1, app_name=str(yard.write(code)), ready=False)
+        until(yard.gate("enters").exists, "the start of a lifespan")
+        server.stop(kill=True)
+        yard.gate("away").touch()
+
+        assert fleet.wait(2 * SOON) == 2
+    finally:
+        server.remove()
+    assert "laneway: no worker could start, 4 times in a row" in fleet.said
 
 
 @pytest.mark.parametrize("when", ["entered", "left"])

@@ -5,6 +5,7 @@ Or when none of its workers can start: a fleet that stays tries again, and a bur
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 
 from laneway.errors import ConfigError
@@ -16,6 +17,8 @@ __all__ = ["Burst"]
 
 #: The number of workers that may fail one after the other in a position.
 TRIES = 4
+#: How long the error waits for the log to tell the ends of the last workers, seconds: a store that is away delays them for ever.
+LAST_ENDS = 3.0
 
 
 class Burst:
@@ -25,13 +28,11 @@ class Burst:
         self._store_thread = store_thread
         self._queues = queues
         self._idle: dict[str, int] = {}  # the workers that were idle when the store was asked, by id
+        self._error_at = 0.0  # from then on the error does not wait for the log, monotonic; 0: there is no error
 
     def is_done(self, positions: Sequence[Position], members: Collection[Member]) -> bool:
         """Return whether there is nothing more to do. This takes a few calls: the store is asked in between."""
-        failures = [position.failures for position in positions if position.open]
-        # What the log has to say of the last ones comes before the end.
-        if not members and failures and min(failures) >= TRIES and not self._store_thread.busy:
-            raise ConfigError(f"no worker could start, {TRIES} times in a row: the log says why. No job was run since")
+        self._check_failures([position.failures for position in positions if position.open], any_member=bool(members))
         there = [position.member for position in positions if position.open]
         if any(member is None for member in there) or len(members) != len(there):
             return False
@@ -47,3 +48,13 @@ class Burst:
             ready, self._idle = self._store_thread.answer[1], {}
             return not any(ready.get(queue) for queue in self._queues or ready)
         return False
+
+    def _check_failures(self, failures: Sequence[int], *, any_member: bool) -> None:
+        """Raise an error if no worker can start: behind what the log has to tell of the last ones, if that comes soon."""
+        if not failures or min(failures) < TRIES:
+            self._error_at = 0.0
+        elif not any_member:
+            now = time.monotonic()
+            self._error_at = self._error_at or now + LAST_ENDS
+            if not self._store_thread.busy or now >= self._error_at:
+                raise ConfigError(f"no worker could start, {TRIES} times in a row: the log says why. No job was run since")

@@ -1245,6 +1245,18 @@ def test_a_key_of_another_type_is_set_aside_and_all_jobs_are_done(
     assert RedisInspect(store).counts()["ready"] == 0
 
 
+def test_schedules_go_on_though_a_queue_has_a_key_of_another_type(store: RedisStore, server: redisbench.Server) -> None:
+    store.push([job("a")])
+    store.push([job("b", queue="other")], Occurrence("nightly", at=100))
+    server.ask("HSET", queue_key("other", "META"), "now", 1 << 52)  # later than any clock says
+    key = queue_key("default", "META")
+    server.ask("DEL", key)
+    server.ask("SET", key, "garbage")
+
+    found = store.schedules()
+    assert (found.now, found.last) == (1 << 52, {"nightly": 100})
+
+
 # -- waiting -------------------------------------------------------------------------------------------------------
 
 

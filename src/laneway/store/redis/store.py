@@ -212,18 +212,27 @@ class RedisStore:
     def schedules(self) -> Schedules:
         """Return the state of the schedules. See the contract."""
         names = self.queues.read()
-        commands: list[Command] = [("TIME",), *(("HGETALL", STORE + SHARED_KEYS[key]) for key in ("PAUSED", "KEPT", "SKIPPED"))]
+        times: list[Command] = [("TIME",), *(("HGET", queue_key(name, "META"), "now") for name in names)]
+        commands: list[Command] = [("HGETALL", STORE + SHARED_KEYS[key]) for key in ("PAUSED", "KEPT", "SKIPPED")]
         commands += [("HGETALL", queue_key(name, "SLOTS")) for name in names]
-        commands += [("HGET", queue_key(name, "META"), "now") for name in names]
-        time, paused, kept, *slots = self.wire.ask_all(commands)
-        slots, seen = slots[: len(names) + 1], slots[len(names) + 1 :]
+        answers = self.wire.ask_all([*times, *commands], patient=True)
+        now = self._latest(*answers[: len(times)])
+        paused, kept, *slots = _checked(answers[len(times) :])
         last: dict[str, int] = {}
         for answer in slots:
             for schedule, at in _pairs(answer).items():
                 last[schedule] = max(number(at), last.get(schedule, 0))
         by = {name: who.decode(errors="replace") for name, who in _pairs(paused).items()}
-        # The server's clock may have been set back: what a queue has seen is not over again.
-        return Schedules(max([self.time_of(time), *map(number, seen)]), last, by, _pairs(kept))
+        return Schedules(now, last, by, _pairs(kept))
+
+    def _latest(self, time: Any, *seen: Any) -> int:
+        """Return the time of schedules: the server's clock may have been set back, and what a queue has seen is not over again.
+
+        A queue whose key another program has replaced has seen nothing: schedules of other queues go on.
+        """
+        (server,) = _checked([time])
+        known = _checked([answer for answer in seen if not isinstance(answer, StoreCorrupt)])
+        return max([self.time_of(server), *map(number, known)])
 
     def _fires(self, occurrence: Occurrence, pushes: bool, until: float) -> bool:
         """Return whether an occurrence is to fire, as far as can be seen here. If not, its schedule still advances.
@@ -369,6 +378,14 @@ class RedisStore:
         """Close the connections."""
         self.bell.close()
         self.wire.close()
+
+
+def _checked(answers: list[Any]) -> list[Any]:
+    """Return answers; an error among them is raised."""
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+    return answers
 
 
 def _pairs(answer: Sequence[bytes]) -> dict[str, bytes]:

@@ -212,6 +212,18 @@ class TestSchedules:
         assert store.push([job("next")], Occurrence("nightly", at=clock() + 1)) == [None]
         assert store.schedules().paused == {}
 
+    def test_a_resumed_schedule_goes_on_where_workers_are_though_the_clock_was_set_back(
+        self, store: Store, inspect: Inspect, clock: Clock
+    ) -> None:
+        store.push([job("a")])
+        now = store.schedules().now
+        inspect.pause_schedule("nightly", paused=True)
+        clock.advance(-3600)
+        inspect.pause_schedule("nightly", paused=False)
+
+        assert store.push([job("passed")], Occurrence("nightly", at=now - SECOND)) == [""]
+        assert store.push([job("next")], Occurrence("nightly", at=now + 1)) == [None]
+
     def test_a_schedule_that_never_fired_can_be_paused(self, store: Store, inspect: Inspect) -> None:
         inspect.pause_schedule("nightly", paused=True)
 
@@ -248,6 +260,17 @@ class TestKeptSchedules:
         assert store.schedules() == Schedules(clock(), {"nightly ü/?": clock()}, {}, {"nightly ü/?": entry})
         assert store.push([job()], Occurrence("nightly ü/?", clock(), entry)) == [""]
         assert store.push([job()], Occurrence("nightly ü/?", clock() + 1, entry)) == [None]
+
+    def test_it_begins_where_workers_are_though_the_clock_was_set_back(
+        self, store: Store, inspect: Inspect, clock: Clock
+    ) -> None:
+        store.push([job("a")])
+        now = store.schedules().now
+        clock.advance(-3600)
+        inspect.set_schedule("nightly", b"1")
+
+        assert store.push([job("passed")], Occurrence("nightly", now - SECOND, b"1")) == [""]
+        assert store.push([job("next")], Occurrence("nightly", now + 1, b"1")) == [None]
 
     def test_an_occurrence_of_it_fires_once(self, store: Store, inspect: Inspect, clock: Clock) -> None:
         inspect.set_schedule("nightly", b"1")

@@ -109,9 +109,10 @@ def test_one_that_is_dropped_fires_no_more_though_nobody_has_looked(shop: Shop) 
     assert shop.app.store.schedules().last == {}
 
 
+@pytest.mark.parametrize("back", [0, 3600])
 @pytest.mark.parametrize("fired", [True, False])
 def test_a_worker_that_was_about_to_fire_does_not_once_it_was_dropped(
-    shop: Shop, fired: bool, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, fired: bool, back: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis looks whether a schedule is kept before it pushes: the drop comes between the two."""
     shop.set("r", "us")
@@ -119,6 +120,9 @@ def test_a_worker_that_was_about_to_fire_does_not_once_it_was_dropped(
     shop.clock.advance(10)
     worker.turn()
     shop.clock.advance(10)
+    shop.report.enqueue("seen")  # the store has seen this time
+    now = shop.clock()
+    shop.clock.advance(-back)
     looks = hasattr(shop.app.store, "_fires")
     step = "_fires" if looks else "push"
     whole = getattr(type(shop.app.store), step)
@@ -127,13 +131,13 @@ def test_a_worker_that_was_about_to_fire_does_not_once_it_was_dropped(
         monkeypatch.undo()
         found = whole(store, *args) if looks else None
         if fired:
-            other.turn()
+            other.table._fire_all(now)
         shop.app.inspect.drop_schedule("r")
         return found if looks else whole(store, *args)
 
     monkeypatch.setattr(type(shop.app.store), step, interrupted)
-    worker.turn()
-    assert shop.enqueued() == {"us": 2 if fired else 1}
+    worker.table._fire_all(now)
+    assert shop.enqueued() == {"us": 2 if fired else 1, "seen": 1}
 
 
 def test_one_that_was_dropped_and_set_again_begins_anew(shop: Shop) -> None:

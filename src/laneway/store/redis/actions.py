@@ -100,22 +100,27 @@ class RedisActions(RedisQueries):
         if paused:
             self._store.wire.ask(("HSETNX", STORE + SHARED_KEYS["PAUSED"], name, by))
         else:
-            self._store.wire.ask(("EVALSHA", script("resume_schedule").digest, "1", STORE, self._store.clock(), name))
+            self._change_schedule("resume_schedule", name)
 
     def set_schedule(self, name: str, entry: bytes) -> None:
         """Keep a schedule, from now on."""
         self._store.check_open()
-        self._store.wire.ask(("EVALSHA", script("set_schedule").digest, "1", STORE, self._store.clock(), name, entry))
+        self._change_schedule("set_schedule", name, entry)
+
+    def _change_schedule(self, change: str, name: str, *arguments: bytes) -> None:
+        """Run a script that lets a schedule begin now: not before the time that workers see."""
+        seen = str(self._store.time_of_schedules())
+        self._store.wire.ask(("EVALSHA", script(change).digest, "1", STORE, self._store.clock(), seen, name, *arguments))
 
     def drop_schedule(self, name: str) -> bool:
         """Forget a schedule that was kept."""
         self._store.check_open()
-        kept, time = self._store.wire.ask_all([("HDEL", STORE + SHARED_KEYS["KEPT"], name), ("TIME",)])
-        if not kept:
+        if not self._store.wire.ask(("HDEL", STORE + SHARED_KEYS["KEPT"], name)):
             return False
+        dropped = str(self._store.time_of_schedules())
         queues = self._store.queues.read()
         # A worker may have found the schedule kept and not have pushed its job yet: the queues refuse that from here on.
-        marks = [(queue_key(queue, "DROPPED") + name, str(self._store.time_of(time))) for queue in queues]
+        marks = [(queue_key(queue, "DROPPED") + name, dropped) for queue in queues]
         keys = [STORE + SHARED_KEYS[key] for key in ("PAUSED", "SKIPPED")] + [queue_key(queue, "SLOTS") for queue in queues]
         self._store.wire.ask_all(
             [*(("SET", *mark, "EX", KEEP_DROPPED) for mark in marks), *(("HDEL", key, name) for key in keys)]

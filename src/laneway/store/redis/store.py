@@ -212,7 +212,7 @@ class RedisStore:
     def schedules(self) -> Schedules:
         """Return the state of the schedules. See the contract."""
         names = self.queues.read()
-        times: list[Command] = [("TIME",), *(("HGET", queue_key(name, "META"), "now") for name in names)]
+        times = _ask_times(names)
         commands: list[Command] = [("HGETALL", STORE + SHARED_KEYS[key]) for key in ("PAUSED", "KEPT", "SKIPPED")]
         commands += [("HGETALL", queue_key(name, "SLOTS")) for name in names]
         answers = self.wire.ask_all([*times, *commands], patient=True)
@@ -224,6 +224,10 @@ class RedisStore:
                 last[schedule] = max(number(at), last.get(schedule, 0))
         by = {name: who.decode(errors="replace") for name, who in _pairs(paused).items()}
         return Schedules(now, last, by, _pairs(kept))
+
+    def time_of_schedules(self) -> int:
+        """Return the time that `schedules` tells workers."""
+        return self._latest(*self.wire.ask_all(_ask_times(self.queues.read()), patient=True))
 
     def _latest(self, time: Any, *seen: Any) -> int:
         """Return the time of schedules: the server's clock may have been set back, and what a queue has seen is not over again.
@@ -378,6 +382,11 @@ class RedisStore:
         """Close the connections."""
         self.bell.close()
         self.wire.close()
+
+
+def _ask_times(names: Sequence[str]) -> list[Command]:
+    """Return the questions for the server's time, and for the highest time that each of these queues has seen."""
+    return [("TIME",), *(("HGET", queue_key(name, "META"), "now") for name in names)]
 
 
 def _checked(answers: list[Any]) -> list[Any]:

@@ -140,8 +140,8 @@ class Claim(Struct, frozen=True, gc=False):
     task: str
     #: one job; or the lanes that run together, oldest due first. Several jobs of one lane would fit: no store gives them
     units: tuple[Unit, ...]
-    #: why the previous claim was lost, if the worker must know: `crash` (it had started when its worker's process crashed: a
-    #: suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
+    #: the word for an earlier claim that was lost, if the worker must know: `crash` (the code was running when its worker's
+    #: process crashed: a suspect, it runs alone) or `timeout` (it ran past its timeout until its worker was ended)
     lost: str = ""
     garbage: str = ""  #: why it cannot be run: the stored bytes are not a job. It is to be settled as dead
 

@@ -217,7 +217,7 @@ class Store(Protocol):
         In a collector's queue a claim is a run of up to `ClaimRequest.lanes` due lanes, oldest due first; `most` and `limit`
         count such runs, and at most about 1,000 lanes are claimed in one call. `ClaimRequest.payloads` limits the payloads
         taken from each lane to those with the lowest scores; the rest gathers, due now, and keeps the time since when the lane
-        waited. A lane with a remembered cause of a lost claim runs alone. Each unit of a claim is settled by itself: units that
+        waited. A lane with a word for a lost claim runs alone. Each unit of a claim is settled by itself: units that
         the worker no longer holds are refused by their ids, the others settled.
 
         A job that is dead with `halt` keeps its lane: the next jobs stay parked, until it is replayed (it keeps its place) or
@@ -231,9 +231,9 @@ class Store(Protocol):
     def give_back(self, worker: str, keep: Collection[int] = ()) -> list[str]:
         """Return the worker's claims to the store, except those with the tokens in `keep`. Returns the jobs' ids.
 
-        Place, due time, lane, attempts and the cause of a lost claim stay as they were. Tokens, not ids: a job that was settled
-        as retrying in a lost exchange may have been claimed again in the same one, and the worker does not know of that
-        claim.
+        Place, due time, lane, attempts and the word for a lost claim (see `recover`) stay as they were. Tokens, not ids: a job
+        that was settled as retrying in a lost exchange may have been claimed again in the same one, and the worker does not
+        know of that claim.
         """
         ...
 
@@ -250,10 +250,10 @@ class Store(Protocol):
         ...
 
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
-        """Give a dead worker's claims back, each marked with the cause, and forget the worker. Returns the jobs' ids.
+        """Give a dead worker's claims back, and forget the worker. Returns the jobs' ids.
 
-        Place, due time, lane and attempts stay as they were: jobs that had started run again. They count as started, so they do
-        not expire any more.
+        Each job gets an error `worker lost` with the cause, a text. Place, due time, lane and attempts stay as they were. The
+        jobs count as started, whether or not they ran, so they do not expire any more.
 
         Claims that another client's transaction has locked are left, and then the worker is not forgotten: `dead_workers` names
         it again, until the last claim is back. Jobs that a user's transaction has finished leave as done, and are not returned.

@@ -109,9 +109,14 @@ class Reading(ABC):
 
 
 class Turn(Reading):
-    """One write transaction, and its counts."""
+    """One write transaction, and its counts.
 
-    runs: list[Run]  #: the runs that end in it
+    Before the commit it writes its counts and `runs`. These become rows of `laneway_recent`, which keeps the last `KEEP_RUNS`
+    runs (queries.py): SQLite's turn does that with `recent_add` and `recent_trim`, and PostgreSQL's leaves it to the next fold.
+    `last_runs` returns runs that are not there yet. After the commit a turn rings, if sleeping workers must look again.
+    """
+
+    runs: list[Run]  #: the runs that end in it: rules add to it
 
     @abstractmethod
     def change(self, statement: str, **values: Any) -> int:
@@ -168,7 +173,11 @@ class Turn(Reading):
 
     @abstractmethod
     def arrive(self, counts: Mapping[Key, int]) -> None:
-        """Count arrivals, by queue and task."""
+        """Count arrivals, by queue and task.
+
+        Those of earlier intervals of ten seconds are moved to `laneway_arrived`, and then `statistics.close` is called: here, as
+        on SQLite, or by a fold, as on PostgreSQL.
+        """
 
     @abstractmethod
     def next_seq(self, number: int = 1) -> int:

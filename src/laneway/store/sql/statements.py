@@ -1,6 +1,12 @@
 """Statements by their names: `walk` begins in `statements/jobs.sql` with `-- walk: …`.
 
 Values are named, `:queue`; `$running` and other words (`rows.WORDS`) are replaced here. Words in braces are for the caller.
+
+A database may override a shared statement. `Turn.change` returns how many rows were inserted, deleted or matched: 0 for one that
+was there already. `Turn.change_many` gives values by order, so an override has those of the shared statement in the same order; a
+value that is named twice is two values. A `$` is written `$$`. Where `text` or `select` read a statement, braces are those of
+`str.format`. A colon before a small letter begins a value (write `cast`, not `::`), and `--` a comment, in strings too. `InOrder`
+makes `?` or `$1` of values.
 """
 
 from __future__ import annotations

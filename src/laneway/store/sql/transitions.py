@@ -75,7 +75,7 @@ def hand_back(turn: Turn, row: Row) -> None:
 def recover(turn: Turn, row: Row, error: ErrorInfo, lost: str | None) -> None:
     """Let a unit wait again whose run was lost with its worker: it runs at least once. No attempt counts.
 
-    The cause of a lost claim is remembered until a run comes to an end, or another claim is lost for another reason.
+    The word for a lost claim is remembered until a run comes to an end, or another claim is lost with another word.
     """
     if row.finish is not None:
         end_finished(turn, row, row.finish)

@@ -19,7 +19,7 @@ import psycopg
 from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done
 from laneway.store.contract import ClaimRequest, Exchange
-from laneway.store.postgres import PostgresStore, exchange
+from laneway.store.postgres import PostgresStore, exchange, turn
 from laneway.store.postgres.connection import PostgresConnection, Rows
 from settling import settled_alike
 
@@ -70,11 +70,11 @@ def test_payloads_for_many_lanes_take_few_round_trips(store: PostgresStore, monk
         return answers[-1]
 
     monkeypatch.setattr(PostgresConnection, "read", note)
-    for turn in range(3):  # new lanes, then known ones, then running ones
-        if turn == 2:
+    for step in range(3):  # new lanes, then known ones, then running ones
+        if step == 2:
             assert len(store.exchange("w", [], [ClaimRequest("c", 100, 1)], 100).claims) == 100
         answers.clear()
-        store.push([Job(lane_id("c", f"{n}"), "t", "c", f"{turn}".encode(), f"{n}", gather=Gather()) for n in range(100)])
+        store.push([Job(lane_id("c", f"{n}"), "t", "c", f"{step}".encode(), f"{n}", gather=Gather()) for n in range(100)])
         assert len(answers) < 30
 
 
@@ -133,12 +133,12 @@ def test_jobs_that_left_a_lane_beside_an_open_transaction_are_not_walked_over_ag
     with psycopg.connect(server.url) as holder:
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT 1")
-        for turn in range(60):
-            one_for_each_lane(100 * turn)
+        for step in range(60):
+            one_for_each_lane(100 * step)
         before = [entries_read(server, store, index) for index in ("job_holder", "job_line")]
-        for turn in range(60, 70):
+        for step in range(60, 70):
             time.sleep(0.06)  # the time at which no push was open is noted once in 50 ms
-            one_for_each_lane(100 * turn)
+            one_for_each_lane(100 * step)
         after = [entries_read(server, store, index) for index in ("job_holder", "job_line")]
     assert all(late - early < 10 * 20 * 12 for late, early in zip(after, before, strict=True)), (before, after)
 
@@ -171,6 +171,7 @@ class Beside:
 
     def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(exchange, "NOTHING_BEFORE", 0)
+        monkeypatch.setattr(turn, "NOTHING_BEFORE", 0)
         self.store, self.patch = store, monkeypatch
         store.push(jobs(30))
         self.early = store.exchange("dead", [], [ClaimRequest("q", 30)], 30).claims
@@ -208,12 +209,14 @@ def test_jobs_that_a_slow_walk_from_the_front_has_left_are_found_by_the_next_exc
 
 def test_a_ring_lets_walks_begin_at_the_front_sooner(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "RUNG_SHARE", 0)
+    monkeypatch.setattr(PostgresStore, "_put_back", lambda *_: None)  # a process that is killed behind its commit
     beside = Beside(store, monkeypatch)
     take(store, [], 10)  # a slow walk from the front
     beside.put_back()
     answer = take(store, [], 10)
     assert (answer.claims, answer.more) == ([], False)
     assert answer.next_due is not None, "it asks again when it may walk from the front"
+    assert answer.next_due > 10_000_000
     assert store.wait(5), "what was given back has rung"
     assert len(take(store, [], 10).claims) == 10
 
@@ -224,6 +227,7 @@ def test_a_worker_of_a_collector_too_does_not_ask_again_and_again_for_what_its_w
     """Beside a collector's queue each exchange is a turn."""
     beside = Beside(store, monkeypatch)
     store.push([Job(lane_id("c", "a"), "t", "c", b"1", "a", gather=Gather())])
+    take(store, [], 0)  # hears that the lane is due
     wants = [ClaimRequest("c", 1), ClaimRequest("q", 10)]
     assert len(store.exchange("w", [], wants, 10).claims) == 1
     beside.put_back()
@@ -266,8 +270,8 @@ def test_a_lane_that_goes_on_does_not_send_where_thousands_of_others_begin(
     with psycopg.connect(server.url) as holder:
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT 1")
-        for turn in range(8):  # dead entries of a thousand lanes
-            store.push([Job(f"{turn}-{n}", "t", "q", BODY, f"lane {n}") for n in range(200)])
+        for step in range(8):  # dead entries of a thousand lanes
+            store.push([Job(f"{step}-{n}", "t", "q", BODY, f"lane {n}") for n in range(200)])
             claims = take(store, [], 200).claims
             while claims:
                 claims = take(store, claims, 200).claims
@@ -284,3 +288,15 @@ def test_a_lane_that_goes_on_does_not_send_where_thousands_of_others_begin(
             [claim] = take(store, claims, 5).claims
             claims = [claim]
         assert max(sent) < 1000
+
+
+def test_jobs_that_another_process_gives_back_let_walks_begin_at_the_front(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "RUNG_SHARE", 0)
+    beside = Beside(store, monkeypatch)
+    take(store, [], 10)  # a slow walk from the front
+    beside.put_back()
+    answer = take(store, [], 10)  # without a ring
+    assert (answer.claims, answer.next_due) == ([], 0)
+    assert len(take(store, [], 10).claims) == 10

@@ -25,6 +25,7 @@ from laneway.errors import GarbageError, StoreError, StoreUnavailable
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.postgres.connection import PostgresConnection, PostgresError, Statement, bigints, integers, texts
 from laneway.store.postgres.statements import call, numbered, statements
+from laneway.store.postgres.turn import NOTHING_BEFORE
 from laneway.store.postgres.wire import Sent
 from laneway.store.runs import Run
 from laneway.store.sql.claim import claim_lanes
@@ -45,10 +46,8 @@ FLOOR_HOLDS = 1.0
 #: EACH_TAKES for each job that it settles or claims, it has met many dead ones: vacuum has not come yet, or cannot remove them,
 #: since a transaction is open somewhere. A block or an entry takes about a microsecond (the measured duration says nothing: the
 #: server may be busy). Walks begin at the front again only after FRONT_SHARE times that duration, or RUNG_SHARE times if the
-#: store has rung meanwhile, and at most FRONT_LATEST seconds.
-FRONT_TAKES, EACH_TAKES, FRONT_SHARE, RUNG_SHARE, FRONT_LATEST = 100, 30, 20, 4, 10.0
-#: Where a walk found nothing, later walks begin this much before its time, microseconds: transactions may commit late.
-NOTHING_BEFORE = 1_000_000
+#: store has rung meanwhile or jobs were put back there, and at most FRONT_LATEST seconds.
+FRONT_TAKES, EACH_TAKES, FRONT_SHARE, RUNG_SHARE, FRONT_LATEST = 100, 30, 20, 4, 60.0
 
 #: If an exchange reads more entries by lane than this for each claim, the next ones of its kind send along where the live jobs of
 #: lanes begin, for LINES_HELP seconds. That helps while a transaction is open somewhere. Otherwise it costs more than it saves.
@@ -92,6 +91,7 @@ class PostgresExchanges:
         self._floors_until = 0.0
         self._front_at = 0.0  # when walks may begin at the front again, monotonic
         self._rung_at = 0.0  # and when they may if the store has rung
+        self._back = ""  # how often jobs were put back to the front, as the store says
         self._lowered = 0  # how many times floors were lowered: an exchange that was sent before must not raise them
         self._lines: dict[str, dict[str, int]] = {}  # by queue and lane: all its jobs have this place or a later one
         self._lines_until = {False: 0.0, True: 0.0}  # how long they are sent along, by `Asked.goes_on`
@@ -112,7 +112,7 @@ class PostgresExchanges:
         self._lowered += 1
 
     def rung(self) -> None:
-        """Let walks begin at the front sooner: what was put there may have rung."""
+        """Let walks begin at the front sooner: something may have been put back there."""
         self._front_at = min(self._front_at, self._rung_at)
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
@@ -296,25 +296,33 @@ class PostgresExchanges:
             claims.append(
                 Claim(token, queue, task, (Unit(id_, lane, attempt + 1, enqueued, due, place, body),), lost or "", garbage)
             )
-        more, due_in, cut = bool(head[6]), None if head[8] is None else head[8] - head[9], head[10]
-        slow = head[7] > FRONT_TAKES * max(len(asked.wants), 1) + EACH_TAKES * (len(asked.settled) + len(claims))
+        self._learn(rows, head, asked, len(claims))
+        more, due_in = bool(head[6]), None if head[8] is None else head[8] - head[9]
+        if head[10] and not more:  # walks were cut short: ask again as soon as they may begin at the front
+            again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
+            due_in = again if due_in is None else min(due_in, again)
+        refused = [int(token) for token in head[2].split(",")] if head[2] else []
+        return claims, refused, more, due_in
+
+    def _learn(self, rows: list[Any], head: Any, asked: Asked, claimed: int) -> None:
+        """Learn where the next walks begin, and what the next exchanges send along."""
+        more, cut = head[6], head[10]
+        slow = head[7] > FRONT_TAKES * max(len(asked.wants), 1) + EACH_TAKES * (len(asked.settled) + claimed)
         if asked.lowered == self._lowered:
-            self._raise_floors(rows, asked.wants, head[1], head[9], found_late=slow and more and not cut)
+            self._raise_floors(rows, asked.wants, head[1], head[9], found_late=slow and bool(more) and not cut)
         if (held := head[13]) is not None:
             self._lowered += 1
             for floors in (self.floors, self._empty):
                 floors.update({queue: (plain, min(laned, (held, 0, 0))) for queue, (plain, laned) in list(floors.items())})
-        if int(head[3]) > LINES_TAKE * (1 + len(claims)):
+        if int(head[3]) > LINES_TAKE * (1 + claimed):
             self._lines_until[asked.goes_on] = time.monotonic() + LINES_HELP
         if slow and not cut:
             self._rung_at, self._front_at = (
                 time.monotonic() + min(share * head[7] / 1_000_000, FRONT_LATEST) for share in (RUNG_SHARE, FRONT_SHARE)
             )
-        elif cut and not more:  # ask again as soon as walks may begin at the front
-            again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
-            due_in = again if due_in is None else min(due_in, again)
-        refused = [int(token) for token in head[2].split(",")] if head[2] else []
-        return claims, refused, more, due_in
+        if head[4] != self._back:
+            self._back = head[4]
+            self.rung()
 
     def _raise_floors(self, rows: list[Any], wants: Sequence[ClaimRequest], nothing: int, now: int, *, found_late: bool) -> None:
         """Let later walks begin where these have found something, or near the store's time where they have found nothing.

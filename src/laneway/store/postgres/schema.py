@@ -23,7 +23,7 @@ MIGRATIONS = {
     1: "make the tables and functions",
     2: "replace the functions: they settle and claim in one way; note where the tables were made",
     3: "replace the functions: a push says whether a worker sleeps",
-    4: "replace the functions: an exchange that hands one lane on takes less time",
+    4: "add a sequence, and replace the functions: an exchange that hands one lane on takes less time",
 }
 
 

@@ -80,8 +80,7 @@ class PostgresStore(SQLStore):
 
     def turn(self, timeout: float | None = None, *, inbox: bool = True) -> PostgresTurn:
         """Return one atomic step, to be used in a `with`. Rows that it puts back may be before the point where walks begin."""
-        put_back = self._exchanges.put_back
-        return PostgresTurn(self.wire, self.schema, self.ring, put_back, timeout, self.inbox if inbox else None)
+        return PostgresTurn(self.wire, self.schema, self.ring, self._put_back, timeout, self.inbox if inbox else None)
 
     def reading(self) -> PostgresReading:
         """Return a view of the database, to be used in a `with`."""
@@ -208,6 +207,17 @@ class PostgresStore(SQLStore):
                         tables.recount(line, self.schema)
 
     # -- the rest --------------------------------------------------------------------------------------------
+
+    def _put_back(self, was_due: bool) -> None:
+        """Let walks begin at the front; those of all processes, if a job that was due for long was put back there.
+
+        Called after a commit: if it fails, the others do so a while later.
+        """
+        self._exchanges.put_back()
+        if not was_due:
+            return
+        with contextlib.suppress(StoreError), self.wire.lend() as line:
+            line.ask(f"select nextval('{self.schema}.back')", prepare=self.prepare)
 
     def ring(self) -> None:
         """Wake all sleeping workers. Called after a commit: if it fails, workers find the jobs by polling a moment later."""

@@ -31,9 +31,11 @@ from laneway.store.transfer import Move, read_move, write_move
 if TYPE_CHECKING:
     from laneway.store.postgres.joining import Inbox
 
-__all__ = ["PostgresReading", "PostgresTurn"]
+__all__ = ["NOTHING_BEFORE", "PostgresReading", "PostgresTurn"]
 
 _encode = msgspec.json.Encoder().encode
+#: Where a walk found nothing, later walks begin this much before its time, microseconds: transactions may commit late.
+NOTHING_BEFORE = 1_000_000
 #: Limits that the server enforces even if the client is gone: how long a statement may wait for a lock, and how long a
 #: transaction may be idle. Otherwise the open transaction of a frozen process would block others by its locks.
 LIMITS = "set_config('lock_timeout', '1500ms', true), set_config('idle_in_transaction_session_timeout', '10s', true)"
@@ -143,21 +145,20 @@ class PostgresTurn(PostgresReading, CopyTurn):
     clock = "turn"
 
     def __init__(
-        self, wire: PostgresWire, schema: str, ring: Callable[[], None], put_back: Callable[[], None],
+        self, wire: PostgresWire, schema: str, ring: Callable[[], None], put_back: Callable[[bool], None],
         timeout: float | None = None, inbox: Inbox | None = None,
     ) -> None:  # fmt: skip
         super().__init__(wire, schema, timeout, inbox)
         self._ring = ring
         self._put_back = put_back
         self._puts_back = False  # a due unit was put back: walks must begin at the front
+        self._was_due = False  # ... so long ago that walks of other processes may begin behind it
         self.runs: list[Run] = []
         self._counts: dict[str, list[int]] = {}
         self._totals: Counter[str] = Counter()
         self._arrived: Counter[Key] = Counter()
         self._open: dict[str, Queue] = {}
-        self._scores: list[float] = []
-        self._seqs: list[int] = []
-        self._ahead = 1
+        self._scores, self._seqs, self._ahead = list[float](), list[int](), 1
         self.rings = False  #: sleeping workers must be woken
         self._later: dict[str, int] = {}  # the earliest later due time, by queue
 
@@ -170,9 +171,10 @@ class PostgresTurn(PostgresReading, CopyTurn):
                 self._leave(trouble)
                 raise
         self._leave(error)
-        for needed, tell in ((self._puts_back, self._put_back), (self.rings, self._ring)):
-            if error is None and needed:
-                tell()
+        if error is None and self._puts_back:
+            self._put_back(self._was_due)
+        if error is None and self.rings:
+            self._ring()
 
     def write_down(self) -> None:
         """Write what was counted so far."""
@@ -231,7 +233,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
     def let_out(self, queue: str, lanes: Sequence[str]) -> None:
         """Let the next job by place hold each lane whose holder has left."""
         self.call("let_out", self.now, texts([queue] * len(lanes)), texts(lanes))
-        self.rings = self._puts_back = True
+        self.rings = self._puts_back = self._was_due = True
 
     # -- queues ----------------------------------------------------------------------------------------------
 
@@ -388,6 +390,7 @@ class PostgresTurn(PostgresReading, CopyTurn):
     def wait_for(self, queue: str, rank: int, due: int) -> None:  # noqa: ARG002 - one index has all of them
         """Note a job that is due later."""
         self._puts_back = self._puts_back or due <= self.now
+        self._was_due = self._was_due or due < self.now - NOTHING_BEFORE
         if due > self.now:
             self._later[queue] = min(due, self._later.get(queue, due))
 

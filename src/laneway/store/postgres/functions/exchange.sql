@@ -8,8 +8,8 @@
 -- claimed: a claim. The last row (part -1) is about the whole exchange: `id` has the refused tokens, `attempt` whether more jobs
 -- are due, `due` when the next job is due (null: none), `place` the store's time, `lost` whether the client must empty the inbox,
 -- `seq` whether walks were cut short, `enqueued` how many entries and blocks the call read of the indexes that walks use, and `task`
--- how many entries of those by lane, dead ones included (unlike its duration this shows the amount of work on a busy server too),
--- `line_from` the earliest due time of the jobs that became holders of their lanes (null: none; no floor may be set after it; nor by
+-- how many entries of those by lane (0: `p_lines` would not have saved any), dead ones included. Unlike its duration this shows the
+-- amount of work on a busy server too, `queue` how often due jobs were put back to the front, `line_from` the earliest due time of the jobs that became holders of their lanes (null: none; no floor may be set after it; nor by
 -- an answer to an exchange that was sent before), and `token` which walks found no more: for the n-th queue, from 0, bit 2 n for jobs
 -- without lanes, 2 n + 1 for lanes.
 create type $schema.claimed_$version as (
@@ -551,7 +551,8 @@ begin
     end;
     end if;
     return next row(
-        -1, v_nothing, array_to_string(v_refused, ','), ($lined - v_lined)::text, '', null, v_more::integer, $walked - v_walked, v_next_due, v_now, v_cut::integer,
+        -1, v_nothing, array_to_string(v_refused, ','), (case when v_alone then 0 else $lined - v_lined end)::text,
+        coalesce(pg_sequence_last_value('$schema.back'), 0)::text, null, v_more::integer, $walked - v_walked, v_next_due, v_now, v_cut::integer,
         case when v_inbox and p_limit > v_claimed then 'inbox' end, ''::bytea, v_held
     )::$schema.claimed_$version;
 end $$;

@@ -283,6 +283,7 @@ def test_a_lane_that_goes_on_does_not_send_where_thousands_of_others_begin(
         assert max(sent) > 4000, "where their live jobs begin is sent along"
         store.push(jobs(10, "hot"))
         claims = take(store, [], 5).claims
+        monkeypatch.setattr(exchange, "LINES_TAKE", 0)
         sent.clear()
         for _ in range(9):
             [claim] = take(store, claims, 5).claims
@@ -300,3 +301,14 @@ def test_jobs_that_another_process_gives_back_let_walks_begin_at_the_front(
     answer = take(store, [], 10)  # without a ring
     assert (answer.claims, answer.next_due) == ([], 0)
     assert len(take(store, [], 10).claims) == 10
+
+
+def test_new_payloads_do_not_send_all_processes_to_the_front(server: postgresbench.Server, store: PostgresStore) -> None:
+    told = "select pg_sequence_last_value('laneway.back')"
+    store.push([Job(lane_id("c", "a"), "t", "c", b"1", "a", gather=Gather())])
+    assert server.ask(told) == [(None,)]
+    store.push(jobs(1))
+    assert len(take(store, [], 1).claims) == 1
+    server.ask("update laneway.job set due = due - 2000000")
+    store.give_back("w")
+    assert server.ask(told) == [(1,)]

@@ -190,7 +190,6 @@ class PostgresExchanges:
             later = frozenset([token for (token,) in turn.call("open", worker, bigints(finishing))] if finishing else ())
             settled = [item for item in settled if item.claim.token not in later]
             turn.hold([unit.id for item in settled for unit in item.claim.units])
-            turn.call("joins", queues, lanes)
             refused = settle(turn, worker, settled) if settled else []
             if any(isinstance(outcome, Dead) for item in settled for outcome in item.outcomes):
                 turn.write_down()

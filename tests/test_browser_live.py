@@ -225,6 +225,7 @@ def test_under_a_prefix_links_actions_and_live_figures_work(desk: Desk, browser:
             assert tab.page.url.startswith(tab.url)
             tab.is_live()
         tab.count("dead").click()
+        tab.page.wait_for_url("**/jobs?state=dead")  # else the click may hit a link of the page that is about to go
         tab.row(id_).get_by_role("link").first.click()
         tab.page.wait_for_url(f"{tab.url}/jobs/{id_}")
         tab.press("Retry")

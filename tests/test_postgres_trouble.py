@@ -394,7 +394,7 @@ def test_lanes_that_cannot_be_claimed_do_not_fill_the_servers_table_of_locks(
     while more:
         with store.turn() as turn:
             epoch = store._exchanges._epoch(turn.line, "w")
-            asked = store._exchanges._asked([], [ClaimRequest("default", 10)], 10)
+            asked = store._exchanges._request([], [ClaimRequest("default", 10)], 10)
             answer = turn.line.ask(*store._exchanges._call("w", epoch, asked))
             claims, _, more, _ = store._exchanges._heard(answer, asked)
             assert claims == []

@@ -65,7 +65,7 @@ NO_FLOORS: Floors = (NO_FLOOR, NO_FLOOR)
 _encode = msgspec.json.Encoder().encode
 
 
-class Asked(NamedTuple):
+class ExchangeRequest(NamedTuple):
     """What an exchange was asked, and what was known of the store by then."""
 
     settled: Sequence[Settled]
@@ -94,7 +94,7 @@ class PostgresExchanges:
         self._back = ""  # how often jobs were put back to the front, as the store says
         self._lowered = 0  # how many times floors were lowered: an exchange that was sent before must not raise them
         self._lines: dict[str, dict[str, int]] = {}  # by queue and lane: all its jobs have this place or a later one
-        self._lines_until = {False: 0.0, True: 0.0}  # how long they are sent along, by `Asked.goes_on`
+        self._lines_until = {False: 0.0, True: 0.0}  # how long they are sent along, by `ExchangeRequest.goes_on`
         self._loads: dict[str, int] = {}
         self._loads_until = 0.0
         self._sent: WeakValueDictionary[str, Sent] = WeakValueDictionary()  # by worker: its last exchange
@@ -128,7 +128,7 @@ class PostgresExchanges:
             try:
                 if self._is_simple(settled, wants):
                     # On a connection without unread answers: the next answer would be that of an earlier exchange.
-                    sent, given = self._store.wire.sending(), self._asked(settled, wants, limit)
+                    sent, given = self._store.wire.sending(), self._request(settled, wants, limit)
                     answer = self._hear(self._send(sent, worker, given), given)
                 else:
                     answer = self._in_turn(worker, settled, wants, limit)
@@ -154,17 +154,17 @@ class PostgresExchanges:
             return None
         wire, last = self._store.wire, self._sent.get(worker)
         sent = wire.sending() if last is None else last.behind(time.monotonic() + wire.timeout)
-        asked = self._asked(settled, wants, limit)
+        asked = self._request(settled, wants, limit)
         self._sent[worker] = self._send(sent, worker, asked)
         return lambda: self._hear(sent, asked)
 
     def _is_simple(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest]) -> bool:
         return all(map(_just_leaves, settled)) and self._collectors.isdisjoint([want.queue for want in wants])
 
-    def _send(self, sent: Sent, worker: str, asked: Asked) -> Sent:
+    def _send(self, sent: Sent, worker: str, asked: ExchangeRequest) -> Sent:
         return sent.send([self._call(worker, self._epochs[worker][0], asked)], prepare=self._store.prepare)
 
-    def _hear(self, sent: Sent, asked: Asked) -> Exchange:
+    def _hear(self, sent: Sent, asked: ExchangeRequest) -> Exchange:
         [(rows, _)] = sent.hear()
         waits = rows[-1][11] == "inbox"
         claims, refused, more, due_in = self._heard(rows, asked)
@@ -199,7 +199,7 @@ class PostgresExchanges:
             found = {want.queue: turn.find_queue(want.queue) for want in wants}
             awake = {name for name, queue in found.items() if queue is not None and not queue.paused}
             more, due = False, list[int | None]()
-            asked = self._asked((), wants, limit)
+            asked = self._request((), wants, limit)
             for want, floors in zip(wants, asked.floors, strict=True):
                 most = min(want.most, limit - len(claims))
                 queue = found[want.queue]
@@ -251,7 +251,7 @@ class PostgresExchanges:
                 self._epoch(line, worker)
         return self._epochs[worker][1]
 
-    def _asked(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Asked:
+    def _request(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> ExchangeRequest:
         """Return an exchange that begins its walks where it should now."""
         now = time.monotonic()
         full = now >= self._front_at
@@ -261,9 +261,9 @@ class PostgresExchanges:
         else:
             floors = [self._floors_of(want.queue) for want in wants]
         goes_on = len(settled) == 1 and settled[0].claim.unit.lane is not None
-        return Asked(settled, wants, limit, goes_on, self._lowered, full, floors)
+        return ExchangeRequest(settled, wants, limit, goes_on, self._lowered, full, floors)
 
-    def _call(self, worker: str, epoch: int, asked: Asked) -> Statement:
+    def _call(self, worker: str, epoch: int, asked: ExchangeRequest) -> Statement:
         """Return the call of the function that does an exchange."""
         settled, wants, floors = asked.settled, asked.wants, asked.floors
         runs = [_run(item) for item in settled]
@@ -279,7 +279,7 @@ class PostgresExchanges:
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
 
-    def _heard(self, rows: list[Any], asked: Asked) -> tuple[list[Claim], list[int], bool, int | None]:
+    def _heard(self, rows: list[Any], asked: ExchangeRequest) -> tuple[list[Claim], list[int], bool, int | None]:
         """Return claims, tokens that were refused, whether more is due, and in how many microseconds the next is."""
         head = rows.pop()
         rows.sort(key=_token)  # they were claimed in this order
@@ -303,7 +303,7 @@ class PostgresExchanges:
         refused = [int(token) for token in head[2].split(",")] if head[2] else []
         return claims, refused, more, due_in
 
-    def _learn(self, rows: list[Any], head: Any, asked: Asked, claimed: int) -> None:
+    def _learn(self, rows: list[Any], head: Any, asked: ExchangeRequest, claimed: int) -> None:
         """Learn where the next walks begin, and what the next exchanges send along."""
         more, cut = head[6], head[10]
         slow = head[7] > FRONT_TAKES * max(len(asked.wants), 1) + EACH_TAKES * (len(asked.settled) + claimed)

@@ -230,10 +230,7 @@ class RedisStore:
         return self._latest(*self.wire.ask_all(_ask_times(self.queues.read()), patient=True))
 
     def _latest(self, time: Any, *seen: Any) -> int:
-        """Return the time of schedules: the server's clock may have been set back, and what a queue has seen is not over again.
-
-        A queue whose key another program has replaced has seen nothing: schedules of other queues go on.
-        """
+        """Return the later of the server's clock, which may have been set back, and what queues have seen, if it can be read."""
         (server,) = _checked([time])
         known = _checked([answer for answer in seen if not isinstance(answer, StoreCorrupt)])
         return max([self.time_of(server), *map(number, known)])

@@ -170,7 +170,7 @@ def check(
 ) -> Findings:  # fmt: skip
     """Judge what ran, given what was enqueued, the faults, the dead as (key, body), and the slots of each process."""
     marks = [record.mark for record in records]
-    runs, strange = _pair(marks)
+    runs, strange = _pair(marks, faults)
     found = Findings(runs, strange)
     mistakes = found.mistakes
     mistakes += _after_the_end(marks, faults)

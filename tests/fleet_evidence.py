@@ -170,7 +170,7 @@ def _mark(line: bytes) -> Mark:
 
 def check(jobs: Mapping[str, Job], marks: Sequence[Mark], faults: Sequence[Fault] = (), slots: int = 1) -> Verdict:
     """Judge what ran, given the accepted jobs by id, the faults, and the slots of each process."""
-    runs, strange = _pair(marks)
+    runs, strange = _pair(marks, faults)
     verdict = Verdict(runs, strange)
     by_id: dict[str, list[Run]] = defaultdict(list)
     by_lane: dict[str, list[Run]] = defaultdict(list)
@@ -197,21 +197,29 @@ def check(jobs: Mapping[str, Job], marks: Sequence[Mark], faults: Sequence[Fault
     return verdict
 
 
-def _pair(marks: Iterable[Mark]) -> tuple[list[Run], list[str]]:
-    """Join starts and ends: a run is known by its job and token."""
+def _pair(marks: Iterable[Mark], faults: Sequence[Fault]) -> tuple[list[Run], list[str]]:
+    """Join starts and ends: a run is known by its job and token. An isolated run may begin again within its claim."""
     starts: dict[tuple[str, int], Mark] = {}
     ends: dict[tuple[str, int], Mark] = {}
     strange: list[str] = []
     for mark in marks:
         key = (mark.id, mark.token)
         before = starts if mark.what == "start" else ends
-        if key in before:
+        if mark.what == "start" and key in starts and key not in ends and _begins_again(starts[key], mark, faults):
+            starts[key] = mark
+        elif key in before:
             strange.append(f"two {mark.what}s of job {mark.id} with token {mark.token}: one claim ran twice")
         elif mark.what == "end" and (key not in starts or starts[key].pid != mark.pid):
             strange.append(f"job {mark.id} with token {mark.token} ended in process {mark.pid}, where it had not started")
         else:
             before[key] = mark
     return [Run(start, ends.get(key)) for key, start in starts.items()], strange
+
+
+def _begins_again(first: Mark, second: Mark, faults: Sequence[Fault]) -> bool:
+    """Say whether an isolated run's process was killed, and its worker, which went on, has started another one."""
+    isolated = first.worker == second.worker and first.worker not in (first.pid, second.pid) and first.pid != second.pid
+    return isolated and any(fault.what == "kill" and first.pid in fault.pids and fault.since <= second.at for fault in faults)
 
 
 def _strangers(jobs: Mapping[str, Job], runs: Iterable[Run]) -> Iterator[str]:

@@ -245,6 +245,24 @@ def test_a_run_that_stops_without_a_kill_is_noticed(story: Story) -> None:
     assert found[1].endswith("never ended, and nobody killed its process")
 
 
+def test_an_isolated_run_whose_process_is_killed_first_begins_again_within_its_claim(story: Story) -> None:
+    story.run("b0", 0, 1, BOB).run("a0", 0, None, EVE, worker=ANN, token=7).kill(3, EVE, ANN, takes=9)
+    story.run("a0", 5, 6, 7, worker=ANN, token=7).run("a1", 20, 21, BOB)
+    assert story.mistakes() == []
+
+
+@pytest.mark.parametrize(
+    ("killed", "pid", "worker", "end"), [(ANN, 7, ANN, None), (EVE, 7, BOB, None), (EVE, ANN, ANN, None), (EVE, 7, ANN, 1)]
+)
+def test_an_isolated_run_that_begins_again_otherwise_is_noticed(
+    story: Story, killed: int, pid: int, worker: int, end: float | None
+) -> None:
+    """Its process was not killed, another worker has the claim, it does not run isolated, or it had ended."""
+    story.run("b0", 0, 1, BOB).run("a0", 0, end, EVE, worker=ANN, token=7).kill(3, killed)
+    story.run("a0", 5, 6, pid, worker=worker, token=7).run("a1", 20, 21, BOB)
+    assert "one claim ran twice" in story.mistakes()[0]
+
+
 def test_one_claim_that_runs_twice_is_noticed(story: Story) -> None:
     story.run("b0", 0, 1).run("a1", 6, 7, token=9).run("a0", 0, 5, token=4).run("a0", 5, 6, BOB, token=4)
     assert "one claim ran twice" in story.mistakes()[0]

@@ -26,7 +26,7 @@ NOW = 1_000_000_000
 NO_FLOOR = (0, 0, 0)
 #: The types of what an exchange is given.
 GIVEN = (
-    "text", "bigint", "bigint[]", *["text[]"] * 4, "integer[]", "integer", "bigint[]", "bigint[]", "boolean", "jsonb", "boolean",
+    "text", "bigint", "bigint[]", *["text[]"] * 4, "integer[]", "integer", "bigint[]", "bigint[]", "boolean", "boolean", "jsonb", "boolean",
 )  # fmt: skip
 
 
@@ -85,14 +85,14 @@ class Desk:
     def exchange(
         self, *, most: int = 9, limit: int | None = None, tokens: Sequence[int] = (), lanes: Sequence[str] = (), queue: str = "q",
         wants: Sequence[str] = ("q",), floor: tuple[int, int, int] = NO_FLOOR, lane_floor: tuple[int, int, int] = NO_FLOOR,
-        full: bool = True, durable: bool = False, behind: tuple[int, int, int] = NO_FLOOR, lines: str = "{}",
+        full: bool = True, near: bool = False, durable: bool = False, behind: tuple[int, int, int] = NO_FLOOR, lines: str = "{}",
     ) -> Answer:  # fmt: skip
         """Do an exchange. Floors are of the first queue; `behind` is that of all others."""
         others = behind * (len(wants) - 1)
         rows = self.ask(
             f"select * from laneway.exchange_v{VERSION}({', '.join(f'%s::{kind}' for kind in GIVEN)})",  # noqa: S608 - the same
             "w", 1, list(tokens), ["[]"] * len(tokens), [queue] * len(lanes), list(lanes), list(wants), [most] * len(wants),
-            most if limit is None else limit, [*floor, *others], [*lane_floor, *others], full, lines, durable,
+            most if limit is None else limit, [*floor, *others], [*lane_floor, *others], full, near, lines, durable,
         )  # fmt: skip
         self.inbox = (end := rows.pop())[11] == "inbox"
         return Answer([row[2] for row in sorted(rows, key=lambda row: row[1])], bool(end[6]), bool(end[10]), end[1], end[8])

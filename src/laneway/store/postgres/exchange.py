@@ -24,6 +24,7 @@ from laneway.core.outcome import Dead, Done, Settled
 from laneway.errors import GarbageError, StoreError, StoreUnavailable
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.postgres.connection import PostgresConnection, PostgresError, Statement, bigints, integers, texts
+from laneway.store.postgres.look_around import LookAround
 from laneway.store.postgres.statements import call, numbered, statements
 from laneway.store.postgres.turn import NOTHING_BEFORE
 from laneway.store.postgres.wire import Sent
@@ -62,6 +63,9 @@ NO_FLOOR: Floor = (0, 0, 0)
 Floors = tuple[Floor, Floor]
 NO_FLOORS: Floors = (NO_FLOOR, NO_FLOOR)
 
+#: Of an answer: the walks of the only queue found no more jobs.
+ALONE = 3
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -74,6 +78,7 @@ class ExchangeRequest(NamedTuple):
     goes_on: bool  #: it settles one job of a lane, so most likely it claims the lane's next one
     lowered: int  #: how many times floors had been lowered
     full: bool  #: its walks may begin at the front
+    near: bool  #: it looks no further than to the lane's next job
     floors: list[Floors]  #: where its walks begin, for each want
 
 
@@ -95,6 +100,7 @@ class PostgresExchanges:
         self._lowered = 0  # how many times floors were lowered: an exchange that was sent before must not raise them
         self._lines: dict[str, dict[str, int]] = {}  # by queue and lane: all its jobs have this place or a later one
         self._lines_until = {False: 0.0, True: 0.0}  # how long they are sent along, by `ExchangeRequest.goes_on`
+        self._around = LookAround(store.wire)
         self._loads: dict[str, int] = {}
         self._loads_until = 0.0
         self._sent: WeakValueDictionary[str, Sent] = WeakValueDictionary()  # by worker: its last exchange
@@ -110,10 +116,12 @@ class PostgresExchanges:
         """Let the next walks begin at the front: something was put back there."""
         self.floors, self._empty, self._front_at = {}, {}, 0.0
         self._lowered += 1
+        self._around.forget()
 
     def rung(self) -> None:
         """Let walks begin at the front sooner: something may have been put back there."""
         self._front_at = min(self._front_at, self._rung_at)
+        self._around.forget()
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
         """Write outcomes, then claim what may run."""
@@ -128,8 +136,8 @@ class PostgresExchanges:
             try:
                 if self._is_simple(settled, wants):
                     # On a connection without unread answers: the next answer would be that of an earlier exchange.
-                    sent, given = self._store.wire.sending(), self._request(settled, wants, limit)
-                    answer = self._hear(self._send(sent, worker, given), given)
+                    given = self._request(settled, wants, limit)
+                    answer = self._hear(self._send(self._store.wire.sending(), worker, given), given)
                 else:
                     answer = self._in_turn(worker, settled, wants, limit)
                 break
@@ -153,8 +161,8 @@ class PostgresExchanges:
         if self._closed(worker) is not None or not self._is_simple(settled, wants):
             return None
         wire, last = self._store.wire, self._sent.get(worker)
-        sent = wire.sending() if last is None else last.behind(time.monotonic() + wire.timeout)
         asked = self._request(settled, wants, limit)
+        sent = wire.sending() if last is None else last.behind(time.monotonic() + wire.timeout)
         self._sent[worker] = self._send(sent, worker, asked)
         return lambda: self._hear(sent, asked)
 
@@ -261,7 +269,8 @@ class PostgresExchanges:
         else:
             floors = [self._floors_of(want.queue) for want in wants]
         goes_on = len(settled) == 1 and settled[0].claim.unit.lane is not None
-        return ExchangeRequest(settled, wants, limit, goes_on, self._lowered, full, floors)
+        near = goes_on and not self._around.is_needed(settled[0].claim.queue)
+        return ExchangeRequest(settled, wants, limit, goes_on, self._lowered, full, near, floors)
 
     def _call(self, worker: str, epoch: int, asked: ExchangeRequest) -> Statement:
         """Return the call of the function that does an exchange."""
@@ -274,7 +283,7 @@ class PostgresExchanges:
             worker, epoch, bigints([item.claim.token for item in settled]), texts(runs), texts([queue for queue, _ in held]),
             texts([lane for _, lane in held]), texts([want.queue for want in wants]), integers([want.most for want in wants]),
             asked.limit, bigints([part for floor, _ in floors for part in floor]),
-            bigints([part for _, floor in floors for part in floor]), asked.full,
+            bigints([part for _, floor in floors for part in floor]), asked.full, asked.near,
             _encode(lines).decode(), self._durable,
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
@@ -297,17 +306,21 @@ class PostgresExchanges:
             )
         self._learn(rows, head, asked, len(claims))
         more, due_in = bool(head[6]), None if head[8] is None else head[8] - head[9]
-        if head[10] and not more:  # walks were cut short: ask again as soon as they may begin at the front
+        if head[1] is None:  # nothing else was looked for: the last look around still counts
+            due_in = self._around.due_in
+        elif head[10] and not more:  # walks were cut short: ask again as soon as they may begin at the front
             again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
             due_in = again if due_in is None else min(due_in, again)
         refused = [int(token) for token in head[2].split(",")] if head[2] else []
+        if asked.goes_on and head[1] == ALONE and not more:
+            self._around.found_nothing(asked.wants[0].queue, due_in)
         return claims, refused, more, due_in
 
     def _learn(self, rows: list[Any], head: Any, asked: ExchangeRequest, claimed: int) -> None:
         """Learn where the next walks begin, and what the next exchanges send along."""
         more, cut = head[6], head[10]
         slow = head[7] > FRONT_TAKES * max(len(asked.wants), 1) + EACH_TAKES * (len(asked.settled) + claimed)
-        if asked.lowered == self._lowered:
+        if asked.lowered == self._lowered and head[1] is not None:
             self._raise_floors(rows, asked.wants, head[1], head[9], found_late=slow and bool(more) and not cut)
         if (held := head[13]) is not None:
             self._lowered += 1

@@ -51,6 +51,7 @@ class Lent:
     _may_wait = False  # answers may be left when the block ends: they are read later
 
     def __init__(self, wire: PostgresWire, until: float, lines: list[PostgresConnection] | None = None) -> None:
+        wire.calls += 1
         self._wire = wire
         self._until = until
         self._lines: list[PostgresConnection] = [] if lines is None else lines  # the connection, if there is one
@@ -141,6 +142,7 @@ class PostgresWire:
         self.pool = Pool(str(self), connections, PostgresConnection)  #: all connections, except the one that listens
         self._addresses: Sequence[bytes] = ()
         self.is_open = False
+        self.calls = 0  #: how often a connection was asked for
         _open_wires.add(self)
 
     def __str__(self) -> str:

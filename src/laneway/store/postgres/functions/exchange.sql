@@ -11,7 +11,7 @@
 -- how many entries of those by lane (0: `p_lines` would not have saved any), dead ones included. Unlike its duration this shows the
 -- amount of work on a busy server too, `queue` how often due jobs were put back to the front, `line_from` the earliest due time of the jobs that became holders of their lanes (null: none; no floor may be set after it; nor by
 -- an answer to an exchange that was sent before), and `token` which walks found no more: for the n-th queue, from 0, bit 2 n for jobs
--- without lanes, 2 n + 1 for lanes.
+-- without lanes, 2 n + 1 for lanes (null: there was no walk, see p_near).
 create type $schema.claimed_$version as (
     part integer, token bigint, id text, task text, queue text, lane text, attempt integer, enqueued bigint, due bigint, place bigint,
     seq bigint, lost text, body bytea, line_from bigint
@@ -118,12 +118,13 @@ end $$;
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
 -- p_full: a walk from there that finds fewer jobs than wanted begins again at the front. If a walk has not been at the front, the
 -- answer says so (`seq`), and the client asks again.
+-- p_near: the client knows that nothing but this lane was due a moment ago, so look no further than to the lane's next job.
 -- p_lines: by queue and lane, what the client remembers of `line_from`: all jobs of the lane have this place or a later one. It stays
 -- true, since places only grow. Where an old snapshot is in use anywhere, the walk would otherwise read the dead rows of all jobs that left the lane.
 -- p_durable: commit synchronously in any case.
 create function $schema.exchange_$version(
     p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
-    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_lines jsonb, p_durable boolean
+    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_near boolean, p_lines jsonb, p_durable boolean
 ) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
 declare
     v_now bigint := $schema.begin_exchange_$version(p_worker, p_epoch, p_queues, p_lanes);
@@ -138,61 +139,67 @@ declare
     v_inbox boolean;                     -- something is in the inbox
     v_cut boolean := false;              -- a walk did not begin at the front
     v_nothing bigint := 0;               -- which walks found nothing
-    v_head record;                       -- of a lane whose job was done: its next, and whether nothing else is due
-    v_alone boolean;
-    v_from bigint;                       -- that lane's jobs have this place or a later one
-    v_claim record;                      -- the next job, claimed
+    v_alone boolean := false;            -- one job of a lane was done, and nothing but the lane's next job is due; then: that job was claimed
+    v_claim record;                      -- that job, and where the lane's live jobs begin
     v_walked bigint := $walked;
     v_lined bigint := $lined;
 begin
     if cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
         -- The short branch: one job of a lane was done. Usually the next job of that lane is the only one that is due, and the
-        -- duration of an exchange limits the lane's speed. So this settles and claims with as few statements and variables as
-        -- possible.
-        delete from $schema.job where $ours and token = p_tokens[1] returning coalesce(line_from, 0) into v_from;
-        if found then
-            v_done := 1; v_done_queue := p_queues[1];
-            select h.*, coalesce(h.expires >= v_now, true) as fresh, h.seq is not null and coalesce(h.expires >= v_now, true)
-                and not (q.paused or q.collects or exists (
-                    select 1 from $schema.job where $waits and lane is null and queue = q.name and rank < 0
+        -- duration of an exchange limits the lane's speed. So this settles and claims with one statement, after one that looks
+        -- around, which only some of the exchanges need.
+        v_alone := p_near;
+        if not p_near then
+            select not (exists (
+                    select 1 from $schema.job where $waits and lane is null and queue = p_wants[1] and rank < 0
                 ) or exists (
-                    select 1 from $schema.job where $waits and lane is null and queue = q.name and rank > 0
+                    select 1 from $schema.job where $waits and lane is null and queue = p_wants[1] and rank > 0
                 ) or exists (
-                    select 1 from $schema.job where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
+                    select 1 from $schema.job where $waits and lane is null and queue = p_wants[1] and rank = 0 and due <= v_now
                     and (due, place, seq) >= (case when not p_full then p_floors[1] else 0 end, p_floors[2], p_floors[3])
                 ) or exists (
-                    select 1 from $schema.job j where $waits and lane is not null and queue = q.name and due <= v_now
+                    select 1 from $schema.job where $waits and lane is not null and queue = p_wants[1] and due <= v_now
                     and (due, place, seq) >= (case when not p_full then p_lane_floors[1] else 0 end, p_lane_floors[2], p_lane_floors[3])
-                    and j.seq <> h.seq
-                )) as alone, exists (select 1 from $schema.inbox) as inbox, exists (
-                    select 1 from $schema.inbox i where i.queue = q.name and i.lane = p_lanes[1] and i.gather is null
-                ) as joins, (
+                    and seq <> coalesce((
+                        select h.seq from (select coalesce(line_from, 0) as line_from from $schema.job where $ours and token = p_tokens[1]) g,
+                        lateral $schema.line_head_$version(v_now, p_wants[1], p_lanes[1], g.line_from) h
+                    ), 0)
+                )), exists (select 1 from $schema.inbox), (
                     select due from $schema.job
-                    where queue = q.name and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1
-                ) as next_due
-            into v_head
-            from $schema.queue q left join lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], v_from) h on true
-            where q.name = p_wants[1];
-            if v_head.joins then
-                raise exception 'the inbox has jobs of these lanes' using errcode = 'LW007';  -- see joins
-            end if;
-            v_alone := v_head.alone;
-        else
-            v_refused := p_tokens;
-            insert into $schema.ledger (at, totals) values (v_now, '{"refused": 1}');
+                    where queue = p_wants[1] and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1
+                )
+            into v_alone, v_inbox, v_next_due;
+        end if;
+        if v_alone then
+            with gone as (
+                delete from $schema.job where $ours and token = p_tokens[1] returning coalesce(line_from, 0) as line_from
+            ), head as (
+                select h.tid, h.state from gone g, $schema.queue q, lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], g.line_from) h
+                where q.name = p_wants[1] and not q.paused and not q.collects and coalesce(h.expires >= v_now, true) and not exists (
+                    select 1 from $schema.inbox i where i.queue = q.name and i.lane = p_lanes[1] and i.gather is null  -- see joins
+                )
+            ), claimed as (
+                update $schema.job j set $claims, token = $token from head h where j.ctid = h.tid
+                returning j.token, j.id, j.task, j.lane, j.attempt, j.enqueued, j.due, j.place, j.seq, j.lost, j.body, j.line_from, h.state
+            ), counted as (
+                insert into $schema.ledger (at, queue, ready, scheduled, retrying, blocked, totals, runs, number)
+                select v_now, p_queues[1], - (state = $ready)::integer, - (state = $scheduled)::integer, - (state = $retrying)::integer,
+                       - (state = $blocked)::integer, '{"processed": 1}', p_runs[1] || ',', 1
+                from claimed
+            )
+            select g.line_from as live_from, c.* into v_claim from gone g left join claimed c on true;
+            v_done := (v_claim.live_from is not null)::integer;
+            v_done_queue := p_queues[1];
+            v_alone := v_claim.token is not null;
         end if;
     end if;
     if v_alone then
-        update $schema.job j set $claims, token = $token where j.ctid = v_head.tid
-        returning token, id, task, lane, attempt, enqueued, due, place, seq, lost, body, line_from into v_claim;
-        insert into $schema.ledger (at, queue, ready, scheduled, retrying, blocked, totals, runs, number)
-        values (v_now, v_done_queue, - (v_head.state = $ready)::integer, - (v_head.state = $scheduled)::integer,
-                - (v_head.state = $retrying)::integer, - (v_head.state = $blocked)::integer, '{"processed": 1}', p_runs[1] || ',', 1);
         return next row(
             1500, v_claim.token, v_claim.id, v_claim.task, v_done_queue, v_claim.lane, v_claim.attempt, v_claim.enqueued, v_claim.due,
             v_claim.place, v_claim.seq, v_claim.lost, v_claim.body, v_claim.line_from)::$schema.claimed_$version;
-        v_claimed := 1; v_nothing := 3; v_next_due := v_head.next_due; v_inbox := v_head.inbox;
-        v_cut := not p_full and (p_floors[1] > 0 or p_lane_floors[1] > 0);
+        v_claimed := 1;
+        v_nothing := case when not p_near then 3 end;
+        v_cut := not p_near and not p_full and (p_floors[1] > 0 or p_lane_floors[1] > 0);
     else
     declare
         v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
@@ -237,14 +244,10 @@ begin
         v_last integer;                      -- the last that the walk came to
         v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
     begin
+        if v_in_lanes and $schema.joins_$version(p_queues, p_lanes) is null then null; end if;
         if v_done > 0 then
-            if v_head.seq is not null then
-                v_next := array[v_head.seq]; v_next_tids := array[v_head.tid]; v_next_states := array[v_head.state];
-                v_next_dues := array[v_head.due]; v_next_places := array[v_head.place]; v_next_fresh := array[v_head.fresh];
-                v_next_parked := array[v_head.parked]; v_next_queues := p_queues;
-            end if;
-        elsif v_refused is null and cardinality(p_tokens) > 0 then
-            if v_in_lanes and $schema.joins_$version(p_queues, p_lanes) is null then null; end if;
+            v_next_queues := p_queues; v_lanes := p_lanes; v_places := array[v_claim.live_from];
+        elsif cardinality(p_tokens) > 0 then
             -- The exit: delete the jobs whose claims the worker holds.
             with gone as (
                 delete from $schema.job where $ours and token = any (p_tokens)
@@ -267,18 +270,18 @@ begin
                 from unnest(v_queues) q group by q;
                 v_done := 0;
             end if;
-            if v_lanes is not null then
-                -- Find the next job of each of their lanes.
-                select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
-                       array_agg(h.parked), array_agg(h.queue)
-                into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
-                from (
-                    select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
-                    from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
-                    lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place) h
-                    order by h.due, h.place, h.seq
-                ) h;
-            end if;
+        end if;
+        if v_lanes is not null then
+            -- Find the next job of each of their lanes.
+            select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
+                   array_agg(h.parked), array_agg(h.queue)
+            into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
+            from (
+                select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
+                from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
+                lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place) h
+                order by h.due, h.place, h.seq
+            ) h;
         end if;
         for i in 1 .. cardinality(p_wants) loop
             exit when v_left <= 0 or v_passed >= 1000;

@@ -17,7 +17,7 @@ from laneway.store.sql.statements import SHARED, InOrder, load
 __all__ = ["DIALECT", "VERSION", "call", "functions", "in_schema", "migration", "numbered", "statements"]
 
 #: The version of the tables and functions.
-VERSION = 4
+VERSION = 5
 
 _HERE = Path(__file__).parent
 _FUNCTIONS = ("common", "push", "enqueue", "finish", "restore", "fold", "exchange", "moving")

@@ -1,0 +1,54 @@
+"""Looking around: which exchanges of a busy lane also look for other jobs.
+
+A worker that runs one job of a lane after the other asks the store for each, and to find out whether anything else is due takes the
+store as long as to settle one job and claim the next. So for a moment after an exchange has found nothing else, the next
+ones look no further than to the lane's next job. Anything else that this process asks of the store ends that moment: it may have
+added a job. Jobs of other processes are found up to `EVERY` later than otherwise, by a worker that is busy with a lane.
+
+Enters: answers of exchanges.  Leaves: whether the next one may look no further.
+"""
+
+from __future__ import annotations
+
+import time
+
+from laneway.core.instant import SECOND
+from laneway.store.postgres.wire import PostgresWire
+
+__all__ = ["LookAround"]
+
+#: How long it is good enough to know that nothing else is due, seconds.
+EVERY = 0.002
+NEVER = float("inf")
+
+
+class LookAround:
+    """What the last exchange that looked around has found: nothing but the next job of a lane."""
+
+    def __init__(self, wire: PostgresWire) -> None:
+        self._wire = wire
+        self._queue = ""
+        self._until = 0.0  # how long that is good enough, monotonic seconds
+        self._due = NEVER  # when the next job is due, as far as known
+        self._calls = 0  # how often this process had asked the store for anything
+
+    def forget(self) -> None:
+        """Let the next exchange look around."""
+        self._until = 0.0
+
+    def is_needed(self, queue: str) -> bool:
+        """Return whether an exchange that hands on a lane of this queue must look around. To be called just before it is sent."""
+        alone = time.monotonic() < self._until and queue == self._queue and self._wire.calls == self._calls
+        self._calls = self._wire.calls + 1
+        return not alone
+
+    def found_nothing(self, queue: str, due_in: int | None) -> None:
+        """Note that nothing else is due now; the next job is in so many microseconds."""
+        now = time.monotonic()
+        self._due = NEVER if due_in is None else now + due_in / SECOND
+        self._queue, self._until, self._calls = queue, min(now + EVERY, self._due), self._wire.calls
+
+    @property
+    def due_in(self) -> int | None:
+        """In how many microseconds the next job is due, as far as known."""
+        return None if self._due == NEVER else max(int((self._due - time.monotonic()) * SECOND), 0)

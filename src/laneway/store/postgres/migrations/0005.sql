@@ -1,0 +1,1 @@
+-- 0005.sql: the tables of version 5: those of version 4.

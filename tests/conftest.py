@@ -179,7 +179,7 @@ def _old_postgres(kind: str, rows: list[str], now: int, *, migrate: bool) -> Ben
     server = postgresbench.emptied()
     if kind == "postgres-1":
         tables = "old_postgres_1.sql"
-        newer, first = ("INSERT INTO laneway.meta VALUES (true, 3,", "INSERT INTO laneway.meta VALUES (true, 1,")
+        newer, first = ("INSERT INTO laneway.meta VALUES (true, 4,", "INSERT INTO laneway.meta VALUES (true, 1,")
         rows = [row.replace(newer, first) for row in rows if "laneway.special" not in row]
     else:
         tables = "old_postgres.sql"

@@ -9,7 +9,7 @@ SET xmloption = content;
 SET client_min_messages = warning;
 SET row_security = off;
 CREATE SCHEMA laneway;
-CREATE TYPE laneway.claimed_v3 AS (
+CREATE TYPE laneway.claimed_v4 AS (
 	part integer,
 	token bigint,
 	id text,
@@ -25,7 +25,7 @@ CREATE TYPE laneway.claimed_v3 AS (
 	body bytea,
 	line_from bigint
 );
-CREATE FUNCTION laneway.begin_exchange_v3(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[]) RETURNS bigint
+CREATE FUNCTION laneway.begin_exchange_v4(p_worker text, p_epoch bigint, p_queues text[], p_lanes text[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 begin
@@ -35,9 +35,9 @@ begin
         raise exception 'another epoch' using errcode = 'LW001';
     end if;
     if cardinality(p_lanes) > 0 and laneway.lock_lanes(p_queues, p_lanes) is null then null; end if;
-    return laneway.step_v3();
+    return laneway.step_v4();
 end $$;
-CREATE FUNCTION laneway.check_jobs_v3(p_jobs json) RETURNS void
+CREATE FUNCTION laneway.check_jobs_v4(p_jobs json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $_$
 declare
@@ -89,7 +89,7 @@ begin
         raise exception 'this server is a replica' using errcode = '25006';
     end if;
 end $$;
-CREATE FUNCTION laneway.counts_v3(p_now bigint) RETURNS TABLE(queue text, scheduled bigint, ready bigint, retrying bigint, blocked bigint, running bigint, dead bigint)
+CREATE FUNCTION laneway.counts_v4(p_now bigint) RETURNS TABLE(queue text, scheduled bigint, ready bigint, retrying bigint, blocked bigint, running bigint, dead bigint)
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -142,8 +142,8 @@ declare
     v_queue record;
     v_collects boolean;
     v_replaces boolean;
-    v_looks boolean;             -- some must look at others
-    v_waits boolean[];           -- those that go to the inbox
+    v_looks boolean;             -- some jobs must be compared with others
+    v_waits boolean[];           -- for each job: whether it goes to the inbox
     v_ids text[];
     v_tasks text[];
     v_queues text[];
@@ -157,29 +157,30 @@ declare
     v_bodies bytea[];
     v_gathers text[];
     v_all text[];
-    v_prevented text[];          -- of those that do not
+    v_prevented text[];          -- of the jobs that are inserted here: the id of the existing job that prevented each
 begin
     if json_typeof(v_given) = 'object' and v_given ->> 'version' is not null then
-        if v_given ->> 'version' <> '3' then
-            raise exception 'the functions of Laneway have version 3, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
+        if v_given ->> 'version' <> '4' then
+            raise exception 'the functions of Laneway have version 4, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
         end if;
         v_given := v_given -> 'jobs';
     else
         if json_typeof(v_given) = 'object' then
             v_given := json_build_array(v_given);
         end if;
-        perform laneway.check_jobs_v3(v_given);
+        perform laneway.check_jobs_v4(v_given);
     end if;
     perform pg_current_xact_id();
     perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));
     if current_setting('transaction_isolation') <> 'read committed' then
-        -- This transaction may see an old state of the store: if a copy has closed or opened it since, it cannot be serialized.
+        -- This transaction's snapshot may be older than a copy that has closed or opened the store since: the row lock then
+        -- raises a serialization failure.
         perform 1 from laneway.meta for share;
     end if;
     if exists (select 1 from laneway.meta where closed) then
         raise exception 'a copy has closed the store' using errcode = 'LW006';
     end if;
-    v_now := laneway.step_v3(true);
+    v_now := laneway.step_v4(true);
     select array_agg(coalesce(r.id, gen_random_uuid()::text)), coalesce(bool_or(r.id !~ '^[0-9a-hjkmnp-tv-z]{20}$'), false),
            array_agg(r.task), array_agg(coalesce(r.queue, 'default')), array_agg(r.lane), array_agg(- coalesce(r.priority, 0)),
            array_agg(case json_typeof(r.run_after) when 'number' then round((r.run_after #>> '{}')::numeric * 1000000)::bigint else 0 end),
@@ -208,7 +209,7 @@ begin
                v_end_keys[n], v_expires[n], v_bodies[n], v_gathers[n], case when v_gathers[n] is not null then
                    coalesce((v_gathers[n]::json ->> 'score')::double precision, laneway.next_score(v_now)) end
         from unnest(v_waits) with ordinality u(waits, n) where waits order by n;
-        -- Nobody lets a queue become one of the other kind while this transaction is open.
+        -- The lock keeps the kind of each queue (jobs or lanes) until this transaction ends.
         for v_queue in
             select q as name, bool_or(g is not null) as collects, bool_or(g is null) as has_jobs
             from unnest(v_queues, v_gathers, v_waits) u(q, g, waits) where waits group by q order by q
@@ -216,7 +217,7 @@ begin
             perform pg_advisory_xact_lock_shared(hashtextextended(v_queue.name, hashtextextended('laneway', 78)));
             select collects into v_collects from laneway.queue where name = v_queue.name;
             if v_collects is null and v_queue.collects and current_setting('transaction_isolation') <> 'read committed' then
-                v_collects := true;  -- the client has just made it, and this transaction cannot see it
+                v_collects := true;  -- the client has just added the queue, and this transaction's snapshot does not show it
             end if;
             if coalesce(v_collects, false) <> v_queue.collects or v_queue.collects and v_queue.has_jobs then
                 raise exception '%', v_queue.name using errcode = 'LW004';
@@ -230,12 +231,12 @@ begin
         from (select n from unnest(v_waits) with ordinality u(waits, n) where not waits order by n) d;
     end if;
     if v_ids is not null then
-        select prevented into v_prevented from laneway.push_v3(
+        select prevented into v_prevented from laneway.push_v4(
             v_ids, v_bodies, v_queues, v_tasks, v_lanes, v_ranks, v_delays, v_ats, v_uniques, v_end_keys, v_expires, v_replaces,
             true);
         for i in 1 .. coalesce(cardinality(v_prevented), 0) loop
-            while v_prevented[i] = '' loop  -- what prevented it has just left
-                select prevented[1] into v_prevented[i] from laneway.push_v3(
+            while v_prevented[i] = '' loop  -- the job that prevented it has just left the store: try again
+                select prevented[1] into v_prevented[i] from laneway.push_v4(
                     v_ids[i:i], v_bodies[i:i], v_queues[i:i], v_tasks[i:i], v_lanes[i:i], v_ranks[i:i], v_delays[i:i], v_ats[i:i],
                     v_uniques[i:i], v_end_keys[i:i], v_expires[i:i], v_replaces, true);
             end loop;
@@ -250,7 +251,7 @@ begin
               from unnest(v_all, v_waits) with ordinality a(id, waits, n)) u order by u.n;
     end if;
 end $_$;
-CREATE FUNCTION laneway.enrol_v3(p_worker text, OUT epoch bigint, OUT moved text, OUT started text) RETURNS record
+CREATE FUNCTION laneway.enrol_v4(p_worker text, OUT epoch bigint, OUT moved text, OUT started text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
@@ -262,7 +263,7 @@ begin
     started := pg_postmaster_start_time()::text;
     select m.move into moved from laneway.meta m where m.closed;
 end $$;
-CREATE FUNCTION laneway.enter_queue_v3(p_queue text, p_inside boolean) RETURNS void
+CREATE FUNCTION laneway.enter_queue_v4(p_queue text, p_inside boolean) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -287,7 +288,7 @@ begin
 exception when others then
     return false;
 end $$;
-CREATE FUNCTION laneway.exchange_v3(p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[], p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_lines jsonb, p_durable boolean) RETURNS SETOF laneway.claimed_v3
+CREATE FUNCTION laneway.exchange_v4(p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[], p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_lines jsonb, p_durable boolean) RETURNS SETOF laneway.claimed_v4
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -298,376 +299,437 @@ CREATE FUNCTION laneway.exchange_v3(p_worker text, p_epoch bigint, p_tokens bigi
     SET lock_timeout TO '1500ms'
     AS $$
 declare
-    v_now bigint := laneway.begin_exchange_v3(p_worker, p_epoch, p_queues, p_lanes);
-    v_quiet bigint := laneway.quiet_v3(v_now);
+    v_now bigint := laneway.begin_exchange_v4(p_worker, p_epoch, p_queues, p_lanes);
+    v_quiet bigint := laneway.quiet_v4(v_now);
     v_refused bigint[];
-    v_gone bigint[];                     -- tokens of those that left, and their queues
-    v_queues text[];
     v_done integer := 0;                 -- those that left, all of one queue: these are counted together with what is claimed there
     v_done_queue text;
-    v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
-    v_next_tids tid[];
-    v_next_states smallint[];
-    v_next_dues bigint[];
-    v_next_places bigint[];
-    v_next_fresh boolean[];              -- they have not expired
-    v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
-    v_next_queues text[];
-    v_held bigint;                       -- the earliest due time of those that hold their lanes now
+    v_held bigint;                       -- the earliest due time of the new holders
     v_claimed integer := 0;              -- in all
-    v_left integer := p_limit;           -- how many may still be claimed
-    v_want integer;                      -- and of this step
-    v_passed integer := 0;               -- parked or expired
-    v_idle_locks integer := 0;           -- of lanes whose next job cannot be claimed
-    v_in_lanes boolean := cardinality(p_lanes) > 0;
     v_more boolean := false;
     v_next_due bigint;
     v_inbox boolean;                     -- something is in the inbox
-    v_queue record;                      -- the queue, and what waits in it
-    v_front bigint[];                    -- the first of that: due, place, seq
-    v_rank smallint;
-    v_floor bigint[];
-    v_number integer;
-    v_ended text[] := '{}';              -- queues that were walked to their end
     v_cut boolean := false;              -- a walk did not begin at the front
     v_nothing bigint := 0;               -- which walks found nothing
-    v_laned boolean;                     -- lanes are due
-    v_plain boolean;                     -- no lane is, and no job can expire
-    v_chooses boolean;                   -- the next of lanes, and jobs without lanes among them
-    v_full boolean;                      -- there may be lanes behind the window
-    v_behind boolean;                    -- the walk did not begin at the front
-    v_after bigint[];                    -- where the window begins: due, place, seq
-    v_seqs bigint[];                     -- the window: due jobs in lanes, in order
-    v_dues bigint[];
-    v_places bigint[];
-    v_lanes text[];
-    v_met text[];                        -- its lanes
-    v_locked text[] := '{}';             -- and those whose locks we got
-    v_all_queues text[] := p_queues;     -- all lanes that were locked, with their queues
-    v_all_lanes text[] := p_lanes;
-    v_chosen bigint[];                   -- jobs that come next, in order
-    v_tids tid[];
-    v_states smallint[];
-    v_fresh boolean[];                   -- and have not expired
-    v_expired boolean;                   -- some have
-    v_keys bigint[];                     -- their due times, places and sequence numbers
-    v_last integer;                      -- the last that the walk came to
-    v_blocks bigint := pg_stat_get_xact_blocks_fetched('laneway.job'::regclass);
-    v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
+    v_head record;                       -- of a lane whose job was done: its next, and whether nothing else is due
+    v_alone boolean;
+    v_from bigint;                       -- that lane's jobs have this place or a later one
+    v_claim record;                      -- the next job, claimed
+    v_walked bigint := pg_stat_get_xact_tuples_returned('laneway.job_due'::regclass) + pg_stat_get_xact_tuples_returned('laneway.job_due_lane'::regclass) + pg_stat_get_xact_blocks_fetched('laneway.job_due'::regclass) + pg_stat_get_xact_blocks_fetched('laneway.job_due_lane'::regclass);
+    v_lined bigint := pg_stat_get_xact_tuples_returned('laneway.job_line'::regclass) + pg_stat_get_xact_tuples_returned('laneway.job_holder'::regclass);
 begin
-    if cardinality(p_tokens) > 0 then
-        -- The exit: claims that the worker holds end their lives.
-        with gone as (
-            delete from laneway.job where state = 4 and token = any (p_tokens) and worker = p_worker
-            returning token, queue, lane, line_from
-        )
-        select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
-               array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
-        into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
-        if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
-            v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
-            p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
-            insert into laneway.ledger (at, totals) values (v_now, jsonb_build_object('refused', cardinality(v_refused)));
-        end if;
-        v_done := coalesce(cardinality(v_gone), 0);
-        if v_done > 0 and v_done_queue <> any (v_queues) then
-            -- The records of all runs are in the row of one queue.
-            insert into laneway.ledger (at, queue, running, totals, runs, number)
-            select v_now, q, - count(*), jsonb_build_object('processed', count(*)),
-                   case when q = v_done_queue then array_to_string(p_runs, ',') || ',' end, case when q = v_done_queue then v_done else 0 end
-            from unnest(v_queues) q group by q;
-            v_done := 0;
-        end if;
-        if v_lanes is not null then
-            -- Their lanes go on.
-            select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
-                   array_agg(h.parked), array_agg(h.queue)
-            into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
-            from (
-                select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
-                from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
-                lateral laneway.line_head_v3(v_now, u.queue, u.lane, u.place) h
-                order by h.due, h.place, h.seq
-            ) h;
+    if cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
+        -- The short branch: one job of a lane was done. Usually the next job of that lane is the only one that is due, and the
+        -- duration of an exchange limits the lane's speed. So this settles and claims with as few statements and variables as
+        -- possible.
+        delete from laneway.job where state = 4 and worker = p_worker and token = p_tokens[1] returning coalesce(line_from, 0) into v_from;
+        if found then
+            v_done := 1; v_done_queue := p_queues[1];
+            select h.*, coalesce(h.expires >= v_now, true) as fresh, h.seq is not null and coalesce(h.expires >= v_now, true)
+                and not (q.paused or q.collects or exists (
+                    select 1 from laneway.job where state < 3 and lane is null and queue = q.name and rank < 0
+                ) or exists (
+                    select 1 from laneway.job where state < 3 and lane is null and queue = q.name and rank > 0
+                ) or exists (
+                    select 1 from laneway.job where state < 3 and lane is null and queue = q.name and rank = 0 and due <= v_now
+                    and (due, place, seq) >= (case when not p_full then p_floors[1] else 0 end, p_floors[2], p_floors[3])
+                ) or exists (
+                    select 1 from laneway.job j where state < 3 and lane is not null and queue = q.name and due <= v_now
+                    and (due, place, seq) >= (case when not p_full then p_lane_floors[1] else 0 end, p_lane_floors[2], p_lane_floors[3])
+                    and j.seq <> h.seq
+                )) as alone, exists (select 1 from laneway.inbox) as inbox, exists (
+                    select 1 from laneway.inbox i where i.queue = q.name and i.lane = p_lanes[1] and i.gather is null
+                ) as joins, (
+                    select due from laneway.job
+                    where queue = q.name and state = any ('{0,2}') and due > v_now order by due limit 1
+                ) as next_due
+            into v_head
+            from laneway.queue q left join lateral laneway.line_head_v4(v_now, q.name, p_lanes[1], v_from) h on true
+            where q.name = p_wants[1];
+            if v_head.joins then
+                raise exception 'the inbox has jobs of these lanes' using errcode = 'LW007';  -- see joins
+            end if;
+            v_alone := v_head.alone;
+        else
+            v_refused := p_tokens;
+            insert into laneway.ledger (at, totals) values (v_now, '{"refused": 1}');
         end if;
     end if;
-    for i in 1 .. cardinality(p_wants) loop
-        exit when v_left <= 0 or v_passed >= 1000;
-        -- Each part of this looks only at its part of an index: the rest may be full of what is left of claimed jobs.
-        select q.name, q.paused, q.collects,
-               (select min(rank) from laneway.job where state < 3 and lane is null and queue = q.name and rank < 0) as above,
-               exists (select 1 from laneway.job where state < 3 and queue = q.name and expires is not null) as expires,
-               (
-                   select array[due, place, seq] from laneway.job
-                   where state < 3 and lane is not null and queue = q.name and due <= v_now
-                   and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
-                   order by due, place, seq limit 1
-               ) as laned,
-               case when v_next is not null then (
-                   select array[due, place, seq] from laneway.job
-                   where state < 3 and lane is null and queue = q.name and rank = 0 and due <= v_now
-                   and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
-                   order by due, place, seq limit 1
-               ) end as plain
-        into v_queue from laneway.queue q where q.name = p_wants[i];
-        continue when not found or v_queue.paused;
-        if v_queue.collects then
-            raise exception '%', v_queue.name using errcode = 'LW005';
+    if v_alone then
+        update laneway.job j set state = 4, worker = p_worker, holds = (j.lane is not null)::integer, unique_key = case when j.end_key is not null then j.unique_key end, line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end, token = (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) where j.ctid = v_head.tid
+        returning token, id, task, lane, attempt, enqueued, due, place, seq, lost, body, line_from into v_claim;
+        insert into laneway.ledger (at, queue, ready, scheduled, retrying, blocked, totals, runs, number)
+        values (v_now, v_done_queue, - (v_head.state = 1)::integer, - (v_head.state = 0)::integer,
+                - (v_head.state = 2)::integer, - (v_head.state = 3)::integer, '{"processed": 1}', p_runs[1] || ',', 1);
+        return next row(
+            1500, v_claim.token, v_claim.id, v_claim.task, v_done_queue, v_claim.lane, v_claim.attempt, v_claim.enqueued, v_claim.due,
+            v_claim.place, v_claim.seq, v_claim.lost, v_claim.body, v_claim.line_from)::laneway.claimed_v4;
+        v_claimed := 1; v_nothing := 3; v_next_due := v_head.next_due; v_inbox := v_head.inbox;
+        v_cut := not p_full and (p_floors[1] > 0 or p_lane_floors[1] > 0);
+    else
+    declare
+        v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue
+        v_next_tids tid[];
+        v_next_states smallint[];
+        v_next_dues bigint[];
+        v_next_places bigint[];
+        v_next_fresh boolean[];              -- they have not expired
+        v_next_parked boolean[];             -- some of their lanes are parked: one must hold the lane
+        v_next_queues text[];
+        v_left integer := p_limit;           -- how many may still be claimed
+        v_in_lanes boolean := cardinality(p_lanes) > 0;
+        v_floor bigint[];
+        v_after bigint[];                    -- where the window begins: due, place, seq
+        v_gone bigint[];                     -- tokens of those that left, and their queues
+        v_queues text[];
+        v_want integer;                      -- and of this step
+        v_passed integer := 0;               -- parked or expired
+        v_idle_locks integer := 0;           -- of lanes whose next job cannot be claimed
+        v_queue record;                      -- the queue, and what waits in it
+        v_front bigint[];                    -- the first of that: due, place, seq
+        v_rank smallint;
+        v_number integer;
+        v_ended text[] := '{}';              -- queues that were walked to their end
+        v_laned boolean;                     -- lanes are due
+        v_plain boolean;                     -- no lane is, and no job can expire
+        v_chooses boolean;                   -- the next of lanes, and jobs without lanes among them
+        v_full boolean;                      -- there may be lanes behind the window
+        v_behind boolean;                    -- the walk did not begin at the front
+        v_seqs bigint[];                     -- the window: due jobs in lanes, in order
+        v_dues bigint[];
+        v_places bigint[];
+        v_lanes text[];
+        v_met text[];                        -- its lanes
+        v_locked text[] := '{}';             -- and those that are locked here
+        v_chosen bigint[];                   -- jobs that come next, in order
+        v_tids tid[];
+        v_states smallint[];
+        v_fresh boolean[];                   -- and have not expired
+        v_expired boolean;                   -- some have
+        v_keys bigint[];                     -- their due times, places and sequence numbers
+        v_last integer;                      -- the last that the walk came to
+        v_short boolean;                     -- there are fewer than wanted: the walk came to the end of the window
+    begin
+        if v_done > 0 then
+            if v_head.seq is not null then
+                v_next := array[v_head.seq]; v_next_tids := array[v_head.tid]; v_next_states := array[v_head.state];
+                v_next_dues := array[v_head.due]; v_next_places := array[v_head.place]; v_next_fresh := array[v_head.fresh];
+                v_next_parked := array[v_head.parked]; v_next_queues := p_queues;
+            end if;
+        elsif v_refused is null and cardinality(p_tokens) > 0 then
+            if v_in_lanes and laneway.joins_v4(p_queues, p_lanes) is null then null; end if;
+            -- The exit: delete the jobs whose claims the worker holds.
+            with gone as (
+                delete from laneway.job where state = 4 and worker = p_worker and token = any (p_tokens)
+                returning token, queue, lane, line_from
+            )
+            select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
+                   array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
+            into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
+            if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
+                v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
+                p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
+                insert into laneway.ledger (at, totals) values (v_now, jsonb_build_object('refused', cardinality(v_refused)));
+            end if;
+            v_done := coalesce(cardinality(v_gone), 0);
+            if v_done > 0 and v_done_queue <> any (v_queues) then
+                -- The records of all runs are in the row of one queue.
+                insert into laneway.ledger (at, queue, running, totals, runs, number)
+                select v_now, q, - count(*), jsonb_build_object('processed', count(*)),
+                       case when q = v_done_queue then array_to_string(p_runs, ',') || ',' end, case when q = v_done_queue then v_done else 0 end
+                from unnest(v_queues) q group by q;
+                v_done := 0;
+            end if;
+            if v_lanes is not null then
+                -- Find the next job of each of their lanes.
+                select array_agg(h.seq), array_agg(h.tid), array_agg(h.state), array_agg(h.due), array_agg(h.place), array_agg(h.fresh),
+                       array_agg(h.parked), array_agg(h.queue)
+                into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
+                from (
+                    select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
+                    from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
+                    lateral laneway.line_head_v4(v_now, u.queue, u.lane, u.place) h
+                    order by h.due, h.place, h.seq
+                ) h;
+            end if;
         end if;
-        v_want := least(p_most[i], v_left);
-        v_left := v_left - v_want;
-        -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0.
-        v_rank := coalesce(v_queue.above, 0);
-        v_laned := v_queue.laned is not null;
-        v_chosen := '{}'; v_tids := '{}'; v_states := '{}';
-        if v_next is not null then
-            -- Straight on: if the next of a lane comes before all that waits, it is claimed at once. Else it holds its lane.
-            v_number := 0;
-            if v_rank = 0 and v_next_queues[1] = v_queue.name and v_queue.name = all (v_next_queues) then
-                v_front := least(v_queue.laned, v_queue.plain);
-                while v_number < least(cardinality(v_next), v_want) and v_next_fresh[v_number + 1] and coalesce(
-                    array[v_next_dues[v_number + 1], v_next_places[v_number + 1], v_next[v_number + 1]] <= v_front, true)
+        for i in 1 .. cardinality(p_wants) loop
+            exit when v_left <= 0 or v_passed >= 1000;
+            -- Each part reads only its own range of an index: the rest may be full of dead entries of claimed jobs.
+            select q.name, q.paused, q.collects,
+                   (select min(rank) from laneway.job where state < 3 and lane is null and queue = q.name and rank < 0) as above,
+                   exists (select 1 from laneway.job where state < 3 and queue = q.name and expires is not null) as expires,
+                   (
+                       select array[due, place, seq] from laneway.job
+                       where state < 3 and lane is not null and queue = q.name and due <= v_now
+                       and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
+                       order by due, place, seq limit 1
+                   ) as laned,
+                   case when v_next is not null then (
+                       select array[due, place, seq] from laneway.job
+                       where state < 3 and lane is null and queue = q.name and rank = 0 and due <= v_now
+                       and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
+                       order by due, place, seq limit 1
+                   ) end as plain
+            into v_queue from laneway.queue q where q.name = p_wants[i];
+            continue when not found or v_queue.paused;
+            if v_queue.collects then
+                raise exception '%', v_queue.name using errcode = 'LW005';
+            end if;
+            v_want := least(p_most[i], v_left);
+            v_left := v_left - v_want;
+            -- Ranks below 0 are the higher priorities. Jobs in lanes have rank 0.
+            v_rank := coalesce(v_queue.above, 0);
+            v_laned := v_queue.laned is not null;
+            v_chosen := '{}'; v_tids := '{}'; v_states := '{}';
+            if v_next is not null then
+                -- Straight on: the next job of a lane is claimed now if it comes before all waiting jobs. Otherwise it becomes the holder.
+                v_number := 0;
+                if v_rank = 0 and v_next_queues[1] = v_queue.name and v_queue.name = all (v_next_queues) then
+                    v_front := least(v_queue.laned, v_queue.plain);
+                    while v_number < least(cardinality(v_next), v_want) and v_next_fresh[v_number + 1] and coalesce(
+                        array[v_next_dues[v_number + 1], v_next_places[v_number + 1], v_next[v_number + 1]] <= v_front, true)
+                    loop
+                        v_number := v_number + 1;
+                    end loop;
+                    v_chosen := v_next[1 : v_number];
+                    v_tids := v_next_tids[1 : v_number];
+                    v_states := v_next_states[1 : v_number];
+                    v_more := v_more or coalesce(v_number = v_want and v_front[3] <> all (v_chosen), false);  -- no walk meets the front
+                end if;
+                if cardinality(v_next) > v_number and laneway.hold_lanes_v4(
+                    v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :])
+                then
+                    v_laned := true;
+                    v_held := v_next_dues[v_number + 1];
+                    if p_lane_floors[3 * i - 2] > v_held then
+                        p_lane_floors[3 * i - 2] := v_held; p_lane_floors[3 * i - 1] := 0; p_lane_floors[3 * i] := 0;
+                    end if;
+                end if;
+                v_next := null;
+            end if;
+            if not v_laned then
+                v_cut := v_cut or p_lane_floors[3 * i - 2] > 0 and not p_full;
+                v_nothing := v_nothing | (case when i <= 30 then 2::bigint << (2 * i - 2) else 0 end);
+            end if;
+            while v_want > 0 and v_passed < 1000 loop
+                v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
+                v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
+                v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
+                v_behind := v_rank = 0 and (v_floor[1] > 0 or v_after[1] > 0 and (v_laned or p_full));
                 loop
-                    v_number := v_number + 1;
-                end loop;
-                v_chosen := v_next[1 : v_number];
-                v_tids := v_next_tids[1 : v_number];
-                v_states := v_next_states[1 : v_number];
-                v_more := v_more or coalesce(v_number = v_want and v_front[3] <> all (v_chosen), false);  -- no walk meets the front
-            end if;
-            if cardinality(v_next) > v_number and laneway.hold_lanes_v3(
-                v_now, v_quiet, v_next[v_number + 1 :], v_next_states[v_number + 1 :], v_next_parked[v_number + 1 :])
-            then
-                v_laned := true;
-                v_held := v_next_dues[v_number + 1];
-                if p_lane_floors[3 * i - 2] > v_held then
-                    p_lane_floors[3 * i - 2] := v_held; p_lane_floors[3 * i - 1] := 0; p_lane_floors[3 * i] := 0;
-                end if;
-            end if;
-            v_next := null;
-        end if;
-        if not v_laned then
-            v_cut := v_cut or p_lane_floors[3 * i - 2] > 0 and not p_full;
-            v_nothing := v_nothing | (case when i <= 30 then 2::bigint << (2 * i - 2) else 0 end);
-        end if;
-        while v_want > 0 and v_passed < 1000 loop
-            v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
-            v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
-            v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
-            v_behind := v_rank = 0 and (v_floor[1] > 0 or v_after[1] > 0 and (v_laned or p_full));
-            loop
-                v_number := cardinality(v_chosen);
-                v_chooses := not v_plain and v_number = 0;
-                if v_chooses then
-                    v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false;
-                    if v_laned and v_rank = 0 then
-                        v_number := least(greatest(v_want + 2 * v_passed, 32), 1000 - v_passed);
-                        select coalesce(array_agg(seq), '{}'), array_agg(due), array_agg(place), array_agg(lane)
-                        into v_seqs, v_dues, v_places, v_lanes
-                        from (
-                            select seq, due, place, lane from laneway.job
-                            where state < 3 and lane is not null and queue = v_queue.name and due <= v_now
-                            and (due, place, seq) > (v_after[1], v_after[2], v_after[3])
-                            order by due, place, seq limit v_number
-                        ) w;
-                        v_full := cardinality(v_seqs) = v_number;
-                        -- The server has room for a limited number of locks.
-                        v_met := coalesce(v_lanes, '{}');
-                        if cardinality(v_seqs) > 1 then
-                            v_met := array(select l from unnest(v_lanes) with ordinality u(l, o) group by l order by min(o) limit 65);
-                        end if;
-                        if cardinality(v_met) > 64 then
-                            v_number := array_position(v_lanes, v_met[65]) - 1;
-                            v_seqs := v_seqs[1:v_number]; v_dues := v_dues[1:v_number]; v_places := v_places[1:v_number];
-                            v_lanes := v_lanes[1:v_number]; v_met := v_met[1:64]; v_full := true;
-                        end if;
-                        if cardinality(v_met) > 1 then
-                            v_locked := array(select l from unnest(v_met) l where pg_try_advisory_xact_lock(laneway.lane_key(v_queue.name, l)));
-                        elsif pg_try_advisory_xact_lock(laneway.lane_key(v_queue.name, v_met[1])) then
-                            v_locked := v_met;
-                        end if;
-                        v_more := v_more or cardinality(v_locked) < cardinality(v_met);
-                        v_in_lanes := true;
-                        v_all_lanes := v_all_lanes || v_locked;
-                        v_all_queues := v_all_queues || array_fill(v_queue.name, array[cardinality(v_locked)]);
-                        if v_full then
-                            v_number := cardinality(v_seqs);
-                            v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
-                        end if;
-                    end if;
-                    -- The next of each lane is its holder, or else the first by place. In order with jobs that have no lane.
-                    select coalesce(array_agg(seq), '{}'), array_agg(tid), array_agg(state), array_agg(expires is null or expires >= v_now),
-                           array_agg(array[due, place, seq])
-                    into v_chosen, v_tids, v_states, v_fresh, v_keys
-                    from (
-                        select * from (
-                            select coalesce(h.seq, f.seq) as seq, coalesce(h.tid, f.tid) as tid, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
-                                   coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
+                    v_number := cardinality(v_chosen);
+                    v_chooses := not v_plain and v_number = 0;
+                    if v_chooses then
+                        v_seqs := '{}'; v_lanes := '{}'; v_met := '{}'; v_locked := '{}'; v_full := false;
+                        if v_laned and v_rank = 0 then
+                            v_number := least(greatest(v_want + 2 * v_passed, 32), 1000 - v_passed);
+                            select coalesce(array_agg(seq), '{}'), array_agg(due), array_agg(place), array_agg(lane)
+                            into v_seqs, v_dues, v_places, v_lanes
                             from (
-                                select l.lane, coalesce((p_lines -> v_queue.name ->> l.lane)::bigint, 0) as line_from from unnest(v_locked) l(lane)
-                            ) l
-                            left join lateral (
-                                select seq, ctid as tid, state, due, place, expires from laneway.job
-                                where queue = v_queue.name and lane = l.lane and holds = 1 and place >= l.line_from
-                                order by place desc, seq desc limit 1
-                            ) h on true
-                            left join lateral laneway.line_head_v3(
-                                v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from) f on true
-                            where h.seq is null and f.seq is not null or h.state < 3 and h.due <= v_now
-                            union all
-                            select * from (
-                                select seq, ctid, state, due, place, expires from laneway.job
-                                where state < 3 and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
-                                and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
-                                and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
-                                order by due, place, seq limit v_want for update skip locked
-                            ) p
-                        ) c order by due, place, seq limit v_want
-                    ) c;
-                    v_number := coalesce(array_position(v_fresh, false) - 1, cardinality(v_chosen));
-                    v_expired := v_number < cardinality(v_chosen);
-                    v_short := cardinality(v_chosen) < v_want and not v_expired;
-                    v_last := v_number + v_expired::integer;
-                end if;
-                if v_plain or v_number > 0 then
-                    -- The claim: of these, and of what a walk finds where no lane is due. Jobs in lanes are kept by the locks of their
-                    -- lanes, the others are locked themselves. A walk from the floor does not meet what is left of jobs that were
-                    -- claimed a moment ago.
-                    return query
-                    with chosen as materialized (
-                        select u.tid, u.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) as token from unnest(v_tids[1 : v_number], v_states[1 : v_number]) u(tid, state)
-                        union all
-                        select w.tid, w.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) from (
-                            select w.ctid as tid, w.state from laneway.job w
-                            where v_plain and state < 3 and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
-                            and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
-                            order by w.due, w.place, w.seq limit v_want - v_number for update skip locked
-                        ) w
-                    ), claimed as (
-                        update laneway.job j
-                        set state = 4, worker = p_worker, token = c.token, holds = (j.lane is not null)::integer,
-                            unique_key = case when j.end_key is not null then j.unique_key end,
-                            line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end
-                        from chosen c where j.ctid = c.tid returning j.*, c.state as before
-                    ), counted as (
-                        insert into laneway.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
-                        select v_now, v_queue.name, count(*) - d.done, - count(*) filter (where before = 1),
-                               - count(*) filter (where before = 0), - count(*) filter (where before = 2),
-                               - count(*) filter (where before = 3), case when d.done > 0 then jsonb_build_object('processed', d.done) end,
-                               case when d.done > 0 then array_to_string(p_runs, ',') || ',' end, d.done
-                        from (select case when v_done_queue = v_queue.name then v_done else 0 end as done) d left join claimed on true
-                        group by d.done having count(claimed.seq) > 0
-                    )
-                    select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
-                           c.seq, c.lost, c.body, c.line_from
-                    from claimed c;
-                    get diagnostics v_number = row_count;
-                    v_claimed := v_claimed + v_number;
-                    if v_number > 0 and v_done_queue = v_queue.name then
-                        v_done := 0;
-                    end if;
-                end if;
-                v_want := v_want - v_number;
-                if not v_chooses then
-                    v_chosen := '{}';
-                    exit when v_want <= 0;
-                    continue when not v_plain;  -- these went straight on
-                    v_full := false;
-                else
-                    v_full := v_full or not v_short;
-                    if v_expired then
-                        v_passed := v_passed
-                            + laneway.expire_v3(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
-                        v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
-                    end if;
-                    if v_seqs is distinct from v_chosen[1 : v_number] then
-                        v_seqs := array(
-                            select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
-                            where l = any (v_locked) and s <> all (v_chosen)
-                            and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
-                        );
-                        if cardinality(v_seqs) > 0 then
-                            v_passed := v_passed + laneway.park_v3(v_now, v_queue.name, v_seqs);
-                        end if;
-                    end if;
-                    v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
-                    if v_idle_locks >= 64 then
-                        v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
-                    end if;
-                    v_chosen := '{}';
-                    exit when v_want <= 0 or v_passed >= 1000;
-                end if;
-                if not v_full then
-                    -- There are fewer than wanted: once more from the front, unless the walk was there.
-                    if v_behind then
-                        if p_full or v_claimed = 0 then
-                            v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
-                            if p_full and not v_laned then  -- some may be due before their floor
-                                v_laned := exists (
-                                    select 1 from laneway.job where state < 3 and lane is not null and queue = v_queue.name and due <= v_now);
-                                v_plain := not v_queue.expires and not v_laned;
+                                select seq, due, place, lane from laneway.job
+                                where state < 3 and lane is not null and queue = v_queue.name and due <= v_now
+                                and (due, place, seq) > (v_after[1], v_after[2], v_after[3])
+                                order by due, place, seq limit v_number
+                            ) w;
+                            v_full := cardinality(v_seqs) = v_number;
+                            -- The server has room for a limited number of locks.
+                            v_met := coalesce(v_lanes, '{}');
+                            if cardinality(v_seqs) > 1 then
+                                v_met := array(select l from unnest(v_lanes) with ordinality u(l, o) group by l order by min(o) limit 65);
                             end if;
-                            continue;
+                            if cardinality(v_met) > 64 then
+                                v_number := array_position(v_lanes, v_met[65]) - 1;
+                                v_seqs := v_seqs[1:v_number]; v_dues := v_dues[1:v_number]; v_places := v_places[1:v_number];
+                                v_lanes := v_lanes[1:v_number]; v_met := v_met[1:64]; v_full := true;
+                            end if;
+                            if cardinality(v_met) > 1 then
+                                v_locked := array(select l from unnest(v_met) l where pg_try_advisory_xact_lock(laneway.lane_key(v_queue.name, l)));
+                            elsif pg_try_advisory_xact_lock(laneway.lane_key(v_queue.name, v_met[1])) then
+                                v_locked := v_met;
+                            end if;
+                            v_more := v_more or cardinality(v_locked) < cardinality(v_met);
+                            v_in_lanes := true;
+                            if laneway.joins_v4(array_fill(v_queue.name, array[cardinality(v_locked)]), v_locked) is null then null; end if;
+                            if v_full then
+                                v_number := cardinality(v_seqs);
+                                v_after := array[v_dues[v_number], v_places[v_number], v_seqs[v_number]];
+                            end if;
                         end if;
-                        v_cut := true;
+                        -- The next job of each lane is its holder, else the first by place. They are sorted together with jobs
+                        -- without lanes.
+                        select coalesce(array_agg(seq), '{}'), array_agg(tid), array_agg(state), array_agg(expires is null or expires >= v_now),
+                               array_agg(array[due, place, seq])
+                        into v_chosen, v_tids, v_states, v_fresh, v_keys
+                        from (
+                            select * from (
+                                select coalesce(h.seq, f.seq) as seq, coalesce(h.tid, f.tid) as tid, coalesce(h.state, f.state) as state, coalesce(h.due, f.due) as due,
+                                       coalesce(h.place, f.place) as place, case when h.seq is null then f.expires else h.expires end as expires
+                                from (
+                                    select l.lane, coalesce((p_lines -> v_queue.name ->> l.lane)::bigint, 0) as line_from from unnest(v_locked) l(lane)
+                                ) l
+                                left join lateral (
+                                    select seq, ctid as tid, state, due, place, expires from laneway.job
+                                    where queue = v_queue.name and lane = l.lane and holds = 1 and place >= l.line_from
+                                    order by place desc, seq desc limit 1
+                                ) h on true
+                                left join lateral laneway.line_head_v4(
+                                    v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from) f on true
+                                where h.seq is null and f.seq is not null or h.state < 3 and h.due <= v_now
+                                union all
+                                select * from (
+                                    select seq, ctid, state, due, place, expires from laneway.job
+                                    where state < 3 and lane is null and queue = v_queue.name and rank = v_rank and due <= v_now
+                                    and (due, place, seq) >= (v_floor[1], v_floor[2], v_floor[3])
+                                    and (not v_full or (due, place, seq) <= (v_after[1], v_after[2], v_after[3]))
+                                    order by due, place, seq limit v_want for update skip locked
+                                ) p
+                            ) c order by due, place, seq limit v_want
+                        ) c;
+                        v_number := coalesce(array_position(v_fresh, false) - 1, cardinality(v_chosen));
+                        v_expired := v_number < cardinality(v_chosen);
+                        v_short := cardinality(v_chosen) < v_want and not v_expired;
+                        v_last := v_number + v_expired::integer;
                     end if;
-                    v_nothing := v_nothing | (case when v_rank = 0 and i <= 30 then 1::bigint << (2 * i - 2) else 0 end);
+                    if v_plain or v_number > 0 then
+                        -- Claim the chosen jobs, and, where no lane is due, those that a walk finds. Jobs in lanes are protected
+                        -- by the locks of their lanes, others by row locks. A walk from the floor does not read the dead entries
+                        -- of jobs that were claimed a moment ago.
+                        return query
+                        with chosen as materialized (
+                            select u.tid, u.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) as token from unnest(v_tids[1 : v_number], v_states[1 : v_number]) u(tid, state)
+                            union all
+                            select w.tid, w.state, (v_now / 1000 << 22) | (nextval('laneway.token') & 4194303) from (
+                                select w.ctid as tid, w.state from laneway.job w
+                                where v_plain and state < 3 and w.lane is null and w.queue = v_queue.name and w.rank = v_rank and w.due <= v_now
+                                and (w.due, w.place, w.seq) >= (v_floor[1], v_floor[2], v_floor[3])
+                                order by w.due, w.place, w.seq limit v_want - v_number for update skip locked
+                            ) w
+                        ), claimed as (
+                            update laneway.job j
+                            set state = 4, worker = p_worker, holds = (j.lane is not null)::integer, unique_key = case when j.end_key is not null then j.unique_key end, line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end, token = c.token
+                            from chosen c where j.ctid = c.tid returning j.*, c.state as before
+                        ), counted as (
+                            insert into laneway.ledger (at, queue, running, ready, scheduled, retrying, blocked, totals, runs, number)
+                            select v_now, v_queue.name, count(*) - d.done, - count(*) filter (where before = 1),
+                                   - count(*) filter (where before = 0), - count(*) filter (where before = 2),
+                                   - count(*) filter (where before = 3), case when d.done > 0 then jsonb_build_object('processed', d.done) end,
+                                   case when d.done > 0 then array_to_string(p_runs, ',') || ',' end, d.done
+                            from (select case when v_done_queue = v_queue.name then v_done else 0 end as done) d left join claimed on true
+                            group by d.done having count(claimed.seq) > 0
+                        )
+                        select i * 1000 + 500 + v_rank, c.token, c.id, c.task, c.queue, c.lane, c.attempt, c.enqueued, c.due, c.place,
+                               c.seq, c.lost, c.body, c.line_from
+                        from claimed c;
+                        get diagnostics v_number = row_count;
+                        v_claimed := v_claimed + v_number;
+                        if v_number > 0 and v_done_queue = v_queue.name then
+                            v_done := 0;
+                        end if;
+                    end if;
+                    v_want := v_want - v_number;
+                    if not v_chooses then
+                        v_chosen := '{}';
+                        exit when v_want <= 0;
+                        continue when not v_plain;  -- these were next in settled lanes
+                        v_full := false;
+                    else
+                        v_full := v_full or not v_short;
+                        if v_expired then
+                            v_passed := v_passed
+                                + laneway.expire_v4(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
+                            v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
+                        end if;
+                        if v_seqs is distinct from v_chosen[1 : v_number] then
+                            v_seqs := array(
+                                select s from unnest(v_seqs, v_dues, v_places, v_lanes) u(s, d, p, l)
+                                where l = any (v_locked) and s <> all (v_chosen)
+                                and (v_short or (d, p, s) < (v_keys[v_last][1], v_keys[v_last][2], v_keys[v_last][3])) limit 1000 - v_passed
+                            );
+                            if cardinality(v_seqs) > 0 then
+                                v_passed := v_passed + laneway.park_v4(v_now, v_queue.name, v_seqs);
+                            end if;
+                        end if;
+                        v_idle_locks := v_idle_locks + greatest(cardinality(v_locked) - cardinality(v_chosen), 0);
+                        if v_idle_locks >= 64 then
+                            v_passed := 1000;  -- enough for one step: many workers share the server's table of locks
+                        end if;
+                        v_chosen := '{}';
+                        exit when v_want <= 0 or v_passed >= 1000;
+                    end if;
+                    if not v_full then
+                        -- Fewer jobs than wanted were found: walk again from the front, unless this walk began there.
+                        if v_behind then
+                            if p_full then
+                                v_floor := '{0,0,0}'; v_after := '{-1,-1,-1}'; v_behind := false;
+                                if not v_laned then  -- some may be due before their floor
+                                    v_laned := exists (
+                                        select 1 from laneway.job where state < 3 and lane is not null and queue = v_queue.name and due <= v_now);
+                                    v_plain := not v_queue.expires and not v_laned;
+                                end if;
+                                continue;
+                            end if;
+                            v_cut := true;
+                        end if;
+                        v_nothing := v_nothing | (case when v_rank = 0 and i <= 30 then 1::bigint << (2 * i - 2) else 0 end);
+                        exit;
+                    end if;
+                end loop;
+                exit when v_want <= 0 or v_passed >= 1000;
+                if v_rank < 0 then
+                    select coalesce(min(rank), 0) into v_rank from laneway.job
+                    where state < 3 and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
+                else
+                    select min(rank) into v_rank from laneway.job
+                    where state < 3 and lane is null and queue = v_queue.name and rank > v_rank;
+                end if;
+                if v_rank is null then
+                    v_ended := v_ended || v_queue.name::text;
                     exit;
                 end if;
             end loop;
-            exit when v_want <= 0 or v_passed >= 1000;
-            if v_rank < 0 then
-                select coalesce(min(rank), 0) into v_rank from laneway.job
-                where state < 3 and lane is null and queue = v_queue.name and rank > v_rank and rank < 0;
-            else
-                select min(rank) into v_rank from laneway.job
-                where state < 3 and lane is null and queue = v_queue.name and rank > v_rank;
-            end if;
-            if v_rank is null then
-                v_ended := v_ended || v_queue.name::text;
-                exit;
+            v_left := v_left + greatest(v_want, 0);
+        end loop;
+        if v_next is not null and laneway.hold_lanes_v4(v_now, v_quiet, v_next, v_next_states, v_next_parked) then
+            v_held := v_next_dues[1];
+        end if;
+        if v_done > 0 then
+            insert into laneway.ledger (at, queue, running, totals, runs, number)
+            values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
+        end if;
+        for i in 1 .. cardinality(p_wants) loop
+            exit when v_more;
+            continue when p_wants[i] = any (v_ended) and v_passed < 1000;
+            continue when exists (select 1 from laneway.queue where name = p_wants[i] and paused);
+            v_more := laneway.has_due_v4(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+            if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
+                v_cut := v_cut or not p_full;
+                v_more := p_full and laneway.has_due_v4(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
             end if;
         end loop;
-        v_left := v_left + greatest(v_want, 0);
-    end loop;
-    if v_next is not null and laneway.hold_lanes_v3(v_now, v_quiet, v_next, v_next_states, v_next_parked) then
-        v_held := v_next_dues[1];
-    end if;
-    if v_done > 0 then
-        insert into laneway.ledger (at, queue, running, totals, runs, number)
-        values (v_now, v_done_queue, - v_done, jsonb_build_object('processed', v_done), array_to_string(p_runs, ',') || ',', v_done);
-    end if;
-    for i in 1 .. cardinality(p_wants) loop
-        exit when v_more;
-        continue when p_wants[i] = any (v_ended) and v_passed < 1000;
-        continue when exists (select 1 from laneway.queue where name = p_wants[i] and paused);
-        v_more := laneway.has_due_v3(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
-        if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
-            v_cut := v_cut or not (p_full or v_claimed = 0);
-            v_more := (p_full or v_claimed = 0) and laneway.has_due_v3(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
+        if not v_more then
+            select min(f.due) into v_next_due
+            from laneway.queue q, lateral (
+                select j.due from laneway.job j
+                where j.queue = q.name and j.state = any ('{0,2}') and j.due > v_now order by j.due limit 1
+            ) f
+            where q.name = any (p_wants) and not q.paused;
         end if;
-    end loop;
-    if not v_more then
-        select min(f.due) into v_next_due
-        from laneway.queue q, lateral (
-            select j.due from laneway.job j
-            where j.queue = q.name and j.state = any ('{0,2}') and j.due > v_now order by j.due limit 1
-        ) f
-        where q.name = any (p_wants) and not q.paused;
-    end if;
-    v_inbox := exists (select 1 from laneway.inbox);
-    if v_inbox and cardinality(v_all_lanes) > 0 and laneway.joins_v3(v_all_queues, v_all_lanes) is null then null; end if;
-    if not p_durable and not v_in_lanes then
-        -- After a crash of the server some of these may run again; none is lost. What is in a lane must not run twice at once.
-        perform set_config('synchronous_commit', 'off', true);
+        v_inbox := exists (select 1 from laneway.inbox);
+        if not p_durable and not v_in_lanes then
+            -- Do not wait for the disk: if the server crashes, some of these jobs run again, and none is lost. Not for jobs in
+            -- lanes: two of them could then run at once.
+            perform set_config('synchronous_commit', 'off', true);
+        end if;
+    end;
     end if;
     return next row(
-        -1, v_nothing, array_to_string(v_refused, ','), '', '', null, v_more::integer,
-        pg_stat_get_xact_blocks_fetched('laneway.job'::regclass) - v_blocks, v_next_due, v_now, v_cut::integer, case when v_inbox and v_left > 0 then 'inbox' end, ''::bytea,
-        v_held
-    )::laneway.claimed_v3;
+        -1, v_nothing, array_to_string(v_refused, ','), (case when v_alone then 0 else pg_stat_get_xact_tuples_returned('laneway.job_line'::regclass) + pg_stat_get_xact_tuples_returned('laneway.job_holder'::regclass) - v_lined end)::text,
+        coalesce(pg_sequence_last_value('laneway.back'), 0)::text, null, v_more::integer, pg_stat_get_xact_tuples_returned('laneway.job_due'::regclass) + pg_stat_get_xact_tuples_returned('laneway.job_due_lane'::regclass) + pg_stat_get_xact_blocks_fetched('laneway.job_due'::regclass) + pg_stat_get_xact_blocks_fetched('laneway.job_due_lane'::regclass) - v_walked, v_next_due, v_now, v_cut::integer,
+        case when v_inbox and p_limit > v_claimed then 'inbox' end, ''::bytea, v_held
+    )::laneway.claimed_v4;
 end $$;
-CREATE FUNCTION laneway.expire_v3(p_now bigint, p_seqs bigint[]) RETURNS integer
+CREATE FUNCTION laneway.expire_v4(p_now bigint, p_seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 declare
@@ -689,7 +751,7 @@ begin
     select count(*), array_agg(queue) filter (where holds = 1), array_agg(lane) filter (where holds = 1)
     into v_number, v_queues, v_lanes from gone;
     if v_lanes is not null then
-        -- So do the next of their lanes.
+        -- Delete the next jobs of their lanes too, as long as these have expired.
         v_next := array(
             select f.seq from unnest(v_queues, v_lanes) u(queue, lane), lateral (
                 select seq, bool_and(expires is not null and expires < p_now) over (order by place, seq) as old from (
@@ -699,9 +761,9 @@ begin
             ) f where f.old
         );
         if cardinality(v_next) > 0 then
-            v_number := v_number + laneway.expire_v3(p_now, v_next);
+            v_number := v_number + laneway.expire_v4(p_now, v_next);
         end if;
-        perform laneway.let_out_v3(p_now, v_queues, v_lanes);
+        perform laneway.let_out_v4(p_now, v_queues, v_lanes);
     end if;
     return v_number;
 end $$;
@@ -720,8 +782,8 @@ declare
     v_given json := p_claim::json;
     v_found record;
 begin
-    if v_given ->> 'version' is distinct from '3' then
-        raise exception 'the functions of Laneway have version 3, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
+    if v_given ->> 'version' is distinct from '4' then
+        raise exception 'the functions of Laneway have version 4, and this program wants %', v_given ->> 'version' using errcode = 'LW008';
     end if;
     update laneway.job set finish = convert_to(v_given ->> 'mark', 'UTF8')
     where state = 4 and token = (v_given ->> 'token')::bigint and id = v_given ->> 'id' and mark is null and finish is null;
@@ -735,7 +797,7 @@ begin
     end if;
     raise exception '%', coalesce(v_found.mark, 'taken') using errcode = 'LW002';
 end $$;
-CREATE FUNCTION laneway.fold_v3(p_ten bigint, p_keep bigint) RETURNS boolean
+CREATE FUNCTION laneway.fold_v4(p_ten bigint, p_keep bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -752,10 +814,10 @@ begin
     if not pg_try_advisory_xact_lock(hashtextextended('laneway', 80)) then
         return false;
     end if;
-    if not laneway.is_original_v3() then
+    if not laneway.is_original_v4() then
         return false;
     end if;
-    select snap, runs, cleared into v_old, v_runs, v_cleared from laneway.books;  -- the lock is held: this sees the last fold
+    select snap, runs, cleared into v_old, v_runs, v_cleared from laneway.books;  -- the lock is held: this statement sees the last fold
     with now as materialized (select pg_current_snapshot() as snap),
     new as materialized (
         select l.* from laneway.ledger l where l.xid >= pg_snapshot_xmax(v_old)
@@ -788,12 +850,12 @@ begin
     update laneway.books set snap = now.snap, totals = coalesce(t.totals, '{}'), cleared = pg_snapshot_xmin(v_old),
         runs = runs + (select coalesce(sum(number), 0) from new)
     from now, totals t;
-    -- The last fold deleted what came before. What is left of that is not met again.
+    -- The last fold deleted all earlier rows. The lower bound keeps this scan away from their dead entries in the index.
     delete from laneway.ledger where xid >= v_cleared and xid < pg_snapshot_xmin(v_old);
     delete from laneway.recent where last > v_runs - p_keep and last <= (select runs - p_keep from laneway.books);
     return true;
 end $$;
-CREATE FUNCTION laneway.has_due_v3(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) RETURNS boolean
+CREATE FUNCTION laneway.has_due_v4(p_now bigint, p_queue text, p_floor bigint[], p_lane_floor bigint[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
@@ -810,16 +872,22 @@ begin
     ) then
         return true;
     end if;
+    -- The other ranks: none of these statements reads the dead entries of rank 0.
+    while v_rank < 0 loop
+        select coalesce(min(rank), 0) into v_rank from laneway.job
+        where state < 3 and lane is null and queue = p_queue and rank > v_rank and rank < 0;
+        perform 1 from laneway.job where state < 3 and lane is null and queue = p_queue and rank = v_rank and rank < 0 and due <= p_now limit 1;
+        if found then return true; end if;
+    end loop;
     loop
         select min(rank) into v_rank from laneway.job where state < 3 and lane is null and queue = p_queue and rank > v_rank;
         exit when v_rank is null;
-        if v_rank = 0 then continue; end if;
         perform 1 from laneway.job where state < 3 and lane is null and queue = p_queue and rank = v_rank and due <= p_now limit 1;
         if found then return true; end if;
     end loop;
     return false;
 end $$;
-CREATE FUNCTION laneway.hold_lanes_v3(p_now bigint, p_quiet bigint, p_seqs bigint[], p_states smallint[], p_parked boolean[]) RETURNS boolean
+CREATE FUNCTION laneway.hold_lanes_v4(p_now bigint, p_quiet bigint, p_seqs bigint[], p_states smallint[], p_parked boolean[]) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 begin
@@ -836,7 +904,7 @@ begin
     from held group by queue;
     return true;
 end $$;
-CREATE FUNCTION laneway.hold_v3(p_ids text[]) RETURNS void
+CREATE FUNCTION laneway.hold_v4(p_ids text[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -850,7 +918,7 @@ begin
     from laneway.job where id = any (p_ids) and lane is not null and side is null and score is null;
     perform 1 from (select id from laneway.job where id = any (p_ids) order by id for update) held;
 end $$;
-CREATE FUNCTION laneway.is_first_v3(p_queue text, p_due bigint) RETURNS boolean
+CREATE FUNCTION laneway.is_first_v4(p_queue text, p_due bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -863,19 +931,19 @@ begin
     return not exists (
         select 1 from laneway.job where queue = p_queue and state = any ('{0,2}') and due < p_due);
 end $$;
-CREATE FUNCTION laneway.is_free_v3(p_number integer) RETURNS boolean
+CREATE FUNCTION laneway.is_free_v4(p_number integer) RETURNS boolean
     LANGUAGE sql
     AS $$
     select pg_try_advisory_lock(hashtextextended('laneway', p_number)) and pg_advisory_unlock(hashtextextended('laneway', p_number))
 $$;
-CREATE FUNCTION laneway.is_original_v3() RETURNS boolean
+CREATE FUNCTION laneway.is_original_v4() RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
     select exists (
         select 1 from laneway.origin o, laneway.books b
         where o.xmin = o.xid::xid and o.tableoid = o.relation and pg_snapshot_xmax(b.snap) <= pg_snapshot_xmax(pg_current_snapshot()))
 $$;
-CREATE FUNCTION laneway.joins_v3(p_queues text[], p_lanes text[]) RETURNS void
+CREATE FUNCTION laneway.joins_v4(p_queues text[], p_lanes text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
@@ -891,21 +959,21 @@ CREATE FUNCTION laneway.lane_key(p_queue text, p_lane text) RETURNS bigint
     AS $$
     select hashtextextended(p_lane, hashtextextended(p_queue, 76))
 $$;
-CREATE FUNCTION laneway.let_out_v3(p_now bigint, p_queues text[], p_lanes text[]) RETURNS void
+CREATE FUNCTION laneway.let_out_v4(p_now bigint, p_queues text[], p_lanes text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
-    v_quiet bigint := laneway.quiet_v3(p_now);
+    v_quiet bigint := laneway.quiet_v4(p_now);
     v_seqs bigint[];
     v_states smallint[];
     v_parked boolean[];
 begin
     select array_agg(h.seq), array_agg(h.state), array_agg(h.parked) into v_seqs, v_states, v_parked
     from (select distinct q as queue, l as lane from unnest(p_queues, p_lanes) u(q, l)) u,
-    lateral laneway.line_head_v3(p_now, u.queue, u.lane, 0) h;
-    if laneway.hold_lanes_v3(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
+    lateral laneway.line_head_v4(p_now, u.queue, u.lane, 0) h;
+    if laneway.hold_lanes_v4(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
 end $$;
-CREATE FUNCTION laneway.line_head_v3(p_now bigint, p_queue text, p_lane text, p_from bigint) RETURNS TABLE(seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid)
+CREATE FUNCTION laneway.line_head_v4(p_now bigint, p_queue text, p_lane text, p_from bigint) RETURNS TABLE(seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid)
     LANGUAGE sql STABLE
     AS $$
     select j.seq, j.state, j.due, j.place, j.expires, j.state = 3 or exists (
@@ -944,7 +1012,7 @@ CREATE FUNCTION laneway.now_us() RETURNS bigint
     AS $$
     select (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 $$;
-CREATE FUNCTION laneway.open_v3(p_worker text, p_tokens bigint[]) RETURNS SETOF bigint
+CREATE FUNCTION laneway.open_v4(p_worker text, p_tokens bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -962,7 +1030,7 @@ begin
         select token from laneway.job where state = 4 and token = any (p_tokens) and worker = p_worker and token <> all (v_free);
     end if;
 end $$;
-CREATE FUNCTION laneway.park_v3(p_now bigint, p_queue text, p_seqs bigint[]) RETURNS integer
+CREATE FUNCTION laneway.park_v4(p_now bigint, p_queue text, p_seqs bigint[]) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 declare
@@ -970,7 +1038,7 @@ declare
 begin
     with given as materialized (
         select seq, state, lane from laneway.job where seq = any (p_seqs) and state < 3 and holds = 0
-    ), held as materialized (  -- lane by lane: a plan made for a small table must not read the lines of a large one
+    ), held as materialized (  -- lane by lane: a plan made for a small table must not read whole lanes of a large one
         select l.lane from (select distinct lane from given) l, lateral (
             select 1 from laneway.job h where h.queue = p_queue and h.lane = l.lane and h.holds = 1 order by place desc, seq desc limit 1
         ) h
@@ -987,7 +1055,7 @@ begin
     select count(*) into v_number from moved;
     return v_number;
 end $$;
-CREATE FUNCTION laneway.push_lanes_v3(p_seqs bigint[], p_ids text[], p_queues text[], p_tasks text[], p_lanes text[], p_dues bigint[], p_states smallint[], p_now bigint) RETURNS SETOF bigint
+CREATE FUNCTION laneway.push_lanes_v4(p_seqs bigint[], p_ids text[], p_queues text[], p_tasks text[], p_lanes text[], p_dues bigint[], p_states smallint[], p_now bigint) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1016,7 +1084,7 @@ begin
         end loop;
     end loop;
 end $$;
-CREATE FUNCTION laneway.push_one_v3(p_id text, p_body bytea, p_queue text, p_task text, p_lane text, p_rank smallint, p_delay bigint, p_at bigint, p_expires bigint, p_known boolean, p_unique text DEFAULT NULL::text, p_end_key text DEFAULT NULL::text, p_inside boolean DEFAULT false) RETURNS boolean
+CREATE FUNCTION laneway.push_one_v4(p_id text, p_body bytea, p_queue text, p_task text, p_lane text, p_rank smallint, p_delay bigint, p_at bigint, p_expires bigint, p_known boolean, p_unique text DEFAULT NULL::text, p_end_key text DEFAULT NULL::text, p_inside boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET lock_timeout TO '1500ms'
@@ -1028,7 +1096,8 @@ begin
     if pg_current_xact_id() is null then null; end if;  -- the locks and the clock are as in push
     if pg_advisory_xact_lock_shared(hashtextextended('laneway', case when p_inside then 83 else 85 end)) is null then null; end if;
     if pg_advisory_xact_lock_shared(hashtextextended(p_queue, hashtextextended('laneway', 78))) is null then null; end if;
-    if not p_known or pg_sequence_last_value('laneway.special') is not null then  -- read after the locks: who sets it holds them alone
+    -- Read after the locks: a transaction that sets it holds them exclusively.
+    if not p_known or pg_sequence_last_value('laneway.special') is not null then
         if not exists (select 1 from laneway.queue, laneway.meta where name = p_queue and not collects and not closed) then
             return null;
         end if;
@@ -1036,7 +1105,7 @@ begin
     v_now := laneway.now_us();
     if coalesce(pg_sequence_last_value('laneway.clock') not between v_now - 1000000 and v_now, true)
         or current_setting('transaction_isolation') <> 'read committed' then  -- else step has nothing to do
-        v_now := laneway.step_v3(p_inside);
+        v_now := laneway.step_v4(p_inside);
     end if;
     v_due := greatest(p_at, v_now + p_delay);
     insert into laneway.job (seq, id, queue, task, lane, rank, place, due, state, enqueued, unique_key, end_key, expires, body)
@@ -1049,9 +1118,9 @@ begin
     end if;
     insert into laneway.ledger (at, queue, task, arrived, ready, scheduled, totals)
     values (v_now, p_queue, p_task, 1, (v_due <= v_now)::integer, (v_due > v_now)::integer, '{"enqueued": 1}');
-    return not p_inside and laneway.sleeps_v3() and (v_due <= v_now or laneway.is_first_v3(p_queue, v_due));
+    return not p_inside and laneway.sleeps_v4() and (v_due <= v_now or laneway.is_first_v4(p_queue, v_due));
 end $$;
-CREATE FUNCTION laneway.push_v3(p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[], p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean, p_inside boolean, OUT prevented text[], OUT rings boolean) RETURNS record
+CREATE FUNCTION laneway.push_v4(p_ids text[], p_bodies bytea[], p_queues text[], p_tasks text[], p_lanes text[], p_ranks smallint[], p_delays bigint[], p_ats bigint[], p_uniques text[], p_end_keys text[], p_expires bigint[], p_replaces boolean, p_inside boolean, OUT prevented text[], OUT rings boolean) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1073,22 +1142,24 @@ declare
     v_due bigint;
 begin
     if v_number = 1 and not p_replaces then
-        rings := laneway.push_one_v3(
+        rings := laneway.push_one_v4(
             p_ids[1], p_bodies[1], p_queues[1], p_tasks[1], p_lanes[1], p_ranks[1], p_delays[1], p_ats[1], p_expires[1], false,
             p_uniques[1], p_end_keys[1], p_inside);
         if rings is not null then
             return;
         end if;
     end if;
-    if pg_current_xact_id() is null then null; end if;  -- before the clock is read: who is invisible to a snapshot has a later place than it
-    -- Until this transaction ends no copy closes the store, and no time is quiet. Sleepers wait for those that hold the lock 85: see sleeps.
+    -- Assigned before the clock is read: jobs that a snapshot does not show have later places than the snapshot's time.
+    if pg_current_xact_id() is null then null; end if;
+    -- Until this transaction ends, no copy can close the store, and `quiet` does not advance. For lock 85 see also `sleeps`.
     if pg_advisory_xact_lock_shared(hashtextextended('laneway', case when p_inside then 83 else 85 end)) is null then null; end if;
     if exists (select 1 from laneway.meta where closed) then
         raise exception 'a copy has closed the store' using errcode = 'LW006';
     end if;
-    v_now := laneway.step_v3(p_inside);
-    perform laneway.enter_queue_v3(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
-    -- Two callers with the same keys meet them in the same order; but of two jobs with one id the first counts.
+    v_now := laneway.step_v4(p_inside);
+    perform laneway.enter_queue_v4(q, p_inside) from (select distinct q from unnest(p_queues) q) q;
+    -- All transactions insert keys in one order, so that no two wait for each other. Not if an id comes twice: then the first job
+    -- counts.
     v_sorted := not v_alike and (select count(distinct id) = v_number from unnest(p_ids) id);
     with given as materialized (
         select u.id, u.body, nextval('laneway.seq') as seq,
@@ -1114,8 +1185,8 @@ begin
     select (select array_agg(seq order by seq) from given), array_agg(seq), array_agg(id) filter (where p_replaces),
            coalesce(bool_or(state = 1), false), array_agg(queue) filter (where state = 0), min(due)
     into v_given, v_in, v_ids, rings, v_later, v_due from pushed;
-    rings := not p_inside and laneway.sleeps_v3() and (rings or exists (
-        select 1 from unnest(v_later) q where laneway.is_first_v3(q, v_due)));
+    rings := not p_inside and laneway.sleeps_v4() and (rings or exists (
+        select 1 from unnest(v_later) q where laneway.is_first_v4(q, v_due)));
     if p_replaces then
         delete from laneway.finished where id = any (v_ids);
     end if;
@@ -1130,48 +1201,51 @@ begin
         from unnest(p_ids, p_uniques, v_given) with ordinality u(id, key, seq, at) order by u.at
     );
 end $$;
-CREATE FUNCTION laneway.queue_due_v3(p_now bigint, p_queue text) RETURNS TABLE(more boolean, next_due bigint)
+CREATE FUNCTION laneway.queue_due_v4(p_now bigint, p_queue text) RETURNS TABLE(more boolean, next_due bigint)
     LANGUAGE plpgsql
     AS $$
 #variable_conflict use_column
 begin
     return query
-    select laneway.has_due_v3(p_now, p_queue, '{0,0,0}', '{0,0,0}'),
+    select laneway.has_due_v4(p_now, p_queue, '{0,0,0}', '{0,0,0}'),
            (select min(due) from laneway.job where queue = p_queue and state = any ('{0,2}') and due > p_now);
 end $$;
-CREATE FUNCTION laneway.quiet_v3(p_now bigint) RETURNS bigint
+CREATE FUNCTION laneway.quiet_v4(p_now bigint) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
     v_quiet bigint := coalesce(pg_sequence_last_value('laneway.quiet'), 0);
 begin
-    -- Who pushes holds one of these locks, and read the clock after it got it.
-    if p_now > v_quiet + 50000 and laneway.is_free_v3(83) and laneway.is_free_v3(85) then
-        perform setval('laneway.clock', p_now), setval('laneway.quiet', p_now);
-        return p_now;
+    -- Each push holds one of these locks, and reads the clock after it got it. The jobs of those that have committed are visible to
+    -- the next statement, which has a new snapshot. A job of the inbox will join the others with the place that it got there.
+    if p_now > v_quiet + 50000 and laneway.is_free_v4(83) and laneway.is_free_v4(85) then
+        if not exists (select 1 from laneway.inbox) then
+            perform setval('laneway.clock', p_now), setval('laneway.quiet', p_now);
+            return p_now;
+        end if;
     end if;
     return v_quiet;
 end $$;
-CREATE FUNCTION laneway.reach_v3(p_now bigint, p_seq bigint) RETURNS void
+CREATE FUNCTION laneway.reach_v4(p_now bigint, p_seq bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
     perform setval('laneway.clock', p_now) from laneway.clock where last_value < p_now;
     perform setval('laneway.seq', p_seq) from laneway.seq where last_value < p_seq;
 end $$;
-CREATE FUNCTION laneway.recount_v3() RETURNS boolean
+CREATE FUNCTION laneway.recount_v4() RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
     AS $$
 begin
-    if laneway.is_original_v3() then
+    if laneway.is_original_v4() then
         return true;
     end if;
     if current_setting('transaction_read_only')::boolean or not pg_try_advisory_xact_lock(hashtextextended('laneway', 80)) then
         return false;
     end if;
-    if laneway.is_original_v3() then
+    if laneway.is_original_v4() then
         return true;
     end if;
     with now as materialized (select pg_current_snapshot() as snap, pg_current_xact_id() as me),
@@ -1195,7 +1269,8 @@ begin
     ), known as (
         insert into laneway.queue (name) select queue from counts on conflict (name) do nothing
     )
-    -- This transaction's own rows are not in a snapshot of its own, nor among those in progress: they are to be added up.
+    -- This transaction is added to the snapshot's list of those in progress, so that the next fold adds up its rows: its own
+    -- snapshot does not list it.
     update laneway.books set cleared = pg_snapshot_xmin(now.snap), snap = format(
         '%s:%s:%s', pg_snapshot_xmin(now.snap), pg_snapshot_xmax(now.snap), (
             select string_agg(x::text, ',' order by x)
@@ -1205,15 +1280,15 @@ begin
     insert into laneway.origin (xid, relation) values (pg_current_xact_id(), 'laneway.origin'::regclass);
     return true;
 end $$;
-CREATE FUNCTION laneway.ring_v3() RETURNS void
+CREATE FUNCTION laneway.ring_v4() RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    if laneway.sleeps_v3() then
+    if laneway.sleeps_v4() then
         perform pg_notify('laneway', '');
     end if;
 end $$;
-CREATE FUNCTION laneway.set_move_v3(p_move text, p_closed boolean) RETURNS void
+CREATE FUNCTION laneway.set_move_v4(p_move text, p_closed boolean) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1235,12 +1310,12 @@ begin
         delete from laneway.fence;
     end if;
 end $$;
-CREATE FUNCTION laneway.sleeps_v3() RETURNS boolean
+CREATE FUNCTION laneway.sleeps_v4() RETURNS boolean
     LANGUAGE sql
     AS $$
-    select not laneway.is_free_v3(79)
+    select not laneway.is_free_v4(79)
 $$;
-CREATE FUNCTION laneway.step_v3(p_inside boolean DEFAULT false) RETURNS bigint
+CREATE FUNCTION laneway.step_v4(p_inside boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
@@ -1256,7 +1331,7 @@ begin
     end if;
     return greatest(v_now, v_mark);
 end $$;
-CREATE FUNCTION laneway.take_claims_v3(p_worker text, p_keep bigint[]) RETURNS void
+CREATE FUNCTION laneway.take_claims_v4(p_worker text, p_keep bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1276,7 +1351,7 @@ begin
         ) held;
     end if;
 end $$;
-CREATE FUNCTION laneway.totals_v3() RETURNS TABLE(name text, value bigint)
+CREATE FUNCTION laneway.totals_v4() RETURNS TABLE(name text, value bigint)
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1298,18 +1373,20 @@ begin
     from (select totals from new where totals is not null union all select totals from book) a, jsonb_each_text(a.totals) t
     group by t.key;
 end $$;
-CREATE FUNCTION laneway.turn_v3(OUT now bigint, OUT moved text) RETURNS record
+CREATE FUNCTION laneway.turn_v4(OUT now bigint, OUT moved text) RETURNS record
     LANGUAGE plpgsql
     AS $$
 begin
     if laneway.check_primary() is null then null; end if;
     perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 82));
-    perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));  -- it may give jobs new places, see line_head
+    perform pg_advisory_xact_lock_shared(hashtextextended('laneway', 83));  -- as a push: it may give jobs new places, see quiet
     perform set_config(s, 'off', true)
     from unnest('{enable_seqscan,enable_bitmapscan,enable_hashjoin,enable_mergejoin,jit}'::text[]) s;
-    now := laneway.step_v3();
+    now := laneway.step_v4();
     select m.move into moved from laneway.meta m where m.closed;
 end $$;
+SET default_tablespace = '';
+SET default_table_access_method = heap;
 CREATE TABLE laneway.ledger (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     at bigint NOT NULL,
@@ -1328,7 +1405,7 @@ CREATE TABLE laneway.ledger (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000', autovacuum_vacuum_cost_delay='0', vacuum_truncate=off);
 ALTER TABLE ONLY laneway.ledger ALTER COLUMN runs SET STORAGE EXTERNAL;
-CREATE FUNCTION laneway.unfolded_v3() RETURNS SETOF laneway.ledger
+CREATE FUNCTION laneway.unfolded_v4() RETURNS SETOF laneway.ledger
     LANGUAGE plpgsql STABLE
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1344,7 +1421,7 @@ begin
     union all
     select l.* from laneway.books b, pg_snapshot_xip(b.snap) x join laneway.ledger l on l.xid = x;
 end $$;
-CREATE FUNCTION laneway.view_v3() RETURNS bigint
+CREATE FUNCTION laneway.view_v4() RETURNS bigint
     LANGUAGE sql
     AS $$
     select greatest(laneway.now_us(), last_value) from laneway.clock
@@ -1355,6 +1432,12 @@ CREATE TABLE laneway.arrived (
     task text NOT NULL COLLATE pg_catalog."C",
     number bigint NOT NULL
 );
+CREATE SEQUENCE laneway.back
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
 CREATE TABLE laneway.books (
     only_row boolean DEFAULT true NOT NULL,
     snap pg_snapshot DEFAULT pg_current_snapshot() NOT NULL,

@@ -326,7 +326,7 @@ def test_migrate_names_each_step_for_a_file_of_before(desk: Desk, tmp_path: Path
     migrates(desk, old, f"sqlite:///{tmp_path}/jobs.db", 2, VERSION, steps)
 
 
-@pytest.mark.parametrize(("kind", "found"), [("postgres", 3), ("postgres-1", 1)])
+@pytest.mark.parametrize(("kind", "found"), [("postgres", 4), ("postgres-1", 1)])
 def test_migrate_names_each_step_for_a_database_of_before(desk: Desk, tmp_path: Path, kind: str, found: int) -> None:
     old = old_store(kind, "old_jobs.json", tmp_path, Clock(), migrate=False)
     from laneway.store.postgres import schema  # noqa: PLC0415 - its driver may be missing

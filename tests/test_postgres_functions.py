@@ -26,7 +26,8 @@ NOW = 1_000_000_000
 NO_FLOOR = (0, 0, 0)
 #: The types of what an exchange is given.
 GIVEN = (
-    "text", "bigint", "bigint[]", *["text[]"] * 4, "integer[]", "integer", "bigint[]", "bigint[]", "boolean", "boolean", "jsonb", "boolean",
+    "text", "bigint", "bigint[]", *["text[]"] * 4, "integer[]", "integer", "bigint[]", "bigint[]", "boolean", "boolean", "jsonb",
+    "boolean",
 )  # fmt: skip
 
 
@@ -199,6 +200,77 @@ def test_a_lane_that_goes_on_hides_nothing_in_front_of_the_floor(desk: Desk, lan
     answer = desk.exchange(tokens=[7], lanes=["a"], full=full, floor=BETWEEN, lane_floor=BETWEEN)
 
     assert answer[:3] == ((["next", "in front"], False, False) if full else (["next"], False, True))
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "urgent": {"rank": -5},
+    "idle": {"rank": 5},
+    "a job": {},
+    "of another lane": {"lane": "b"},
+    "of the lane": {"lane": "a", "due": 60},
+    "later": {"due": 2 * NOW, "state": SCHEDULED},
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("state", [SCHEDULED, READY, RETRYING, BLOCKED])
+def test_an_exchange_that_looks_no_further_hands_its_lane_on_whatever_else_is_due(desk: Desk, other: str, state: int) -> None:
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True, line_from=40)
+    desk.put("next", "a", state, due=50)
+    desk.put(other, **OTHERS[other])
+
+    assert desk.exchange(tokens=[7], lanes=["a"], near=True, floor=BETWEEN, full=False) == (["next"], False, False, None, None)
+    assert not desk.inbox
+    assert desk.counted() == [("q", -(state == SCHEDULED), -(state == READY), -(state == RETRYING), -(state == BLOCKED), 0)]
+    assert desk.states() == {"next": RUNNING, other: OTHERS[other].get("state", READY)}
+
+
+@pytest.mark.parametrize("why", ["nothing is next", "expired", "not due", "no room"])
+def test_an_exchange_that_cannot_hand_its_lane_on_looks_further(desk: Desk, why: str) -> None:
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True)
+    if why == "expired":
+        desk.put("next", "a", expires=1)
+    elif why == "not due":
+        desk.put("next", "a", RETRYING, due=2 * NOW)
+    elif why == "no room":
+        desk.put("next", "a", BLOCKED)
+    desk.put("other", due=60)
+
+    answer = desk.exchange(tokens=[7], lanes=["a"], near=True, limit=0 if why == "no room" else 9)
+
+    assert answer[:2] == (([], True) if why == "no room" else (["other"], False))
+    assert "ended" not in desk.states()
+    assert ("next" in desk.states()) == (why in {"not due", "no room"})
+
+
+def test_an_exchange_that_looks_no_further_hands_no_lane_of_a_paused_queue_on(desk: Desk) -> None:
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True)
+    desk.put("next", "a", BLOCKED)
+    desk.ask("update laneway.queue set paused = true")
+
+    assert desk.exchange(tokens=[7], lanes=["a"], near=True).claims == []
+    assert desk.ask("select id, state, holds from laneway.job") == [("next", READY, 1)]
+    assert set(booked(desk)) == {("q", 0, -1, "1", 1, "[],"), ("q", 1, 0, None, 0, None)}
+
+
+def test_an_exchange_that_looks_no_further_hands_no_lane_on_that_the_worker_does_not_hold(desk: Desk) -> None:
+    desk.put("ended", "a", RUNNING, worker="v", token=7, holds=True)
+    desk.put("next", "a", BLOCKED)
+
+    assert desk.exchange(tokens=[7], lanes=["a"], near=True).claims == []
+    assert desk.states() == {"ended": RUNNING, "next": BLOCKED}
+    assert desk.ask("select totals from laneway.ledger") == [({"refused": 1},)]
+
+
+def test_an_exchange_that_looks_no_further_hands_no_lane_on_that_others_are_about_to_join(desk: Desk) -> None:
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True)
+    desk.put("next", "a", BLOCKED)
+    columns = "id, queue, task, lane, rank, delay, at, expires, body"
+    desk.ask(f"insert into laneway.inbox ({columns}) values ('new', 'q', 't', 'a', 0, 0, 1, 0, '')")  # noqa: S608 - our own names
+
+    with pytest.raises(psycopg.DatabaseError) as caught:
+        desk.exchange(tokens=[7], lanes=["a"], near=True)
+    assert caught.value.sqlstate == "LW007"
 
 
 def test_what_is_left_behind_the_floor_is_more(desk: Desk) -> None:

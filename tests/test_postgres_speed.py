@@ -19,7 +19,7 @@ import psycopg
 from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done
 from laneway.store.contract import ClaimRequest, Exchange
-from laneway.store.postgres import PostgresStore, exchange, turn
+from laneway.store.postgres import PostgresStore, exchange, look_around, turn
 from laneway.store.postgres.connection import PostgresConnection, Rows
 from settling import settled_alike
 
@@ -52,14 +52,15 @@ def take(store: PostgresStore, claims: list[Claim], most: int) -> Exchange:
     return store.exchange("w", [settled_alike(claim, Done()) for claim in claims], [ClaimRequest("q", most)], most)
 
 
-def entries_read(server: postgresbench.Server, store: PostgresStore, index: str) -> int:
-    """Return how many entries of an index were read: sessions report it when they end."""
+def entries_read(server: postgresbench.Server, store: PostgresStore, index: str, column: str = "idx_tup_read") -> int:
+    """Return how many entries of an index were read, or how often it was searched: sessions report it when they end."""
     store.wire.close()
     deadline = time.monotonic() + 20
     while server.ask("SELECT 1 FROM pg_stat_activity WHERE application_name = 'laneway'"):
         assert time.monotonic() < deadline, "a session does not end"
         time.sleep(0.01)
-    return int(server.ask("SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = %s", index)[0][0])
+    asked = f"SELECT {column} FROM pg_stat_user_indexes WHERE indexrelname = %s"  # noqa: S608 - a name of ours
+    return int(server.ask(asked, index)[0][0])
 
 
 def test_payloads_for_many_lanes_take_few_round_trips(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,6 +290,56 @@ def test_a_lane_that_goes_on_does_not_send_where_thousands_of_others_begin(
             [claim] = take(store, claims, 5).claims
             claims = [claim]
         assert max(sent) < 1000
+
+
+@pytest.mark.parametrize("why", ["the moment is over", "a job of this process", "a job is due", "the store rings", "put back"])
+def test_a_lane_that_goes_on_looks_for_other_jobs_now_and_then(
+    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """Jobs of another process are found a moment later; there is no such moment for what this process has asked of the store."""
+    monkeypatch.setattr(look_around, "EVERY", 0 if why == "the moment is over" else 60)
+    other = PostgresStore(server.url)
+    store.push(jobs(9, lane="a"))
+    if why == "a job is due":
+        store.push([Job("later", "t", "q", BODY, delay=300_000)])
+    claims = take(store, [], 1).claims
+    for _ in range(3):  # the second one learns that nothing else is due
+        claims = take(store, claims, 5).claims
+    other.push(jobs(1))
+    if why == "a job of this process":
+        store.schedules()
+    elif why == "the store rings":
+        store._exchanges.rung()
+    elif why == "put back":
+        store._exchanges.put_back()
+    elif why == "a job is due":
+        answer = take(store, claims, 5)
+        assert [claim.unit.id for claim in answer.claims] == ["a4"]
+        assert 0 < (answer.next_due or 0) <= 300_000
+        claims = answer.claims
+        time.sleep((answer.next_due or 0) / 1_000_000)  # the time that the job was told to wait
+
+    answer = take(store, claims, 5)
+    other.close()
+
+    found = {claim.unit.id for claim in answer.claims}
+    assert found == ({"a5", "None0", "later"} if why == "a job is due" else {"a4", "None0"})
+
+
+def test_a_lane_that_goes_on_reads_no_entries_of_other_jobs(
+    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look_around, "EVERY", 60)
+    store.push(jobs(50, lane="a"))
+    claims = take(store, [], 1).claims
+    for _ in range(3):
+        claims = take(store, claims, 5).claims
+    before = [entries_read(server, store, index, "idx_scan") for index in ("job_due", "job_due_lane", "job_later")]
+    for _ in range(40):
+        claims = take(store, claims, 5).claims
+        assert len(claims) == 1
+    after = [entries_read(server, store, index, "idx_scan") for index in ("job_due", "job_due_lane", "job_later")]
+    assert sum(after) - sum(before) < 20
 
 
 def test_jobs_that_another_process_gives_back_let_walks_begin_at_the_front(

@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
@@ -39,6 +39,7 @@ __all__ = [
     "encoded",
     "encoded_name",
     "integers",
+    "names",
     "smallint",
     "smallints",
     "texts",
@@ -86,54 +87,63 @@ class Rows(NamedTuple):
     number: int  #: of rows that were changed, or are here
 
 
-class Binary(bytes):
-    """A value in the server's binary format."""
-
-
 #: Return a number in the server's binary format.
 smallint, bigint = struct.Struct(">h").pack, struct.Struct(">q").pack
 
 
-def bigints(values: Sequence[int]) -> Binary:
+def bigints(values: Sequence[int]) -> bytes:
     """Return an array of numbers."""
-    number = len(values)
-    return _array(20, number, struct.pack(f">{'iq' * number}", *[part for value in values for part in (8, value)]))
+    return _numbers(20, "q", 8, values)
 
 
-def integers(values: Sequence[int]) -> Binary:
+def integers(values: Sequence[int]) -> bytes:
     """Return an array of small numbers."""
-    number = len(values)
-    return _array(23, number, struct.pack(f">{'ii' * number}", *[part for value in values for part in (4, value)]))
+    return _numbers(23, "i", 4, values)
 
 
-def smallints(values: Sequence[int]) -> Binary:
+def smallints(values: Sequence[int]) -> bytes:
     """Return an array of very small numbers."""
-    number = len(values)
-    return _array(21, number, struct.pack(">" + "ih" * number, *[part for value in values for part in (2, value)]))
+    return _numbers(21, "h", 2, values)
 
 
-def texts(values: Sequence[str | None]) -> Binary:
+def texts(values: Sequence[str | None]) -> bytes:
     """Return an array of texts."""
-    return _array(25, len(values), _joined([None if value is None else encoded(value) for value in values]))
+    return _array(25, [None if value is None else encoded(value) for value in values])
 
 
-def bytea(values: Sequence[bytes]) -> Binary:
+def bytea(values: Sequence[bytes]) -> bytes:
     """Return an array of bytes."""
-    return _array(17, len(values), _joined(values))
+    return _array(17, values)
 
 
-def _joined(values: Sequence[bytes | None]) -> bytes:
-    pack = struct.Struct(">i").pack
-    return b"".join([part for value in values for part in ((pack(len(value)), value) if value is not None else (_NULL,))])
-
-
-def _array(kind: int, number: int, elements: bytes) -> Binary:
+def _numbers(kind: int, letter: str, size: int, values: Sequence[int]) -> bytes:
+    number = len(values)
     if not number:
-        return Binary(struct.pack(">iii", 0, 0, kind))
-    return Binary(struct.pack(">iiiii", 1, 1, kind, number, 1) + elements)
+        return _nothing(kind)
+    return _layout(letter, number)(1, 1, kind, number, 1, *[part for value in values for part in (size, value)])
 
 
-_NULL = struct.pack(">i", -1)
+@functools.lru_cache(1000)
+def _layout(letter: str, number: int) -> Callable[..., bytes]:
+    """Return what packs an array of so many numbers, each with its size in front."""
+    return struct.Struct(">iiiii" + f"i{letter}" * number).pack
+
+
+def _array(kind: int, values: Sequence[bytes | None]) -> bytes:
+    if not values:
+        return _nothing(kind)
+    parts = [part for value in values for part in ((_size(len(value)), value) if value is not None else (_NULL,))]
+    return b"".join([_HEAD(1, 1, kind, len(values), 1), *parts])
+
+
+@functools.cache
+def _nothing(kind: int) -> bytes:
+    """Return an empty array."""
+    return struct.pack(">iii", 0, 0, kind)
+
+
+_size, _HEAD = struct.Struct(">i").pack, struct.Struct(">iiiii").pack
+_NULL = _size(-1)
 
 
 def encoded(value: str) -> bytes:
@@ -141,8 +151,8 @@ def encoded(value: str) -> bytes:
     return value.replace("\0", "\ufffd").encode()
 
 
-#: `encoded` for names, which are few and used often: so the results are cached.
-encoded_name = functools.lru_cache(1000)(encoded)
+#: `encoded` for names, and `texts` for a tuple of names, which are few and used often: so the results are cached.
+encoded_name, names = functools.lru_cache(1000)(encoded), functools.lru_cache(1000)(texts)
 
 
 def _value(value: Any) -> bytes:

@@ -23,7 +23,17 @@ from laneway.core.job import Claim, Unit
 from laneway.core.outcome import Dead, Done, Settled
 from laneway.errors import GarbageError, StoreError, StoreUnavailable
 from laneway.store.contract import ClaimRequest, Exchange
-from laneway.store.postgres.connection import PostgresConnection, PostgresError, Statement, bigints, integers, texts
+from laneway.store.postgres.connection import (
+    PostgresConnection,
+    PostgresError,
+    Statement,
+    bigint,
+    bigints,
+    encoded_name,
+    integers,
+    names,
+    texts,
+)  # fmt: skip
 from laneway.store.postgres.look_around import LookAround
 from laneway.store.postgres.statements import call, numbered, statements
 from laneway.store.postgres.turn import NOTHING_BEFORE
@@ -275,16 +285,16 @@ class PostgresExchanges:
     def _call(self, worker: str, epoch: int, asked: ExchangeRequest) -> Statement:
         """Return the call of the function that does an exchange."""
         settled, wants, floors = asked.settled, asked.wants, asked.floors
-        runs = [_run(item) for item in settled]
-        held = [(item.claim.queue, item.claim.unit.lane) for item in settled if item.claim.unit.lane is not None]
-        sends_lines = time.monotonic() < self._lines_until[asked.goes_on]
-        lines = {want.queue: self._lines.get(want.queue, {}) for want in wants} if sends_lines else {}
+        held = [item.claim for item in settled if item.claim.unit.lane is not None]
+        lines: dict[str, dict[str, int]] = {}
+        if time.monotonic() < self._lines_until[asked.goes_on]:
+            lines = {want.queue: self._lines.get(want.queue, {}) for want in wants}
         values = (
-            worker, epoch, bigints([item.claim.token for item in settled]), texts(runs), texts([queue for queue, _ in held]),
-            texts([lane for _, lane in held]), texts([want.queue for want in wants]), integers([want.most for want in wants]),
-            asked.limit, bigints([part for floor, _ in floors for part in floor]),
-            bigints([part for _, floor in floors for part in floor]), asked.full, asked.near,
-            _encode(lines).decode(), self._durable,
+            encoded_name(worker), bigint(epoch), bigints([item.claim.token for item in settled]), texts(list(map(_run, settled))),
+            names(tuple([claim.queue for claim in held])), texts([claim.unit.lane for claim in held]),
+            names(tuple([want.queue for want in wants])), integers([want.most for want in wants]), asked.limit,
+            bigints([part for floor, _ in floors for part in floor]), bigints([part for _, floor in floors for part in floor]),
+            asked.full, asked.near, _encode(lines).decode(), self._durable,
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
 

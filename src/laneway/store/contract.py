@@ -96,7 +96,7 @@ class Exchange(Struct, frozen=True):
     more: bool  #: due jobs of the wanted queues were left: ask again as soon as there is room
     next_due: int | None  #: microseconds from now until the next job of the wanted queues is due, if none is left now
     #: ready jobs of each queue that is not paused. With claims, or if none were wanted, these figures may be a second old;
-    #: `more` is exact.
+    #: `more` is exact, but that a store may look for other jobs only every few milliseconds while a lane goes on.
     loads: dict[str, int]
     #: tokens of settled claims that could not be written now, since an open transaction of another client has locked them. They
     #: are still held: settle them again, a moment later. Only a database with row locks has such

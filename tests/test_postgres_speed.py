@@ -326,20 +326,43 @@ def test_a_lane_that_goes_on_looks_for_other_jobs_now_and_then(
     assert found == ({"a5", "None0", "later"} if why == "a job is due" else {"a4", "None0"})
 
 
-def test_a_lane_that_goes_on_reads_no_entries_of_other_jobs(
-    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wanted", [["q"], ["other", "q"]])
+def test_a_lane_that_goes_on_does_not_search_for_other_jobs_each_time(
+    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, wanted: list[str]
 ) -> None:
     monkeypatch.setattr(look_around, "EVERY", 60)
-    store.push(jobs(50, lane="a"))
+    wants = [ClaimRequest(queue, 5) for queue in wanted]
+    store.push([*jobs(100, lane="a"), Job("other", "t", "other", BODY)])
+    claims = store.exchange("w", [], [ClaimRequest("q", 1)], 1).claims
+
+    def hop(number: int) -> int:
+        """Hand the lane on so often; return how many searches of indexes that took."""
+        nonlocal claims
+        before = sum(entries_read(server, store, index, "idx_scan") for index in ("job_due", "job_due_lane", "job_later"))
+        for _ in range(number):
+            claims = store.exchange(
+                "w", [settled_alike(claim, Done()) for claim in claims if claim.queue == "q"], wants, 9
+            ).claims
+            assert claims
+        return sum(entries_read(server, store, index, "idx_scan") for index in ("job_due", "job_due_lane", "job_later")) - before
+
+    hop(3)
+    assert hop(40) < 30
+    assert [claim.unit.id for claim in claims] == ["a43"]
+
+
+def test_a_lane_that_goes_on_looks_into_queues_that_were_not_asked_before(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look_around, "EVERY", 60)
+    store.push([*jobs(9, lane="a"), Job("other", "t", "other", BODY)])
     claims = take(store, [], 1).claims
     for _ in range(3):
         claims = take(store, claims, 5).claims
-    before = [entries_read(server, store, index, "idx_scan") for index in ("job_due", "job_due_lane", "job_later")]
-    for _ in range(40):
-        claims = take(store, claims, 5).claims
-        assert len(claims) == 1
-    after = [entries_read(server, store, index, "idx_scan") for index in ("job_due", "job_due_lane", "job_later")]
-    assert sum(after) - sum(before) < 20
+
+    answer = store.exchange("w", [settled_alike(claims[0], Done())], [ClaimRequest("q", 5), ClaimRequest("other", 5)], 9)
+
+    assert {claim.unit.id for claim in answer.claims} == {"a4", "other"}
 
 
 def test_jobs_that_another_process_gives_back_let_walks_begin_at_the_front(

@@ -73,9 +73,6 @@ NO_FLOOR: Floor = (0, 0, 0)
 Floors = tuple[Floor, Floor]
 NO_FLOORS: Floors = (NO_FLOOR, NO_FLOOR)
 
-#: Of an answer: the walks of the only queue found no more jobs.
-ALONE = 3
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -279,7 +276,7 @@ class PostgresExchanges:
         else:
             floors = [self._floors_of(want.queue) for want in wants]
         goes_on = len(settled) == 1 and settled[0].claim.unit.lane is not None
-        near = goes_on and not self._around.is_needed(settled[0].claim.queue)
+        near = goes_on and limit > 0 and not self._around.is_needed(settled[0].claim.queue, wants)
         return ExchangeRequest(settled, wants, limit, goes_on, self._lowered, full, near, floors)
 
     def _call(self, worker: str, epoch: int, asked: ExchangeRequest) -> Statement:
@@ -322,8 +319,8 @@ class PostgresExchanges:
             again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
             due_in = again if due_in is None else min(due_in, again)
         refused = [int(token) for token in head[2].split(",")] if head[2] else []
-        if asked.goes_on and head[1] == ALONE and not more:
-            self._around.found_nothing(asked.wants[0].queue, due_in)
+        if asked.goes_on and asked.limit and not more and head[1] is not None:
+            self._around.found_nothing(asked.wants, due_in)
         return claims, refused, more, due_in
 
     def _learn(self, rows: list[Any], head: Any, asked: ExchangeRequest, claimed: int) -> None:

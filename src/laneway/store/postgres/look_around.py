@@ -11,8 +11,10 @@ Enters: answers of exchanges.  Leaves: whether the next one may look no further.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence, Set
 
 from laneway.core.instant import SECOND
+from laneway.store.contract import ClaimRequest
 from laneway.store.postgres.wire import PostgresWire
 
 __all__ = ["LookAround"]
@@ -23,11 +25,11 @@ NEVER = float("inf")
 
 
 class LookAround:
-    """What the last exchange that looked around has found: nothing but the next job of a lane."""
+    """When an exchange that handed a lane on has last looked around, and found nothing else."""
 
     def __init__(self, wire: PostgresWire) -> None:
         self._wire = wire
-        self._queue = ""
+        self._queues: Set[str] = frozenset()  # where it has looked
         self._until = 0.0  # how long that is good enough, monotonic seconds
         self._due = NEVER  # when the next job is due, as far as known
         self._calls = 0  # how often this process had asked the store for anything
@@ -36,17 +38,19 @@ class LookAround:
         """Let the next exchange look around."""
         self._until = 0.0
 
-    def is_needed(self, queue: str) -> bool:
-        """Return whether an exchange that hands on a lane of this queue must look around. To be called just before it is sent."""
-        alone = time.monotonic() < self._until and queue == self._queue and self._wire.calls == self._calls
+    def is_needed(self, lane_of: str, wants: Sequence[ClaimRequest]) -> bool:
+        """Return whether an exchange that hands on a lane of a queue must look around. To be called just before it is sent."""
+        known = self._wire.calls == self._calls and time.monotonic() < self._until
         self._calls = self._wire.calls + 1
-        return not alone
+        wanted = {want.queue for want in wants if want.most > 0} if known else ()
+        return lane_of not in wanted or not self._queues.issuperset(wanted)
 
-    def found_nothing(self, queue: str, due_in: int | None) -> None:
-        """Note that nothing else is due now; the next job is in so many microseconds."""
+    def found_nothing(self, wants: Sequence[ClaimRequest], due_in: int | None) -> None:
+        """Note that nothing else is due now in these queues; the next job is in so many microseconds."""
         now = time.monotonic()
         self._due = NEVER if due_in is None else now + due_in / SECOND
-        self._queue, self._until, self._calls = queue, min(now + EVERY, self._due), self._wire.calls
+        self._queues = frozenset([want.queue for want in wants if want.most > 0])
+        self._until, self._calls = min(now + EVERY, self._due), self._wire.calls
 
     @property
     def due_in(self) -> int | None:

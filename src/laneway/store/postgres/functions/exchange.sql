@@ -118,7 +118,8 @@ end $$;
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
 -- p_full: a walk from there that finds fewer jobs than wanted begins again at the front. If a walk has not been at the front, the
 -- answer says so (`seq`), and the client asks again.
--- p_near: the client knows that nothing but this lane was due a moment ago, so look no further than to the lane's next job.
+-- p_near: one job of a lane is settled, the lane's queue is wanted, and the client knows that nothing else was due a moment ago: look
+-- no further than to the lane's next job, if there is one.
 -- p_lines: by queue and lane, what the client remembers of `line_from`: all jobs of the lane have this place or a later one. It stays
 -- true, since places only grow. Where an old snapshot is in use anywhere, the walk would otherwise read the dead rows of all jobs that left the lane.
 -- p_durable: commit synchronously in any case.
@@ -144,7 +145,7 @@ declare
     v_walked bigint := $walked;
     v_lined bigint := $lined;
 begin
-    if cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
+    if p_near or cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
         -- The short branch: one job of a lane was done. Usually the next job of that lane is the only one that is due, and the
         -- duration of an exchange limits the lane's speed. So this settles and claims with one statement, after one that looks
         -- around, which only some of the exchanges need.
@@ -175,7 +176,7 @@ begin
                 delete from $schema.job where $ours and token = p_tokens[1] returning coalesce(line_from, 0) as line_from
             ), head as (
                 select h.tid, h.state from gone g, $schema.queue q, lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], g.line_from) h
-                where q.name = p_wants[1] and not q.paused and not q.collects and coalesce(h.expires >= v_now, true) and not exists (
+                where q.name = p_queues[1] and not q.paused and not q.collects and coalesce(h.expires >= v_now, true) and not exists (
                     select 1 from $schema.inbox i where i.queue = q.name and i.lane = p_lanes[1] and i.gather is null  -- see joins
                 )
             ), claimed as (

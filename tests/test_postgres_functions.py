@@ -26,7 +26,7 @@ NOW = 1_000_000_000
 NO_FLOOR = (0, 0, 0)
 #: The types of what an exchange is given.
 GIVEN = (
-    "text", "bigint", "bigint[]", *["text[]"] * 4, "integer[]", "integer", "bigint[]", "bigint[]", "boolean", "boolean", "jsonb",
+    "text", "bigint", "bigint[]", *["text[]"] * 4, "integer[]", "integer", "bigint[]", "bigint[]", "boolean", "bigint", "jsonb",
     "boolean",
 )  # fmt: skip
 
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
     claims: list[str]
     more: bool
     cut: bool
-    nothing: int
+    nothing: int | None
     next_due: int | None
 
 
@@ -86,7 +86,7 @@ class Desk:
     def exchange(
         self, *, most: int = 9, limit: int | None = None, tokens: Sequence[int] = (), lanes: Sequence[str] = (), queue: str = "q",
         wants: Sequence[str] = ("q",), floor: tuple[int, int, int] = NO_FLOOR, lane_floor: tuple[int, int, int] = NO_FLOOR,
-        full: bool = True, near: bool = False, durable: bool = False, behind: tuple[int, int, int] = NO_FLOOR, lines: str = "{}",
+        full: bool = True, near: int = 0, durable: bool = False, behind: tuple[int, int, int] = NO_FLOOR, lines: str = "{}",
     ) -> Answer:  # fmt: skip
         """Do an exchange. Floors are of the first queue; `behind` is that of all others."""
         others = behind * (len(wants) - 1)
@@ -219,7 +219,7 @@ def test_an_exchange_that_looks_no_further_hands_its_lane_on_whatever_else_is_du
     desk.put("next", "a", state, due=50)
     desk.put(other, **OTHERS[other])
 
-    assert desk.exchange(tokens=[7], lanes=["a"], near=True, floor=BETWEEN, full=False) == (["next"], False, False, None, None)
+    assert desk.exchange(tokens=[7], lanes=["a"], near=2 * NOW, floor=BETWEEN, full=False) == (["next"], False, False, None, None)
     assert not desk.inbox
     assert desk.counted() == [("q", -(state == SCHEDULED), -(state == READY), -(state == RETRYING), -(state == BLOCKED), 0)]
     assert desk.states() == {"next": RUNNING, other: OTHERS[other].get("state", READY)}
@@ -234,7 +234,7 @@ def test_an_exchange_that_cannot_hand_its_lane_on_looks_further(desk: Desk, why:
         desk.put("next", "a", RETRYING, due=2 * NOW)
     desk.put("other", due=60)
 
-    assert desk.exchange(tokens=[7], lanes=["a"], near=True)[:2] == (["other"], False)
+    assert desk.exchange(tokens=[7], lanes=["a"], near=2 * NOW)[:2] == (["other"], False)
     assert "ended" not in desk.states()
     assert ("next" in desk.states()) == (why == "not due")
 
@@ -244,7 +244,7 @@ def test_an_exchange_that_looks_no_further_hands_no_lane_of_a_paused_queue_on(de
     desk.put("next", "a", BLOCKED)
     desk.ask("update laneway.queue set paused = true")
 
-    assert desk.exchange(tokens=[7], lanes=["a"], near=True).claims == []
+    assert desk.exchange(tokens=[7], lanes=["a"], near=2 * NOW).claims == []
     assert desk.ask("select id, state, holds from laneway.job") == [("next", READY, 1)]
     assert set(booked(desk)) == {("q", 0, -1, "1", 1, "[],"), ("q", 1, 0, None, 0, None)}
 
@@ -253,7 +253,7 @@ def test_an_exchange_that_looks_no_further_hands_no_lane_on_that_the_worker_does
     desk.put("ended", "a", RUNNING, worker="v", token=7, holds=True)
     desk.put("next", "a", BLOCKED)
 
-    assert desk.exchange(tokens=[7], lanes=["a"], near=True).claims == []
+    assert desk.exchange(tokens=[7], lanes=["a"], near=2 * NOW).claims == []
     assert desk.states() == {"ended": RUNNING, "next": BLOCKED}
     assert desk.ask("select totals from laneway.ledger") == [({"refused": 1},)]
 
@@ -265,7 +265,7 @@ def test_an_exchange_that_looks_no_further_hands_no_lane_on_that_others_are_abou
     desk.ask(f"insert into laneway.inbox ({columns}) values ('new', 'q', 't', 'a', 0, 0, 1, 0, '')")  # noqa: S608 - our own names
 
     with pytest.raises(psycopg.DatabaseError) as caught:
-        desk.exchange(tokens=[7], lanes=["a"], near=True)
+        desk.exchange(tokens=[7], lanes=["a"], near=2 * NOW)
     assert caught.value.sqlstate == "LW007"
 
 
@@ -366,6 +366,7 @@ def test_what_walks_of_many_queues_found_is_told_of_the_first_thirty(desk: Desk,
 
     found = desk.exchange(wants=["q", *others], most=1, limit=99).nothing
 
+    assert found is not None
     assert found & 3 == (0 if lane else nothing)
     assert found.bit_length() == 60
 

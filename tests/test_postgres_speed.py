@@ -297,7 +297,7 @@ def test_a_lane_that_goes_on_looks_for_other_jobs_now_and_then(
     server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     """Jobs of another process are found a moment later; there is no such moment for what this process has asked of the store."""
-    monkeypatch.setattr(look_around, "EVERY", 0 if why == "the moment is over" else 60)
+    monkeypatch.setattr(look_around, "EVERY", 0 if why == "the moment is over" else 60_000_000)
     other = PostgresStore(server.url)
     store.push(jobs(9, lane="a"))
     if why == "a job is due":
@@ -330,7 +330,7 @@ def test_a_lane_that_goes_on_looks_for_other_jobs_now_and_then(
 def test_a_lane_that_goes_on_does_not_search_for_other_jobs_each_time(
     server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, wanted: list[str]
 ) -> None:
-    monkeypatch.setattr(look_around, "EVERY", 60)
+    monkeypatch.setattr(look_around, "EVERY", 60_000_000)
     wants = [ClaimRequest(queue, 5) for queue in wanted]
     store.push([*jobs(100, lane="a"), Job("other", "t", "other", BODY)])
     claims = store.exchange("w", [], [ClaimRequest("q", 1)], 1).claims
@@ -354,7 +354,7 @@ def test_a_lane_that_goes_on_does_not_search_for_other_jobs_each_time(
 def test_a_lane_that_goes_on_looks_into_queues_that_were_not_asked_before(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look_around, "EVERY", 60)
+    monkeypatch.setattr(look_around, "EVERY", 60_000_000)
     store.push([*jobs(9, lane="a"), Job("other", "t", "other", BODY)])
     claims = take(store, [], 1).claims
     for _ in range(3):

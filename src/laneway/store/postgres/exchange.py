@@ -85,7 +85,7 @@ class ExchangeRequest(NamedTuple):
     goes_on: bool  #: it settles one job of a lane, so most likely it claims the lane's next one
     lowered: int  #: how many times floors had been lowered
     full: bool  #: its walks may begin at the front
-    near: bool  #: it looks no further than to the lane's next job
+    near: int  #: until then it looks no further than to the lane's next job, by the store's clock
     floors: list[Floors]  #: where its walks begin, for each want
 
 
@@ -276,7 +276,7 @@ class PostgresExchanges:
         else:
             floors = [self._floors_of(want.queue) for want in wants]
         goes_on = len(settled) == 1 and settled[0].claim.unit.lane is not None
-        near = goes_on and limit > 0 and not self._around.is_needed(settled[0].claim.queue, wants)
+        near = self._around.is_good_until(settled[0].claim.queue, wants) if goes_on and limit > 0 else 0
         return ExchangeRequest(settled, wants, limit, goes_on, self._lowered, full, near, floors)
 
     def _call(self, worker: str, epoch: int, asked: ExchangeRequest) -> Statement:
@@ -291,7 +291,7 @@ class PostgresExchanges:
             names(tuple([claim.queue for claim in held])), texts([claim.unit.lane for claim in held]),
             names(tuple([want.queue for want in wants])), integers([want.most for want in wants]), asked.limit,
             bigints([part for floor, _ in floors for part in floor]), bigints([part for _, floor in floors for part in floor]),
-            asked.full, asked.near, _encode(lines).decode(), self._durable,
+            asked.full, bigint(asked.near), _encode(lines).decode(), self._durable,
         )  # fmt: skip
         return call(self._store.schema, "exchange", len(values)), values
 
@@ -314,13 +314,13 @@ class PostgresExchanges:
         self._learn(rows, head, asked, len(claims))
         more, due_in = bool(head[6]), None if head[8] is None else head[8] - head[9]
         if head[1] is None:  # nothing else was looked for: the last look around still counts
-            due_in = self._around.due_in
+            due_in = self._around.due_in(head[9])
         elif head[10] and not more:  # walks were cut short: ask again as soon as they may begin at the front
             again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
             due_in = again if due_in is None else min(due_in, again)
         refused = [int(token) for token in head[2].split(",")] if head[2] else []
         if asked.goes_on and asked.limit and not more and head[1] is not None:
-            self._around.found_nothing(asked.wants, due_in)
+            self._around.found_nothing(asked.wants, head[9], due_in)
         return claims, refused, more, due_in
 
     def _learn(self, rows: list[Any], head: Any, asked: ExchangeRequest, claimed: int) -> None:

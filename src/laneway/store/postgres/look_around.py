@@ -19,9 +19,8 @@ from laneway.store.postgres.wire import PostgresWire
 
 __all__ = ["LookAround"]
 
-#: How long it is good enough to know that nothing else is due, seconds.
-EVERY = 0.002
-NEVER = float("inf")
+#: How long it is good enough to know that nothing else is due, microseconds.
+EVERY = 2_000
 
 
 class LookAround:
@@ -30,29 +29,32 @@ class LookAround:
     def __init__(self, wire: PostgresWire) -> None:
         self._wire = wire
         self._queues: Set[str] = frozenset()  # where it has looked
-        self._until = 0.0  # how long that is good enough, monotonic seconds
-        self._due = NEVER  # when the next job is due, as far as known
+        self._good_until = 0.0  # how long that is good enough, monotonic seconds
+        self._until = 0  # and by the store's clock
+        self._next_due: int | None = None  # when the next job is due, as far as known, by the store's clock
         self._calls = 0  # how often this process had asked the store for anything
 
     def forget(self) -> None:
         """Let the next exchange look around."""
-        self._until = 0.0
+        self._good_until = 0.0
 
-    def is_needed(self, lane_of: str, wants: Sequence[ClaimRequest]) -> bool:
-        """Return whether an exchange that hands on a lane of a queue must look around. To be called just before it is sent."""
-        known = self._wire.calls == self._calls and time.monotonic() < self._until
+    def is_good_until(self, lane_of: str, wants: Sequence[ClaimRequest]) -> int:
+        """Return until when an exchange that hands on a lane of a queue need not look around, by the store's clock.
+
+        To be called just before it is sent.
+        """
+        known = self._wire.calls == self._calls and time.monotonic() < self._good_until
         self._calls = self._wire.calls + 1
-        wanted = {want.queue for want in wants if want.most > 0} if known else ()
-        return lane_of not in wanted or not self._queues.issuperset(wanted)
+        wanted = {want.queue for want in wants if want.most > 0} if known else set[str]()
+        return self._until if lane_of in wanted and wanted <= self._queues else 0
 
-    def found_nothing(self, wants: Sequence[ClaimRequest], due_in: int | None) -> None:
-        """Note that nothing else is due now in these queues; the next job is in so many microseconds."""
-        now = time.monotonic()
-        self._due = NEVER if due_in is None else now + due_in / SECOND
+    def found_nothing(self, wants: Sequence[ClaimRequest], now: int, due_in: int | None) -> None:
+        """Note that nothing else is due now, by the store's clock, in these queues; the next job is in so many microseconds."""
         self._queues = frozenset([want.queue for want in wants if want.most > 0])
-        self._until, self._calls = min(now + EVERY, self._due), self._wire.calls
+        self._next_due = None if due_in is None else now + due_in
+        self._until = now + (EVERY if due_in is None else min(EVERY, due_in))
+        self._good_until, self._calls = time.monotonic() + EVERY / SECOND, self._wire.calls
 
-    @property
-    def due_in(self) -> int | None:
-        """In how many microseconds the next job is due, as far as known."""
-        return None if self._due == NEVER else max(int((self._due - time.monotonic()) * SECOND), 0)
+    def due_in(self, now: int) -> int | None:
+        """Return in how many microseconds the next job is due, as far as known."""
+        return None if self._next_due is None else max(self._next_due - now, 0)

@@ -118,14 +118,14 @@ end $$;
 -- claim; p_floors and p_lane_floors are due, place and seq for each of them, from where walks of jobs without and with lanes begin;
 -- p_full: a walk from there that finds fewer jobs than wanted begins again at the front. If a walk has not been at the front, the
 -- answer says so (`seq`), and the client asks again.
--- p_near: one job of a lane is settled, the lane's queue is wanted, and the client knows that nothing else was due a moment ago: look
--- no further than to the lane's next job, if there is one.
+-- p_near: until this time, look no further than to the next job of the lane that goes on, if there is one. Not 0 only if one job of a
+-- lane is settled, the lane's queue is wanted, and the client has just learned that nothing else is due.
 -- p_lines: by queue and lane, what the client remembers of `line_from`: all jobs of the lane have this place or a later one. It stays
 -- true, since places only grow. Where an old snapshot is in use anywhere, the walk would otherwise read the dead rows of all jobs that left the lane.
 -- p_durable: commit synchronously in any case.
 create function $schema.exchange_$version(
     p_worker text, p_epoch bigint, p_tokens bigint[], p_runs text[], p_queues text[], p_lanes text[], p_wants text[], p_most integer[],
-    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_near boolean, p_lines jsonb, p_durable boolean
+    p_limit integer, p_floors bigint[], p_lane_floors bigint[], p_full boolean, p_near bigint, p_lines jsonb, p_durable boolean
 ) returns setof $schema.claimed_$version language plpgsql volatile $planner $patience as $$
 declare
     v_now bigint := $schema.begin_exchange_$version(p_worker, p_epoch, p_queues, p_lanes);
@@ -140,17 +140,17 @@ declare
     v_inbox boolean;                     -- something is in the inbox
     v_cut boolean := false;              -- a walk did not begin at the front
     v_nothing bigint := 0;               -- which walks found nothing
-    v_alone boolean := false;            -- one job of a lane was done, and nothing but the lane's next job is due; then: that job was claimed
+    v_alone boolean;                     -- one job of a lane was done, and nothing but the lane's next job is due; then: that job was claimed
     v_claim record;                      -- that job, and where the lane's live jobs begin
     v_walked bigint := $walked;
     v_lined bigint := $lined;
 begin
-    if p_near or cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
+    v_alone := v_now < p_near;
+    if v_alone or cardinality(p_tokens) = 1 and p_wants = p_queues and p_limit > 0 and p_most[1] > 0 then
         -- The short branch: one job of a lane was done. Usually the next job of that lane is the only one that is due, and the
         -- duration of an exchange limits the lane's speed. So this settles and claims with one statement, after one that looks
         -- around, which only some of the exchanges need.
-        v_alone := p_near;
-        if not p_near then
+        if not v_alone then
             select not (exists (
                     select 1 from $schema.job where $waits and lane is null and queue = p_wants[1] and rank < 0
                 ) or exists (
@@ -199,8 +199,8 @@ begin
             1500, v_claim.token, v_claim.id, v_claim.task, v_done_queue, v_claim.lane, v_claim.attempt, v_claim.enqueued, v_claim.due,
             v_claim.place, v_claim.seq, v_claim.lost, v_claim.body, v_claim.line_from)::$schema.claimed_$version;
         v_claimed := 1;
-        v_nothing := case when not p_near then 3 end;
-        v_cut := not p_near and not p_full and (p_floors[1] > 0 or p_lane_floors[1] > 0);
+        v_nothing := case when v_now >= p_near then 3 end;
+        v_cut := v_now >= p_near and not p_full and (p_floors[1] > 0 or p_lane_floors[1] > 0);
     else
     declare
         v_next bigint[];                     -- the next jobs of the lanes that these held, in order; those of one queue

@@ -166,6 +166,30 @@ def test_jobs_of_the_other_kind_that_left_are_not_walked_over_by_each_exchange(
         assert entries_read(server, store, index) - before < 40 * 500
 
 
+def leave_dead_entries(store: PostgresStore, lanes: list[str | None]) -> None:
+    """Run a job for each of these lanes: beside an open transaction they leave dead entries in all indexes."""
+    store.push([Job(f"dead {n} {lane}", "t", "q", BODY, lane) for n, lane in enumerate(lanes)])
+    claims = take(store, [], 1000).claims
+    while claims:
+        claims = take(store, claims, 1000).claims
+
+
+def test_a_walk_from_the_front_reads_the_dead_entries_there_once(server: postgresbench.Server, store: PostgresStore) -> None:
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        leave_dead_entries(store, [None] * 3000)
+        leave_dead_entries(store, [f"{n % 1000}" for n in range(3000)])
+        before = [entries_read(server, store, index) for index in ("job_due", "job_due_lane")]
+        for first in range(0, 200, 20):
+            store.push([Job(f"{n}", "t", "q", BODY, f"{n}") for n in range(first, first + 20)])
+            store._exchanges.put_back()
+            store._exchanges._floors_until = 0.0
+            assert len(take(store, [], 10).claims) == 10, "it finds as many as it wants, so it walks once"
+        after = [entries_read(server, store, index) for index in ("job_due", "job_due_lane")]
+    assert all(late - early < 10 * 1.5 * 3000 for late, early in zip(after, before, strict=True)), (before, after)
+
+
 class Beside:
     """A queue whose front is full of entries that vacuum cannot remove, and a worker that walks past them only now and then."""
 

@@ -205,6 +205,8 @@ begin
         v_next_queues text[];
         v_left integer := p_limit;           -- how many may still be claimed
         v_in_lanes boolean := cardinality(p_lanes) > 0;
+        v_first bigint[] := p_floors;        -- as p_floors and p_lane_floors; where a walk begins at the front: the first job there
+        v_lane_first bigint[] := p_lane_floors;
         v_floor bigint[];
         v_after bigint[];                    -- where the window begins: due, place, seq
         v_gone bigint[];                     -- tokens of those that left, and their queues
@@ -292,7 +294,7 @@ begin
                        and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
                        order by due, place, seq limit 1
                    ) as laned,
-                   case when v_next is not null then (
+                   case when v_next is not null or p_floors[3 * i - 2] = 0 then (
                        select array[due, place, seq] from $schema.job
                        where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
                        and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
@@ -302,6 +304,11 @@ begin
             continue when not found or v_queue.paused;
             if v_queue.collects then
                 raise exception '%', v_queue.name using errcode = 'LW005';
+            end if;
+            -- The next statements begin at the first job: they need not read the dead entries before it again.
+            v_lane_first[3 * i - 2 : 3 * i] := coalesce(v_queue.laned, '{9223372036854775807,0,0}');
+            if p_floors[3 * i - 2] = 0 then
+                v_first[3 * i - 2 : 3 * i] := coalesce(v_queue.plain, '{9223372036854775807,0,0}');
             end if;
             v_want := least(p_most[i], v_left);
             v_left := v_left - v_want;
@@ -332,6 +339,9 @@ begin
                     if p_lane_floors[3 * i - 2] > v_held then
                         p_lane_floors[3 * i - 2] := v_held; p_lane_floors[3 * i - 1] := 0; p_lane_floors[3 * i] := 0;
                     end if;
+                    if v_lane_first[3 * i - 2] >= v_held then
+                        v_lane_first[3 * i - 2 : 3 * i] := array[v_held, 0, 0];
+                    end if;
                 end if;
                 v_next := null;
             end if;
@@ -341,9 +351,9 @@ begin
             end if;
             while v_want > 0 and v_passed < 1000 loop
                 v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
-                v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
-                v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
-                v_behind := v_rank = 0 and (v_floor[1] > 0 or v_after[1] > 0 and (v_laned or p_full));
+                v_floor := case when v_rank = 0 then v_first[3 * i - 2 : 3 * i] else '{0,0,0}' end;
+                v_after := array[v_lane_first[3 * i - 2], v_lane_first[3 * i - 1], v_lane_first[3 * i] - 1];
+                v_behind := v_rank = 0 and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0 and (v_laned or p_full));
                 loop
                     v_number := cardinality(v_chosen);
                     v_chooses := not v_plain and v_number = 0;
@@ -466,6 +476,7 @@ begin
                             v_passed := v_passed
                                 + $schema.expire_$version(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
                             v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
+                            v_lane_first := p_lane_floors;
                         end if;
                         if v_seqs is distinct from v_chosen[1 : v_number] then
                             v_seqs := array(
@@ -528,7 +539,7 @@ begin
             exit when v_more;
             continue when p_wants[i] = any (v_ended) and v_passed < 1000;
             continue when exists (select 1 from $schema.queue where name = p_wants[i] and paused);
-            v_more := $schema.has_due_$version(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+            v_more := $schema.has_due_$version(v_now, p_wants[i], v_first[3 * i - 2 : 3 * i], v_lane_first[3 * i - 2 : 3 * i]);
             if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
                 v_cut := v_cut or not p_full;
                 v_more := p_full and $schema.has_due_$version(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');

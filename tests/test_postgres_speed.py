@@ -20,6 +20,7 @@ from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.postgres import PostgresStore, exchange, turn
+from laneway.store.postgres import store as postgres_store
 from laneway.store.postgres.connection import PostgresConnection, Rows
 from settling import settled_alike
 
@@ -188,6 +189,32 @@ def test_a_walk_from_the_front_reads_the_dead_entries_there_once(server: postgre
             assert len(take(store, [], 10).claims) == 10, "it finds as many as it wants, so it walks once"
         after = [entries_read(server, store, index) for index in ("job_due", "job_due_lane")]
     assert all(late - early < 10 * 1.5 * 3000 for late, early in zip(after, before, strict=True)), (before, after)
+
+
+def test_who_looks_for_dead_workers_does_not_read_the_dead_entries_of_all_claims_again_and_again(
+    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "NOTHING_BEFORE", 0)
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        leave_dead_entries(store, [None] * 3000)
+        before = entries_read(server, store, "job_running")
+        for _ in range(20):
+            assert store.dead_workers() == []
+        assert entries_read(server, store, "job_running") - before < 3 * 3000
+
+
+def test_who_looks_for_dead_workers_finds_those_that_hold_early_claims_and_never_sent_a_beat(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "NOTHING_BEFORE", 0)
+    store.push(jobs(2))
+    take(store, [], 1)
+    monkeypatch.setattr(store._observer, "dead_after", 1e-6)  # it counts a third of that for each look
+    assert [store.dead_workers() for _ in range(9)][-1] == ["w"]
+    store.exchange("later", [], [ClaimRequest("q", 1)], 1)
+    assert sorted([store.dead_workers() for _ in range(9)][-1]) == ["later", "w"]
 
 
 class Beside:

@@ -191,6 +191,27 @@ def test_a_walk_from_the_front_reads_the_dead_entries_there_once(server: postgre
     assert all(late - early < 10 * 1.5 * 3000 for late, early in zip(after, before, strict=True)), (before, after)
 
 
+@pytest.mark.parametrize("most", [1, 2], ids=["the short branch", "the general one"])
+def test_jobs_of_one_lane_that_were_enqueued_together_are_not_walked_over_when_they_have_left(
+    server: postgresbench.Server, store: PostgresStore, most: int
+) -> None:
+    """They have one place, so where the lane's live jobs begin cannot be told by place alone."""
+    lanes = [f"hot {n}" for n in range(most)]
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        for lane in lanes:
+            store.push(jobs(300, lane))
+        time.sleep(0.06)  # the time at which no push was open is noted once in 50 ms
+        before = [entries_read(server, store, index) for index in ("job_line", "job_parked", "job_holder")]
+        claims = take(store, [], most).claims
+        for step in range(300):
+            assert [claim.unit.id for claim in claims] == [f"{lane}{step}" for lane in lanes]
+            claims = take(store, claims, most).claims
+        after = [entries_read(server, store, index) for index in ("job_line", "job_parked", "job_holder")]
+    assert all(late - early < 300 * most * 12 for late, early in zip(after, before, strict=True)), (before, after)
+
+
 def test_who_looks_for_dead_workers_does_not_read_the_dead_entries_of_all_claims_again_and_again(
     server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,7 +140,8 @@ declare
     v_nothing bigint := 0;               -- which walks found nothing
     v_head record;                       -- of a lane whose job was done: its next, and whether nothing else is due
     v_alone boolean;
-    v_from bigint;                       -- that lane's jobs have this place or a later one
+    v_from bigint;                       -- that lane's jobs have this place or a later one, see line_head
+    v_from_seq bigint;                   -- and those with this place this sequence number or a later one
     v_claim record;                      -- the next job, claimed
     v_walked bigint := $walked;
     v_lined bigint := $lined;
@@ -149,7 +150,8 @@ begin
         -- The short branch: one job of a lane was done. Usually the next job of that lane is the only one that is due, and the
         -- duration of an exchange limits the lane's speed. So this settles and claims with as few statements and variables as
         -- possible.
-        delete from $schema.job where $ours and token = p_tokens[1] returning coalesce(line_from, 0) into v_from;
+        delete from $schema.job where $ours and token = p_tokens[1]
+        returning coalesce(line_from, 0), case when line_from = place then seq else 0 end into v_from, v_from_seq;
         if found then
             v_done := 1; v_done_queue := p_queues[1];
             select h.*, coalesce(h.expires >= v_now, true) as fresh, h.seq is not null and coalesce(h.expires >= v_now, true)
@@ -171,7 +173,7 @@ begin
                     where queue = q.name and state = any ('{$scheduled,$retrying}') and due > v_now order by due limit 1
                 ) as next_due
             into v_head
-            from $schema.queue q left join lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], v_from) h on true
+            from $schema.queue q left join lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], v_from, v_from_seq) h on true
             where q.name = p_wants[1];
             if v_head.joins then
                 raise exception 'the inbox has jobs of these lanes' using errcode = 'LW007';  -- see joins
@@ -250,11 +252,12 @@ begin
             -- The exit: delete the jobs whose claims the worker holds.
             with gone as (
                 delete from $schema.job where $ours and token = any (p_tokens)
-                returning token, queue, lane, line_from
+                returning token, queue, lane, line_from, case when line_from = place then seq else 0 end as line_seq
             )
             select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
-                   array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
-            into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
+                   array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null),
+                   array_agg(line_seq) filter (where lane is not null)
+            into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places, v_seqs from gone;
             if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
                 v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
                 p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
@@ -276,8 +279,8 @@ begin
                 into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
                 from (
                     select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
-                    from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
-                    lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place) h
+                    from unnest(v_next_queues, v_lanes, v_places, v_seqs) u(queue, lane, place, seq),
+                    lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place, u.seq) h
                     order by h.due, h.place, h.seq
                 ) h;
             end if;
@@ -411,7 +414,7 @@ begin
                                     order by place desc, seq desc limit 1
                                 ) h on true
                                 left join lateral $schema.line_head_$version(
-                                    v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from) f on true
+                                    v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from, 0) f on true
                                 where h.seq is null and f.seq is not null or h.state < $blocked and h.due <= v_now
                                 union all
                                 select * from (

@@ -36,7 +36,7 @@ _OURS = "state = $running and worker = p_worker"
 _CLAIMS = (
     "state = $running, worker = p_worker, holds = (j.lane is not null)::integer, "
     "unique_key = case when j.end_key is not null then j.unique_key end, "
-    "line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"
+    "line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet - 1, j.place) end"
 )
 #: How many entries and blocks this transaction has read of the indexes that walks use, and how many entries of those by lane.
 #: Entries that the server knows to be dead are not counted, but their blocks are.

@@ -53,7 +53,11 @@ MUTANTS = (
     Mutant(
         "a parked job counts as due", races.parked_by_a_later_clock, "and (j.state = 3 or j.due <= p_now)", "and j.due <= p_now",
     ),
-    Mutant("a lane's next is looked for from a quiet time on", races.committed_late, "least(v_quiet, j.place)", "j.place"),
+    Mutant("a lane's next is looked for from a quiet time on", races.committed_late, "least(v_quiet - 1, j.place)", "j.place"),
+    Mutant(
+        "jobs of a quiet time may still come", races.committed_late_with_one_place,
+        "least(v_quiet - 1, j.place)", "least(v_quiet, j.place)",
+    ),
     Mutant(
         "a time is quiet if nobody pushes", races.committed_late,
         f"and laneway.is_free_v{VERSION}(85) then", "then",

@@ -134,6 +134,19 @@ def acted_late(scene: Scene) -> str:
     return settle("1")
 
 
+def committed_late_with_one_place(scene: Scene) -> str:
+    """So it is if both have one place: the store was taken to be quiet in the microsecond in which both came."""
+    scene.push(job("1", None, delay=HOUR))
+    with _claimed_beside(scene) as settle, scene.session() as late:
+        [(now,)] = late.execute(f"select now from laneway.turn_v{VERSION}()".encode()).fetchall()  # noqa: S608
+        late.execute("update laneway.job set lane = 'L', state = 1, place = %s, due = %s where id = '1'", (now, now))
+        scene.push(job("2"))
+        scene.ask("update laneway.job set place = %s, due = %s where id = '2'", now, now)
+        scene.ask("select setval('laneway.quiet', %s)", now)
+        settle("2")
+    return settle("1")
+
+
 @contextlib.contextmanager
 def _claimed_beside(scene: Scene) -> Iterator[Callable[[str], str]]:
     """Give what claims a lane's job after a new one was pushed, and says what is wrong if it is not this one.
@@ -394,8 +407,8 @@ def another_isolation_level(scene: Scene) -> str:
 
 RACES: tuple[Callable[[Scene], str], ...] = (
     two_claim_one_lane, parked_behind_one_that_leaves, cancelled_beside_a_park, cancelled_beside_a_claim, recovered_beside_a_park,
-    parked_by_a_later_clock, committed_late, acted_late, a_walk_that_ends_between_two_of_a_lane, lost_and_on_its_way,
-    lost_and_late, given_back_beside_a_mark,
+    parked_by_a_later_clock, committed_late, acted_late, committed_late_with_one_place, a_walk_that_ends_between_two_of_a_lane,
+    lost_and_on_its_way, lost_and_late, given_back_beside_a_mark,
     settled_in_two_orders, collected_in_two_orders, collected_while_the_lane_leaves, unique_in_two_orders, ids_in_two_orders,
     claimed_beside_a_claim, claimed_beside_a_claim_among_lanes, pushed_over_a_fold, folded_by_two, two_kinds_in_a_queue,
     two_kinds_in_a_known_queue, known_before_it_was_a_collectors, known_before_it_was_closed, another_isolation_level,

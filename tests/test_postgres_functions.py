@@ -202,6 +202,15 @@ def test_a_lane_that_goes_on_hides_nothing_in_front_of_the_floor(desk: Desk, lan
     assert answer[:3] == ((["next", "in front"], False, False) if full else (["next"], False, True))
 
 
+def test_nothing_is_said_of_what_is_due_later_if_more_is_due_now(desk: Desk) -> None:
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True)
+    desk.put("next", "a", BLOCKED)
+    desk.put("other", due=60)
+    desk.put("later", due=2 * NOW, state=SCHEDULED)
+
+    assert desk.exchange(tokens=[7], lanes=["a"], most=1) == (["next"], True, False, 2, None)
+
+
 OTHERS: dict[str, dict[str, Any]] = {
     "urgent": {"rank": -5},
     "idle": {"rank": 5},
@@ -513,9 +522,9 @@ def test_what_is_in_a_lane_is_committed_to_the_disk(desk: Desk) -> None:
 def test_the_next_of_a_lane_is_the_first_that_is_parked_or_due(desk: Desk) -> None:
     """Of its own lane and queue, from a place on; neither what runs or is dead, nor a lane of a collector."""
 
-    def head(*given: object) -> list[Any]:
-        found = f"laneway.line_head_v{VERSION}(%s, 'q', 'a', %s)"
-        return desk.ask(f"select seq, parked from {found}", NOW, *given)  # noqa: S608 - our own names
+    def head(place: int, seq: int = 0) -> list[Any]:
+        found = f"laneway.line_head_v{VERSION}(%s, 'q', 'a', %s, %s)"
+        return desk.ask(f"select seq, parked from {found}", NOW, place, seq)  # noqa: S608 - our own names
 
     desk.put("running", "a", RUNNING, due=1)
     desk.put("dead", "a", DEAD, due=1)
@@ -529,12 +538,14 @@ def test_the_next_of_a_lane_is_the_first_that_is_parked_or_due(desk: Desk) -> No
     assert head(0) == [(due, False)]
     parked = desk.put("parked", "a", BLOCKED, due=2 * NOW, place=20)
     assert head(0) == head(20) == [(parked, True)]
-    assert head(21) == [(due, False)]
+    assert head(21) == head(20, parked + 1) == [(due, False)]
+    assert head(20, parked) == [(parked, True)]
     first = desk.put("first", "a", due=10)
     assert head(0) == [(first, True)]
 
 
 def test_the_next_of_a_lane_holds_it_if_some_are_parked_there(desk: Desk) -> None:
+    """No other job of the lane has an earlier place than was quiet; none has its own, if that is before."""
     states = (SCHEDULED, READY, RETRYING, BLOCKED, READY)
     given = [desk.put(f"{n}", f"{n}", state, queue="qr"[n % 2]) for n, state in enumerate(states)]
     parked = [True, True, True, True, False]
@@ -542,7 +553,7 @@ def test_the_next_of_a_lane_holds_it_if_some_are_parked_there(desk: Desk) -> Non
     assert desk.call("hold_lanes", NOW, 5, given, list(states), parked) is True
 
     assert desk.ask("select id, state, holds, line_from from laneway.job order by id") == [
-        *((f"{n}", READY, 1, 5) for n in range(4)), ("4", READY, 0, None),
+        *((f"{n}", READY, 1, 4) for n in range(4)), ("4", READY, 0, None),
     ]  # fmt: skip
     assert desk.counted() == [("q", -1, 2, -1, 0, 0), ("r", 0, 1, 0, -1, 0)]
     assert desk.call("hold_lanes", NOW, 5, given[:1], [READY], [False]) is False

@@ -20,6 +20,7 @@ from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done
 from laneway.store.contract import ClaimRequest, Exchange
 from laneway.store.postgres import PostgresStore, exchange, look_around, turn
+from laneway.store.postgres import store as postgres_store
 from laneway.store.postgres.connection import PostgresConnection, Rows
 from settling import settled_alike
 
@@ -165,6 +166,77 @@ def test_jobs_of_the_other_kind_that_left_are_not_walked_over_by_each_exchange(
             claims = take(store, claims, 10).claims
             assert len(claims) == 10
         assert entries_read(server, store, index) - before < 40 * 500
+
+
+def leave_dead_entries(store: PostgresStore, lanes: list[str | None]) -> None:
+    """Run a job for each of these lanes: beside an open transaction they leave dead entries in all indexes."""
+    store.push([Job(f"dead {n} {lane}", "t", "q", BODY, lane) for n, lane in enumerate(lanes)])
+    claims = take(store, [], 1000).claims
+    while claims:
+        claims = take(store, claims, 1000).claims
+
+
+def test_a_walk_from_the_front_reads_the_dead_entries_there_once(server: postgresbench.Server, store: PostgresStore) -> None:
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        leave_dead_entries(store, [None] * 3000)
+        leave_dead_entries(store, [f"{n % 1000}" for n in range(3000)])
+        before = [entries_read(server, store, index) for index in ("job_due", "job_due_lane")]
+        for first in range(0, 200, 20):
+            store.push([Job(f"{n}", "t", "q", BODY, f"{n}") for n in range(first, first + 20)])
+            store._exchanges.put_back()
+            store._exchanges._floors_until = 0.0
+            assert len(take(store, [], 10).claims) == 10, "it finds as many as it wants, so it walks once"
+        after = [entries_read(server, store, index) for index in ("job_due", "job_due_lane")]
+    assert all(late - early < 10 * 1.5 * 3000 for late, early in zip(after, before, strict=True)), (before, after)
+
+
+@pytest.mark.parametrize("most", [1, 2], ids=["the short branch", "the general one"])
+def test_jobs_of_one_lane_that_were_enqueued_together_are_not_walked_over_when_they_have_left(
+    server: postgresbench.Server, store: PostgresStore, most: int
+) -> None:
+    """They have one place, so where the lane's live jobs begin cannot be told by place alone."""
+    lanes = [f"hot {n}" for n in range(most)]
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        for lane in lanes:
+            store.push(jobs(300, lane))
+        time.sleep(0.06)  # the time at which no push was open is noted once in 50 ms
+        before = [entries_read(server, store, index) for index in ("job_line", "job_parked", "job_holder")]
+        claims = take(store, [], most).claims
+        for step in range(300):
+            assert [claim.unit.id for claim in claims] == [f"{lane}{step}" for lane in lanes]
+            claims = take(store, claims, most).claims
+        after = [entries_read(server, store, index) for index in ("job_line", "job_parked", "job_holder")]
+    assert all(late - early < 300 * most * 12 for late, early in zip(after, before, strict=True)), (before, after)
+
+
+def test_who_looks_for_dead_workers_does_not_read_the_dead_entries_of_all_claims_again_and_again(
+    server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "NOTHING_BEFORE", 0)
+    with psycopg.connect(server.url) as holder:
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT 1")
+        leave_dead_entries(store, [None] * 3000)
+        before = entries_read(server, store, "job_running")
+        for _ in range(20):
+            assert store.dead_workers() == []
+        assert entries_read(server, store, "job_running") - before < 3 * 3000
+
+
+def test_who_looks_for_dead_workers_finds_those_that_hold_early_claims_and_never_sent_a_beat(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "NOTHING_BEFORE", 0)
+    store.push(jobs(2))
+    take(store, [], 1)
+    monkeypatch.setattr(store._observer, "dead_after", 1e-6)  # it counts a third of that for each look
+    assert [store.dead_workers() for _ in range(9)][-1] == ["w"]
+    store.exchange("later", [], [ClaimRequest("q", 1)], 1)
+    assert sorted([store.dead_workers() for _ in range(9)][-1]) == ["later", "w"]
 
 
 class Beside:

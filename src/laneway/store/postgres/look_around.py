@@ -46,7 +46,7 @@ class LookAround:
         known = self._wire.calls == self._calls and time.monotonic() < self._good_until
         self._calls = self._wire.calls + 1
         wanted = {want.queue for want in wants if want.most > 0} if known else set[str]()
-        return self._until if lane_of in wanted and wanted <= self._queues else 0
+        return self._until if lane_of in wanted and wanted == self._queues else 0
 
     def found_nothing(self, wants: Sequence[ClaimRequest], now: int, due_in: int | None) -> None:
         """Note that nothing else is due now, by the store's clock, in these queues; the next job is in so many microseconds."""

@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from laneway.core.buckets import Report
 from laneway.core.job import Claim, Job
@@ -26,7 +26,7 @@ from laneway.store.postgres.connection import PostgresConnection, PostgresError
 from laneway.store.postgres.exchange import PostgresExchanges
 from laneway.store.postgres.joining import Inbox, Joining
 from laneway.store.postgres.push import NOT_SO, PostgresPush, PostgresSentJobs, is_simple
-from laneway.store.postgres.turn import PostgresReading, PostgresTurn
+from laneway.store.postgres.turn import NOTHING_BEFORE, PostgresReading, PostgresTurn
 from laneway.store.postgres.wire import AGAIN, FORGOTTEN, PostgresWire
 from laneway.store.sql import statistics
 from laneway.store.sql.port import Turn
@@ -42,6 +42,9 @@ __all__ = ["PostgresStore"]
 Result = TypeVar("Result")
 #: How often the ledger is added up by a store that writes, seconds.
 FOLD_EVERY = 1.0
+#: How often all claims are read to find their workers, seconds. In between, only those that were held at the last time and later
+#: ones are read: beside an open transaction, each claim since its beginning has left a dead entry.
+CLAIMS_EVERY = 60.0
 #: How long a migration may take, seconds.
 MIGRATION_TAKES = 24 * 3600.0
 #: How long to wait before something is tried again, seconds.
@@ -73,6 +76,8 @@ class PostgresStore(SQLStore):
         self._joining = Joining(self)
         self.inbox = Inbox(self)
         self._folded = 0.0
+        self._claims_from = 0  # no claim that is held has an earlier token, as far as known
+        self._claims_until = 0.0  # until all claims are read again, monotonic
 
     def __str__(self) -> str:
         """Return its name for messages."""
@@ -184,6 +189,17 @@ class PostgresStore(SQLStore):
         """Give a dead worker's claims back and forget the worker. See the contract."""
         self._exchanges.forget(worker)
         return self.repeat(lambda: super(PostgresStore, self).recover(worker, cause, lost))
+
+    def _workers(self, turn: Turn) -> list[Any]:
+        """Return all workers that have sent a beat or hold claims."""
+        if time.monotonic() > self._claims_until:
+            self._claims_from, self._claims_until = 0, time.monotonic() + CLAIMS_EVERY
+        rows = turn.rows("workers_since", since=self._claims_from)
+        # Tokens grow with the store's time, see `next_token`. A claim with an earlier one may be committed late.
+        late = (turn.now - NOTHING_BEFORE) // 1000 << 22
+        self._claims_from = min([late, *(token for *_, token in rows if token is not None)])
+        known = {id_ for id_, *_, token in rows if token is None}
+        return [row[:4] for row in rows if row[4] is None or row[0] not in known]
 
     def record(self, report: Report) -> None:
         """Keep a worker's report. See the contract."""

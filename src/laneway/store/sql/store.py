@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -116,8 +117,12 @@ class SQLStore(ABC):
     def dead_workers(self) -> list[str]:
         """Return the ids of the workers that are dead, as far as this observer can tell. See the contract."""
         with self.turn() as turn:  # takes the write lock, so that an observer that cannot write declares no worker dead
-            rows = turn.rows("workers")
+            rows = self._workers(turn)
         return self._observer.dead([(read_worker(id_, info), (beat, at)) for id_, beat, at, info in rows])
+
+    def _workers(self, turn: Turn) -> list[Any]:
+        """Return all workers that have sent a beat or hold claims, with what the statement `workers` returns."""
+        return turn.rows("workers")
 
     def recover(self, worker: str, cause: str, lost: Mapping[int, str] = MappingProxyType({})) -> list[str]:
         """Give a dead worker's claims back and forget the worker. See the contract."""

@@ -162,14 +162,17 @@ end $$;
 -- the lane, as long as an old snapshot is in use anywhere.
 --
 -- If this finds a job, all visible jobs of the lane have its place or a later one. A job that is not visible was not committed
--- when `quiet` was read: no push was open at that time, so the job's place is later. p_from for the next call is the smaller of
--- the two.
-create function $schema.line_head_$version(p_now bigint, p_queue text, p_lane text, p_from bigint)
+-- when `quiet` was read: no push was open at that time, so the job's place is not earlier. p_from for the next call (`line_from`) is
+-- the job's place if that is before `quiet`, else a time just before `quiet`. In the first case all other jobs of the lane come after
+-- this one, also those with its place: p_seq then is its sequence number. Without it the next call would read the dead rows of all
+-- jobs that were enqueued together, since these have one place.
+create function $schema.line_head_$version(p_now bigint, p_queue text, p_lane text, p_from bigint, p_seq bigint)
 returns table (seq bigint, state smallint, due bigint, place bigint, expires bigint, parked boolean, tid tid) language sql stable as $$
     select j.seq, j.state, j.due, j.place, j.expires, j.state = $blocked or exists (
-        select 1 from $schema.job p where p.queue = p_queue and p.lane = p_lane and p.state = $blocked and p.place >= p_from), j.ctid
+        select 1 from $schema.job p where p.queue = p_queue and p.lane = p_lane and p.state = $blocked
+        and (p.place, p.seq) >= (p_from, p_seq)), j.ctid
     from $schema.job j
-    where j.queue = p_queue and j.lane = p_lane and j.state <= $blocked and j.side is null and j.place >= p_from
+    where j.queue = p_queue and j.lane = p_lane and j.state <= $blocked and j.side is null and (j.place, j.seq) >= (p_from, p_seq)
     and (j.state = $blocked or j.due <= p_now)
     order by j.place, j.seq limit 1
 $$;
@@ -201,7 +204,7 @@ declare
 begin
     select array_agg(h.seq), array_agg(h.state), array_agg(h.parked) into v_seqs, v_states, v_parked
     from (select distinct q as queue, l as lane from unnest(p_queues, p_lanes) u(q, l)) u,
-    lateral $schema.line_head_$version(p_now, u.queue, u.lane, 0) h;
+    lateral $schema.line_head_$version(p_now, u.queue, u.lane, 0, 0) h;
     if $schema.hold_lanes_$version(p_now, v_quiet, v_seqs, v_states, v_parked) is null then null; end if;
 end $$;
 
@@ -216,7 +219,7 @@ begin
         return false;
     end if;
     with held as (
-        update $schema.job j set state = $ready, holds = 1, line_from = least(p_quiet, j.place)
+        update $schema.job j set state = $ready, holds = 1, line_from = least(p_quiet - 1, j.place)
         from unnest(p_seqs, p_states, p_parked) u(seq, state, parked) where j.seq = u.seq and u.parked returning j.queue, u.state as before
     )
     insert into $schema.ledger (at, queue, ready, blocked, scheduled, retrying)

@@ -162,8 +162,8 @@ begin
                     select 1 from $schema.job where $waits and lane is not null and queue = p_wants[1] and due <= v_now
                     and (due, place, seq) >= (case when not p_full then p_lane_floors[1] else 0 end, p_lane_floors[2], p_lane_floors[3])
                     and seq <> coalesce((
-                        select h.seq from (select coalesce(line_from, 0) as line_from from $schema.job where $ours and token = p_tokens[1]) g,
-                        lateral $schema.line_head_$version(v_now, p_wants[1], p_lanes[1], g.line_from) h
+                        select h.seq from (select $live from $schema.job where $ours and token = p_tokens[1]) g,
+                        lateral $schema.line_head_$version(v_now, p_wants[1], p_lanes[1], g.live_from, g.live_seq) h
                     ), 0)
                 )), exists (select 1 from $schema.inbox), (
                     select due from $schema.job
@@ -173,9 +173,10 @@ begin
         end if;
         if v_alone then
             with gone as (
-                delete from $schema.job where $ours and token = p_tokens[1] returning coalesce(line_from, 0) as line_from
+                delete from $schema.job where $ours and token = p_tokens[1] returning $live
             ), head as (
-                select h.tid, h.state from gone g, $schema.queue q, lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], g.line_from) h
+                select h.tid, h.state from gone g, $schema.queue q,
+                lateral $schema.line_head_$version(v_now, q.name, p_lanes[1], g.live_from, g.live_seq) h
                 where q.name = p_queues[1] and not q.paused and not q.collects and coalesce(h.expires >= v_now, true) and not exists (
                     select 1 from $schema.inbox i where i.queue = q.name and i.lane = p_lanes[1] and i.gather is null  -- see joins
                 )
@@ -188,7 +189,7 @@ begin
                        - (state = $blocked)::integer, '{"processed": 1}', p_runs[1] || ',', 1
                 from claimed
             )
-            select g.line_from as live_from, c.* into v_claim from gone g left join claimed c on true;
+            select g.*, c.* into v_claim from gone g left join claimed c on true;
             v_done := (v_claim.live_from is not null)::integer;
             v_done_queue := p_queues[1];
             v_alone := v_claim.token is not null;
@@ -213,6 +214,8 @@ begin
         v_next_queues text[];
         v_left integer := p_limit;           -- how many may still be claimed
         v_in_lanes boolean := cardinality(p_lanes) > 0;
+        v_first bigint[] := p_floors;        -- as p_floors and p_lane_floors; where a walk begins at the front: the first job there
+        v_lane_first bigint[] := p_lane_floors;
         v_floor bigint[];
         v_after bigint[];                    -- where the window begins: due, place, seq
         v_gone bigint[];                     -- tokens of those that left, and their queues
@@ -248,15 +251,17 @@ begin
         if v_in_lanes and $schema.joins_$version(p_queues, p_lanes) is null then null; end if;
         if v_done > 0 then
             v_next_queues := p_queues; v_lanes := p_lanes; v_places := array[v_claim.live_from];
+            v_seqs := array[v_claim.live_seq];
         elsif cardinality(p_tokens) > 0 then
             -- The exit: delete the jobs whose claims the worker holds.
             with gone as (
                 delete from $schema.job where $ours and token = any (p_tokens)
-                returning token, queue, lane, line_from
+                returning token, queue, lane, $live
             )
             select array_agg(token), array_agg(queue), min(queue), array_agg(queue) filter (where lane is not null),
-                   array_agg(lane) filter (where lane is not null), array_agg(coalesce(line_from, 0)) filter (where lane is not null)
-            into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places from gone;
+                   array_agg(lane) filter (where lane is not null), array_agg(live_from) filter (where lane is not null),
+                   array_agg(live_seq) filter (where lane is not null)
+            into v_gone, v_queues, v_done_queue, v_next_queues, v_lanes, v_places, v_seqs from gone;
             if coalesce(cardinality(v_gone), 0) < cardinality(p_tokens) then
                 v_refused := array(select t from unnest(p_tokens) t where v_gone is null or t <> all (v_gone));
                 p_runs := array(select r from unnest(p_tokens, p_runs) u(t, r) where t = any (v_gone));
@@ -279,8 +284,8 @@ begin
             into v_next, v_next_tids, v_next_states, v_next_dues, v_next_places, v_next_fresh, v_next_parked, v_next_queues
             from (
                 select h.seq, h.tid, h.state, h.due, h.place, h.expires is null or h.expires >= v_now as fresh, h.parked, u.queue
-                from unnest(v_next_queues, v_lanes, v_places) u(queue, lane, place),
-                lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place) h
+                from unnest(v_next_queues, v_lanes, v_places, v_seqs) u(queue, lane, place, seq),
+                lateral $schema.line_head_$version(v_now, u.queue, u.lane, u.place, u.seq) h
                 order by h.due, h.place, h.seq
             ) h;
         end if;
@@ -296,7 +301,7 @@ begin
                        and (due, place, seq) >= (p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i])
                        order by due, place, seq limit 1
                    ) as laned,
-                   case when v_next is not null then (
+                   case when v_next is not null or p_floors[3 * i - 2] = 0 then (
                        select array[due, place, seq] from $schema.job
                        where $waits and lane is null and queue = q.name and rank = 0 and due <= v_now
                        and (due, place, seq) >= (p_floors[3 * i - 2], p_floors[3 * i - 1], p_floors[3 * i])
@@ -306,6 +311,11 @@ begin
             continue when not found or v_queue.paused;
             if v_queue.collects then
                 raise exception '%', v_queue.name using errcode = 'LW005';
+            end if;
+            -- The next statements begin at the first job: they need not read the dead entries before it again.
+            v_lane_first[3 * i - 2 : 3 * i] := coalesce(v_queue.laned, '{9223372036854775807,0,0}');
+            if p_floors[3 * i - 2] = 0 then
+                v_first[3 * i - 2 : 3 * i] := coalesce(v_queue.plain, '{9223372036854775807,0,0}');
             end if;
             v_want := least(p_most[i], v_left);
             v_left := v_left - v_want;
@@ -336,6 +346,9 @@ begin
                     if p_lane_floors[3 * i - 2] > v_held then
                         p_lane_floors[3 * i - 2] := v_held; p_lane_floors[3 * i - 1] := 0; p_lane_floors[3 * i] := 0;
                     end if;
+                    if v_lane_first[3 * i - 2] >= v_held then
+                        v_lane_first[3 * i - 2 : 3 * i] := array[v_held, 0, 0];
+                    end if;
                 end if;
                 v_next := null;
             end if;
@@ -345,9 +358,9 @@ begin
             end if;
             while v_want > 0 and v_passed < 1000 loop
                 v_plain := not v_queue.expires and (not v_laned or v_rank <> 0);
-                v_floor := case when v_rank = 0 then p_floors[3 * i - 2 : 3 * i] else '{0,0,0}' end;
-                v_after := array[p_lane_floors[3 * i - 2], p_lane_floors[3 * i - 1], p_lane_floors[3 * i] - 1];
-                v_behind := v_rank = 0 and (v_floor[1] > 0 or v_after[1] > 0 and (v_laned or p_full));
+                v_floor := case when v_rank = 0 then v_first[3 * i - 2 : 3 * i] else '{0,0,0}' end;
+                v_after := array[v_lane_first[3 * i - 2], v_lane_first[3 * i - 1], v_lane_first[3 * i] - 1];
+                v_behind := v_rank = 0 and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0 and (v_laned or p_full));
                 loop
                     v_number := cardinality(v_chosen);
                     v_chooses := not v_plain and v_number = 0;
@@ -405,7 +418,7 @@ begin
                                     order by place desc, seq desc limit 1
                                 ) h on true
                                 left join lateral $schema.line_head_$version(
-                                    v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from) f on true
+                                    v_now, v_queue.name, case when h.seq is null then l.lane end, l.line_from, 0) f on true
                                 where h.seq is null and f.seq is not null or h.state < $blocked and h.due <= v_now
                                 union all
                                 select * from (
@@ -470,6 +483,7 @@ begin
                             v_passed := v_passed
                                 + $schema.expire_$version(v_now, array(select s from unnest(v_chosen, v_fresh) u(s, f) where not f));
                             v_after := '{-1,-1,-1}';  -- other jobs came to the front: look again before the others are claimed
+                            v_lane_first := p_lane_floors;
                         end if;
                         if v_seqs is distinct from v_chosen[1 : v_number] then
                             v_seqs := array(
@@ -532,12 +546,13 @@ begin
             exit when v_more;
             continue when p_wants[i] = any (v_ended) and v_passed < 1000;
             continue when exists (select 1 from $schema.queue where name = p_wants[i] and paused);
-            v_more := $schema.has_due_$version(v_now, p_wants[i], p_floors[3 * i - 2 : 3 * i], p_lane_floors[3 * i - 2 : 3 * i]);
+            v_more := $schema.has_due_$version(v_now, p_wants[i], v_first[3 * i - 2 : 3 * i], v_lane_first[3 * i - 2 : 3 * i]);
             if not v_more and (p_floors[3 * i - 2] > 0 or p_lane_floors[3 * i - 2] > 0) then
                 v_cut := v_cut or not p_full;
                 v_more := p_full and $schema.has_due_$version(v_now, p_wants[i], '{0,0,0}', '{0,0,0}');
             end if;
         end loop;
+        v_next_due := null;
         if not v_more then
             select min(f.due) into v_next_due
             from $schema.queue q, lateral (

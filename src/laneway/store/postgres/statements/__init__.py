@@ -36,8 +36,10 @@ _OURS = "state = $running and worker = p_worker"
 _CLAIMS = (
     "state = $running, worker = p_worker, holds = (j.lane is not null)::integer, "
     "unique_key = case when j.end_key is not null then j.unique_key end, "
-    "line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet, j.place) end"
+    "line_from = case when j.holds = 1 then j.line_from when j.lane is not null then least(v_quiet - 1, j.place) end"
 )
+#: Of a lane's holder that leaves: from where on the others of its lane stand, see line_head.
+_LIVE = "coalesce(line_from, 0) as live_from, case when line_from = place then seq else 0 end as live_seq"
 #: How many entries and blocks this transaction has read of the indexes that walks use, and how many entries of those by lane.
 #: Entries that the server knows to be dead are not counted, but their blocks are.
 _WALKED = " + ".join(
@@ -107,4 +109,5 @@ def _fill(text: str, schema: str) -> str:
     }
     put = functools.partial(_WORD.sub, lambda found: words.get(found[1], found[0]))
     words |= {"token": put(_NEXT_TOKEN), "ours": put(_OURS), "claims": put(_CLAIMS), "walked": put(_WALKED), "lined": put(_LINED)}
+    words["live"] = _LIVE
     return put(text)

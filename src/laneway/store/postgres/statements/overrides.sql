@@ -40,6 +40,13 @@ union all
 select distinct worker, 0, cast(null as bigint), cast(null as bytea) from laneway_job
 where state = $running and worker not in (select id from laneway_worker)
 
+-- workers_since: all workers that have sent a beat, and those that hold claims with this token or a later one. Dead entries of earlier
+-- claims are not read.
+-- returns id, beat, at, info; for a worker that holds claims another row, with beat 0, null, null and the first token
+select id, beat, at, info, cast(null as bigint) from laneway_worker
+union all
+select worker, 0, null, null, min(token) from laneway_job where state = $running and token >= :since group by worker
+
 -- forget: delete a worker and its fence.
 with unfenced as (delete from laneway_fence where worker = :id) delete from laneway_worker where id = :id
 

@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -358,8 +358,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("soak")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests stay until the end: no search for garbage needs to look at them, neither on the way nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay until the end: no search for garbage needs to look at them."""
     gc.collect()
     gc.freeze()
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,8 +137,14 @@ class _Program:
 
     def ask(self, sql: str, *values: object) -> list[Any]:
         """Run one statement on a connection of its own, committed at once; return its rows."""
+        with self.asking() as ask:
+            return ask(sql, *values)
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[Callable[..., list[Any]]]:
+        """Return what runs statements as `ask` does, all of them on one connection: a new one costs more than most statements."""
         with _connect(self.socket_url) as connection:
-            return _rows(connection, sql, *values)
+            yield functools.partial(_rows, connection)
 
 
 class Server(_Program):

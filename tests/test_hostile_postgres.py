@@ -62,20 +62,21 @@ class Damaged:
         }
 
     def restore(self) -> None:
-        ask = self.server.ask
-        ask(f"truncate {', '.join(f'laneway.{table}' for table in self.tables)}")
-        for table in self.tables:
-            ask(f"insert into laneway.{table} overriding system value select * from kept.{table}")  # noqa: S608 - our own names
+        with self.server.asking() as ask:
+            ask(f"truncate {', '.join(f'laneway.{table}' for table in self.tables)}")
+            for table in self.tables:
+                ask(f"insert into laneway.{table} overriding system value select * from kept.{table}")  # noqa: S608 - our own names
 
     def damage(self, table: str, column: str, kind: str) -> None:
         """Write another value into a column of each row that lets it in."""
         import psycopg  # noqa: PLC0415 - a missing driver skips tests, and breaks no others
 
         values = itertools.cycle(VALUES[kind])
-        for (row,) in self.server.ask(f"select ctid::text from laneway.{table}"):  # noqa: S608
-            with contextlib.suppress(psycopg.errors.IntegrityError, psycopg.errors.ProgramLimitExceeded):
-                update = f"update laneway.{table} set {column} = %s::{kind} where ctid = %s::tid"  # noqa: S608
-                self.server.ask(update, next(values), row)
+        update = f"update laneway.{table} set {column} = %s::{kind} where ctid = %s::tid"  # noqa: S608
+        with self.server.asking() as ask:
+            for (row,) in ask(f"select ctid::text from laneway.{table}"):  # noqa: S608
+                with contextlib.suppress(psycopg.errors.IntegrityError, psycopg.errors.ProgramLimitExceeded):
+                    ask(update, next(values), row)
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ class Shop:
     """A store with jobs of one lane, claimed by hand, and a user's connection."""
 
     def __init__(self) -> None:
-        self.server = postgresbench.emptied()
+        self.server = postgresbench.renewed()
         self.app = app = App(self.server.url)
 
         @app.task(name="ship", lane="order")

@@ -37,7 +37,7 @@ class Shop:
     """An app with its tasks, on a new store."""
 
     def __init__(self) -> None:
-        self.server = postgresbench.emptied()
+        self.server = postgresbench.renewed()
         self.app = app = App(self.server.url)
         ran.clear()
 

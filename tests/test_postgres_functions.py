@@ -227,11 +227,12 @@ def test_an_exchange_that_looks_no_further_hands_its_lane_on_whatever_else_is_du
     desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True, line_from=40)
     desk.put("next", "a", state, due=50)
     desk.put(other, **OTHERS[other])
+    desk.put("elsewhere", "a", queue="another")
 
     assert desk.exchange(tokens=[7], lanes=["a"], near=2 * NOW, floor=BETWEEN, full=False) == (["next"], False, False, None, None)
     assert not desk.inbox
     assert desk.counted() == [("q", -(state == SCHEDULED), -(state == READY), -(state == RETRYING), -(state == BLOCKED), 0)]
-    assert desk.states() == {"next": RUNNING, other: OTHERS[other].get("state", READY)}
+    assert desk.states() == {"next": RUNNING, other: OTHERS[other].get("state", READY), "elsewhere": READY}
 
 
 @pytest.mark.parametrize("why", ["nothing is next", "expired", "not due"])
@@ -256,6 +257,16 @@ def test_an_exchange_that_looks_no_further_hands_no_lane_of_a_paused_queue_on(de
     assert desk.exchange(tokens=[7], lanes=["a"], near=2 * NOW).claims == []
     assert desk.ask("select id, state, holds from laneway.job") == [("next", READY, 1)]
     assert set(booked(desk)) == {("q", 0, -1, "1", 1, "[],"), ("q", 1, 0, None, 0, None)}
+
+
+def test_an_exchange_that_looks_no_further_hands_no_lane_of_a_collectors_queue_on(desk: Desk) -> None:
+    desk.put("ended", "a", RUNNING, worker="w", token=7, holds=True)
+    desk.put("next", "a", BLOCKED)
+    desk.ask("update laneway.queue set collects = true")
+
+    with pytest.raises(psycopg.DatabaseError) as caught:
+        desk.exchange(tokens=[7], lanes=["a"], near=2 * NOW)
+    assert caught.value.sqlstate == "LW005"
 
 
 def test_an_exchange_that_looks_no_further_hands_no_lane_on_that_the_worker_does_not_hold(desk: Desk) -> None:

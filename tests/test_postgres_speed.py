@@ -19,7 +19,7 @@ import psycopg
 from laneway.core.job import Claim, Gather, Job, lane_id
 from laneway.core.outcome import Done
 from laneway.store.contract import ClaimRequest, Exchange
-from laneway.store.postgres import PostgresStore, exchange, look_around, turn
+from laneway.store.postgres import PostgresStore, exchange, floors, look_around, turn
 from laneway.store.postgres import store as postgres_store
 from laneway.store.postgres.connection import PostgresConnection, Rows
 from settling import settled_alike
@@ -88,8 +88,8 @@ def test_what_an_open_transaction_keeps_from_vacuum_is_not_walked_over_again_and
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT 1")
         store.push(jobs(3000))
-        monkeypatch.setattr(exchange, "FRONT_TAKES", -1)
-        monkeypatch.setattr(exchange, "FRONT_SHARE", 10**9)
+        monkeypatch.setattr(floors, "FRONT_TAKES", -1)
+        monkeypatch.setattr(floors, "FRONT_SHARE", 10**9)
         claims = take(store, [], 1000).claims
         while claims:
             claims = take(store, claims, 1000).claims
@@ -105,8 +105,8 @@ def test_the_next_walk_from_the_front_waits_if_one_has_met_many_dead_entries(
     server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands of dead entries may stand for few blocks of the table: what counts is the entries."""
-    monkeypatch.setattr(exchange, "FLOOR_HOLDS", 0)
-    monkeypatch.setattr(exchange, "FRONT_SHARE", 10**9)
+    monkeypatch.setattr(floors, "FLOOR_HOLDS", 0)
+    monkeypatch.setattr(floors, "FRONT_SHARE", 10**9)
     with psycopg.connect(server.url) as holder:
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT 1")
@@ -149,8 +149,8 @@ def test_jobs_that_left_a_lane_beside_an_open_transaction_are_not_walked_over_ag
 def test_jobs_of_the_other_kind_that_left_are_not_walked_over_by_each_exchange(
     server: postgresbench.Server, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, first: str, index: str
 ) -> None:
-    monkeypatch.setattr(exchange, "FLOOR_HOLDS", 10**9)
-    monkeypatch.setattr(exchange, "FRONT_TAKES", 10**9)
+    monkeypatch.setattr(floors, "FLOOR_HOLDS", 10**9)
+    monkeypatch.setattr(floors, "FRONT_TAKES", 10**9)
     kinds: dict[str, list[str | None]] = {"plain": [None] * 1500, "lanes": [f"{n % 300}" for n in range(1500)]}
     with psycopg.connect(server.url) as holder:
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -186,7 +186,7 @@ def test_a_walk_from_the_front_reads_the_dead_entries_there_once(server: postgre
         for first in range(0, 200, 20):
             store.push([Job(f"{n}", "t", "q", BODY, f"{n}") for n in range(first, first + 20)])
             store._exchanges.put_back()
-            store._exchanges._floors_until = 0.0
+            store._exchanges.floors._last_until = 0.0
             assert len(take(store, [], 10).claims) == 10, "it finds as many as it wants, so it walks once"
         after = [entries_read(server, store, index) for index in ("job_due", "job_due_lane")]
     assert all(late - early < 10 * 1.5 * 3000 for late, early in zip(after, before, strict=True)), (before, after)
@@ -243,7 +243,7 @@ class Beside:
     """A queue whose front is full of entries that vacuum cannot remove, and a worker that walks past them only now and then."""
 
     def __init__(self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(exchange, "NOTHING_BEFORE", 0)
+        monkeypatch.setattr(floors, "NOTHING_BEFORE", 0)
         monkeypatch.setattr(turn, "NOTHING_BEFORE", 0)
         self.store, self.patch = store, monkeypatch
         store.push(jobs(30))
@@ -257,9 +257,9 @@ class Beside:
 
     def walk_slowly(self) -> None:
         """Let each walk from the front be one that met many dead entries, and the next one not be allowed for a minute."""
-        self.patch.setattr(exchange, "FRONT_TAKES", -(10**6))
-        self.patch.setattr(exchange, "FRONT_SHARE", 10**9)
-        self.patch.setattr(exchange, "FRONT_LATEST", 60.0)
+        self.patch.setattr(floors, "FRONT_TAKES", -(10**6))
+        self.patch.setattr(floors, "FRONT_SHARE", 10**9)
+        self.patch.setattr(floors, "FRONT_LATEST", 60.0)
 
     def put_back(self) -> None:
         """Give jobs back to the front, as another process does."""
@@ -281,7 +281,7 @@ def test_jobs_that_a_slow_walk_from_the_front_has_left_are_found_by_the_next_exc
 
 
 def test_a_ring_lets_walks_begin_at_the_front_sooner(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "RUNG_SHARE", 0)
+    monkeypatch.setattr(floors, "RUNG_SHARE", 0)
     monkeypatch.setattr(PostgresStore, "_put_back", lambda *_: None)  # a process that is killed behind its commit
     beside = Beside(store, monkeypatch)
     take(store, [], 10)  # a slow walk from the front
@@ -312,14 +312,14 @@ def test_a_worker_of_a_collector_too_does_not_ask_again_and_again_for_what_its_w
 def test_a_floor_is_not_raised_by_the_answer_to_an_exchange_that_was_sent_before_it_was_lowered(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "NOTHING_BEFORE", 0)
+    monkeypatch.setattr(floors, "NOTHING_BEFORE", 0)
     store.push(jobs(1, "a"))
     [head] = take(store, [], 5).claims
     store.push(jobs(1, "a", first=1))
     assert take(store, [], 5).claims == []  # it is parked
     time.sleep(0.01)
     take(store, [], 5)
-    monkeypatch.setattr(store._exchanges, "_front_at", time.monotonic() + 60)  # as after a slow walk from the front
+    monkeypatch.setattr(store._exchanges.floors, "front_at", time.monotonic() + 60)  # as after a slow walk from the front
     settles = store.begin("w", [settled_alike(head, Done())], [], 0)
     claims = store.begin("w", [], [ClaimRequest("q", 5)], 5)
     assert settles is not None
@@ -440,7 +440,7 @@ def test_a_lane_that_goes_on_looks_into_queues_that_were_not_asked_before(
 def test_jobs_that_another_process_gives_back_let_walks_begin_at_the_front(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "RUNG_SHARE", 0)
+    monkeypatch.setattr(floors, "RUNG_SHARE", 0)
     beside = Beside(store, monkeypatch)
     take(store, [], 10)  # a slow walk from the front
     beside.put_back()

@@ -133,7 +133,7 @@ def _array(kind: int, values: Sequence[bytes | None]) -> bytes:
     if not values:
         return _nothing(kind)
     parts = [part for value in values for part in ((_size(len(value)), value) if value is not None else (_NULL,))]
-    return b"".join([_HEAD(1, 1, kind, len(values), 1), *parts])
+    return b"".join([_head(1, 1, kind, len(values), 1), *parts])
 
 
 @functools.cache
@@ -142,8 +142,7 @@ def _nothing(kind: int) -> bytes:
     return struct.pack(">iii", 0, 0, kind)
 
 
-_size, _HEAD = struct.Struct(">i").pack, struct.Struct(">iiiii").pack
-_NULL = _size(-1)
+_size, _head, _NULL = struct.Struct(">i").pack, struct.Struct(">iiiii").pack, struct.pack(">i", -1)
 
 
 def encoded(value: str) -> bytes:

@@ -34,9 +34,9 @@ from laneway.store.postgres.connection import (
     names,
     texts,
 )  # fmt: skip
+from laneway.store.postgres.floors import FloorPair, Floors, is_slow
 from laneway.store.postgres.look_around import LookAround
 from laneway.store.postgres.statements import call, numbered, statements
-from laneway.store.postgres.turn import NOTHING_BEFORE
 from laneway.store.postgres.wire import Sent
 from laneway.store.runs import Run
 from laneway.store.sql.claim import claim_lanes
@@ -50,28 +50,11 @@ __all__ = ["PostgresExchanges"]
 
 #: While a worker keeps receiving claims, depths of queues up to this old are good enough, seconds.
 LATELY = 1.0
-#: For how long walks begin where the last one did, seconds. Then they begin at the front, and find jobs that other processes gave
-#: back.
-FLOOR_HOLDS = 1.0
-#: If an exchange with walks from the front reads more than FRONT_TAKES blocks and entries of indexes for each queue, plus
-#: EACH_TAKES for each job that it settles or claims, it has met many dead ones: vacuum has not come yet, or cannot remove them,
-#: since a transaction is open somewhere. A block or an entry takes about a microsecond (the measured duration says nothing: the
-#: server may be busy). Walks begin at the front again only after FRONT_SHARE times that duration, or RUNG_SHARE times if the
-#: store has rung meanwhile or jobs were put back there, and at most FRONT_LATEST seconds.
-FRONT_TAKES, EACH_TAKES, FRONT_SHARE, RUNG_SHARE, FRONT_LATEST = 100, 30, 20, 4, 60.0
-
 #: If an exchange reads more entries by lane than this for each claim, the next ones of its kind send along where the live jobs of
 #: lanes begin, for LINES_HELP seconds. That helps while a transaction is open somewhere. Otherwise it costs more than it saves.
 LINES_TAKE, LINES_HELP = 12, 10.0
 #: How many lanes of a queue are remembered.
 MOST_LINES = 4096
-
-#: Due, place and sequence number of a job: a walk begins there.
-Floor = tuple[int, int, int]
-NO_FLOOR: Floor = (0, 0, 0)
-#: Where walks of jobs without lanes begin, and of lanes.
-Floors = tuple[Floor, Floor]
-NO_FLOORS: Floors = (NO_FLOOR, NO_FLOOR)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -86,7 +69,7 @@ class ExchangeRequest(NamedTuple):
     lowered: int  #: how many times floors had been lowered
     full: bool  #: its walks may begin at the front
     near: int  #: until then it looks no further than to the lane's next job, by the store's clock
-    floors: list[Floors]  #: where its walks begin, for each want
+    floors: list[FloorPair]  #: where its walks begin, for each want
 
 
 class PostgresExchanges:
@@ -98,13 +81,8 @@ class PostgresExchanges:
         self._epochs: dict[str, tuple[int, Move | None]] = {}  # by worker: see `_epoch`, `_closed`
         self._started: dict[str, str] = {}  # by worker: when the server was started, as far as the worker knows
         self._collectors: set[str] = set()  # queues that are known to be a collector's
-        self.floors: dict[str, Floors] = {}  #: by queue: where walks begin
-        self._empty: dict[str, Floors] = {}  # by queue: no due job is before this point, by the last walks
-        self._floors_until = 0.0
-        self._front_at = 0.0  # when walks may begin at the front again, monotonic
-        self._rung_at = 0.0  # and when they may if the store has rung
+        self.floors = Floors()
         self._back = ""  # how often jobs were put back to the front, as the store says
-        self._lowered = 0  # how many times floors were lowered: an exchange that was sent before must not raise them
         self._lines: dict[str, dict[str, int]] = {}  # by queue and lane: all its jobs have this place or a later one
         self._lines_until = {False: 0.0, True: 0.0}  # how long they are sent along, by `ExchangeRequest.goes_on`
         self._around = LookAround(store.wire)
@@ -121,13 +99,12 @@ class PostgresExchanges:
 
     def put_back(self) -> None:
         """Let the next walks begin at the front: something was put back there."""
-        self.floors, self._empty, self._front_at = {}, {}, 0.0
-        self._lowered += 1
+        self.floors.put_back()
         self._around.forget()
 
     def rung(self) -> None:
         """Let walks begin at the front sooner: something may have been put back there."""
-        self._front_at = min(self._front_at, self._rung_at)
+        self.floors.rung()
         self._around.forget()
 
     def exchange(self, worker: str, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> Exchange:
@@ -268,16 +245,10 @@ class PostgresExchanges:
 
     def _request(self, settled: Sequence[Settled], wants: Sequence[ClaimRequest], limit: int) -> ExchangeRequest:
         """Return an exchange that begins its walks where it should now."""
-        now = time.monotonic()
-        full = now >= self._front_at
-        if full and limit > 0 and now > self._floors_until:
-            self._floors_until, self.floors = now + FLOOR_HOLDS, {}
-            floors = [NO_FLOORS for _ in wants]
-        else:
-            floors = [self._floors_of(want.queue) for want in wants]
+        full, floors = self.floors.begin(wants, limit)
         goes_on = len(settled) == 1 and settled[0].claim.unit.lane is not None
         near = self._around.is_good_until(settled[0].claim.queue, wants) if goes_on and limit > 0 else 0
-        return ExchangeRequest(settled, wants, limit, goes_on, self._lowered, full, near, floors)
+        return ExchangeRequest(settled, wants, limit, goes_on, self.floors.lowered, full, near, floors)
 
     def _call(self, worker: str, epoch: int, asked: ExchangeRequest) -> Statement:
         """Return the call of the function that does an exchange."""
@@ -316,7 +287,7 @@ class PostgresExchanges:
         if head[1] is None:  # nothing else was looked for: the last look around still counts
             due_in = self._around.due_in(head[9])
         elif head[10] and not more:  # walks were cut short: ask again as soon as they may begin at the front
-            again = max(int((self._front_at - time.monotonic()) * 1_000_000), 0)
+            again = max(int((self.floors.front_at - time.monotonic()) * 1_000_000), 0)
             due_in = again if due_in is None else min(due_in, again)
         refused = [int(token) for token in head[2].split(",")] if head[2] else []
         if asked.goes_on and asked.limit and not more and head[1] is not None:
@@ -325,47 +296,19 @@ class PostgresExchanges:
 
     def _learn(self, rows: list[Any], head: Any, asked: ExchangeRequest, claimed: int) -> None:
         """Learn where the next walks begin, and what the next exchanges send along."""
-        more, cut = head[6], head[10]
-        slow = head[7] > FRONT_TAKES * max(len(asked.wants), 1) + EACH_TAKES * (len(asked.settled) + claimed)
-        if asked.lowered == self._lowered and head[1] is not None:
-            self._raise_floors(rows, asked.wants, head[1], head[9], found_late=slow and bool(more) and not cut)
-        if (held := head[13]) is not None:
-            self._lowered += 1
-            for floors in (self.floors, self._empty):
-                floors.update({queue: (plain, min(laned, (held, 0, 0))) for queue, (plain, laned) in list(floors.items())})
+        more, cut, floors = head[6], head[10], self.floors
+        slow = is_slow(head[7], len(asked.wants), len(asked.settled) + claimed)
+        if asked.lowered == floors.lowered and head[1] is not None:
+            floors.raise_to(rows, asked.wants, head[1], head[9], found_late=slow and bool(more) and not cut)
+        if head[13] is not None:
+            floors.lower_to(head[13])
         if int(head[3]) > LINES_TAKE * (1 + claimed):
             self._lines_until[asked.goes_on] = time.monotonic() + LINES_HELP
         if slow and not cut:
-            self._rung_at, self._front_at = (
-                time.monotonic() + min(share * head[7] / 1_000_000, FRONT_LATEST) for share in (RUNG_SHARE, FRONT_SHARE)
-            )
+            floors.was_slow(head[7])
         if head[4] != self._back:
             self._back = head[4]
             self.rung()
-
-    def _raise_floors(self, rows: list[Any], wants: Sequence[ClaimRequest], nothing: int, now: int, *, found_late: bool) -> None:
-        """Let later walks begin where these have found something, or near the store's time where they have found nothing.
-
-        `found_late`: they went from the front past many dead entries, and have left jobs there. Walks begin at the front again
-        only after a while, so the next ones begin at the jobs that were found, also where the front was taken to be empty.
-        """
-        for number, want in enumerate(wants):
-            mine = [row for row in rows if row[4] == want.queue and row[0] % 1000 == 500]
-            plain = next((row[8:11] for row in mine if row[5] is None), NO_FLOOR)
-            laned = next((row[8:11] for row in mine if row[5] is not None), NO_FLOOR)
-            self.floors[want.queue] = (plain, laned)
-            before, bits, here = self._empty.get(want.queue, NO_FLOORS), nothing >> 2 * number, (now - NOTHING_BEFORE, 0, 0)
-            if found_late:
-                before = _lower(before[0], plain), _lower(before[1], laned)
-            self._empty[want.queue] = (
-                max(plain, before[0], here if bits & 1 else NO_FLOOR), max(laned, before[1], here if bits & 2 else NO_FLOOR),
-            )  # fmt: skip
-
-    def _floors_of(self, queue: str) -> Floors:
-        """Return where walks begin: where the last one did, or where those of the other kind have found nothing."""
-        plain, laned = self.floors.get(queue, NO_FLOORS)
-        no_plain, no_laned = self._empty.get(queue, NO_FLOORS)
-        return max(plain, no_plain), max(laned, no_laned)
 
     def _remember_line(self, queue: str, lane: str, line_from: int) -> None:
         """Remember where the live jobs of a lane begin."""
@@ -382,11 +325,6 @@ class PostgresExchanges:
 
 
 _token = itemgetter(1)
-
-
-def _lower(floor: Floor, found: Floor) -> Floor:
-    """Return the floor below which nothing waits, if a walk from the front has found this first; NO_FLOOR: nothing."""
-    return floor if found == NO_FLOOR else min(floor, found)
 
 
 def _unzipped(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:

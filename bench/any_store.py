@@ -222,9 +222,9 @@ def drained(app: App, number: int = MANY, slots: int = 10) -> float:
 
 
 class Noops:
-    """An app with tasks that do nothing. `tidy` is done when jobs were enqueued, before the time is taken."""
+    """An app with tasks that do nothing, in the first of its queues. `tidy` is done before the time is taken."""
 
-    def __init__(self, url: str, tidy: Callable[[], object] = int) -> None:
+    def __init__(self, url: str, tidy: Callable[[], object] = int, queues: int = 1) -> None:
         app = self.app = App(url)
         self._tidy = tidy
 
@@ -238,6 +238,8 @@ class Noops:
         def in_lane(lane: int, text: str) -> None: ...
 
         self.plain, self.on_loop, self.in_lane = plain, on_loop, in_lane
+        for number in range(1, queues):
+            app.task(name=f"other-{number}", queue=f"other-{number}")(lambda: None).enqueue()
 
     def of(self, task: Task[[int, str], Any, None], lanes: int = MANY, number: int = MANY) -> Callable[[], float]:
         """Enqueue many, numbered up to `lanes`, and return how fast ten slots run them."""

@@ -59,6 +59,7 @@ def postgres_noop(_: Path) -> None:
         tidy = _tidy(server)
         raw, durable = RawPostgres(server, durable=False), RawPostgres(server, durable=True)
         ours, kept = Noops(server.url, tidy), Noops(f"{server.url}?schema=kept&synchronous=on", tidy)
+        beside = Noops(f"{server.url}?schema=beside", tidy, queues=4)
         figures = compare(
             "no-op jobs on PostgreSQL through one worker with 10 slots",
             {
@@ -70,6 +71,7 @@ def postgres_noop(_: Path) -> None:
                 "plain, durable": kept.of(kept.plain),
                 "async": ours.of(ours.on_loop),
                 "one hot lane": ours.of(ours.in_lane, lanes=1, number=HOT),
+                "one hot lane, a worker of four queues": beside.of(beside.in_lane, lanes=1, number=HOT),
                 "1,000 lanes": ours.of(ours.in_lane, lanes=1_000),
                 **{peer.name: functools.partial(peer.work, MANY if peer.package == "pgqueuer" else FEW) for peer in peers},
             },
@@ -83,6 +85,7 @@ def postgres_noop(_: Path) -> None:
         judge("one hot lane, of the durable raw loop of one", figures["one hot lane"] / single, least=0.6)
         ours.close()
         kept.close()
+        beside.close()
 
 
 def postgres_push(_: Path) -> None:

@@ -1,9 +1,9 @@
 """Looking around: which exchanges of a busy lane also look for other jobs.
 
-A worker that runs the jobs of one lane asks the store after each of them. Finding out whether anything else is due takes the
-server as long as settling the job and claiming the next. So for a moment after an exchange has found nothing else, the next
-exchanges look no further than to the lane's next job. Whatever else this process asks of the store ends that moment, since it may
-have added a job. A worker that is busy with a lane finds jobs of other processes at most `EVERY` later.
+A worker that runs the jobs of one lane asks the store after each of them. If it has several queues, finding out that nothing
+else is due takes the server longer than settling the job and claiming the next. So for a moment after an exchange has found
+nothing else, the next exchanges look no further than to the lane's next job. Whatever else this process asks of the store ends
+that moment, since it may have added a job. A worker that is busy with a lane finds jobs of other processes at most `EVERY` later.
 
 Enters: answers of exchanges.  Leaves: whether the next one may look no further.
 """

@@ -35,7 +35,11 @@ import subprocess, time
 from fastapi_shop import api, jobs
 
 @jobs.task
+def begun() -> None: ...
+
+@jobs.task
 def slow(seconds: float) -> None:
+    begun.using(run_after=3600).enqueue()  # tells that the run has begun: a claim alone goes back if the worker is stopped
     time.sleep(seconds)
 
 @jobs.task

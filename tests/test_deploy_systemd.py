@@ -162,7 +162,7 @@ def test_systemd_runs_the_units_and_a_stop_lets_jobs_finish(booted: Booted) -> N
         os.kill(booted.main(worker), signal.SIGKILL)
         until(lambda: booted.show(worker, "NRestarts") == "1", "its restart")
         app.enqueue("shop.slow", 1.0)
-        until(lambda: app.inspect.counts()["running"] == 1, "the slow job")
+        until(lambda: app.inspect.counts()["scheduled"] == 1, "the start of the slow job")
         booted.ctl("stop", worker)
         assert (booted.show(worker, "ActiveState"), booted.show(worker, "Result")) == ("inactive", "success")
         assert app.stats.totals()["processed"] == 1

@@ -657,7 +657,7 @@ def test_nobody_listens_there(opened: Callable[..., RedisStore], server: redisbe
 def test_threads_share_few_connections_and_one_that_waits_too_long_is_told(
     store: RedisStore, server: redisbench.Server, opened: Callable[..., RedisStore]
 ) -> None:
-    shared = opened(server, connections=2)
+    shared = opened(server, connections=2, timeout=SOON, enqueue_timeout=SOON)  # however busy the machine is
     threads = [threading.Thread(target=lambda: [shared.push([job()]) for _ in range(50)]) for _ in range(8)]
     for thread in threads:
         thread.start()

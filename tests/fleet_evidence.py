@@ -78,6 +78,7 @@ class Fault:
     since: int  #: just before it was done
     done: int  #: all of them were seen dead, or stopped
     over: int = 0  #: they were woken again
+    fleet: int = 0  #: their session, as their records have it; 0: not known. Others may get their pids later
 
     def hit(self, run: Run) -> bool:
         """Say whether a run's claim may have been unsettled when this happened to its process."""
@@ -244,7 +245,7 @@ def _after_the_end(marks: Iterable[Mark], faults: Iterable[Fault]) -> Iterator[s
             when[pid].append(fault)
     for mark in marks:
         for fault in when[mark.pid]:
-            if fault.done < mark.at and (fault.what != "freeze" or mark.at < fault.over):
+            if fault.fleet in {0, mark.fleet} and fault.done < mark.at and (fault.what != "freeze" or mark.at < fault.over):
                 yield f"process {mark.pid} wrote the {mark.what} of job {mark.id} after its {fault.what}"
 
 

@@ -156,7 +156,7 @@ class Fleet:
         else:
             # Dead and buried: who lives on in the fleet leaves no zombie.
             until(lambda: doomed.isdisjoint(p.pid for p in self.remains()), f"the end of {doomed}, killed with {role} {hit},")
-        fault = Fault("kill", role, frozenset(names.values()), since, time.monotonic_ns())
+        fault = Fault("kill", role, frozenset(names.values()), since, time.monotonic_ns(), fleet=self.session)
         self._trial.faults.append(fault)
         return fault
 

@@ -40,8 +40,8 @@ class Story:
                 self.marks.append(Mark(what, name, name[0], int(name[1:]), self._token, attempt, *who, round(at * MS)))
         return self
 
-    def kill(self, at: float, *pids: int, role: str = "worker", takes: float = 1) -> Story:
-        self.faults.append(Fault("kill", role, frozenset(pids), round(at * MS), round((at + takes) * MS)))
+    def kill(self, at: float, *pids: int, role: str = "worker", takes: float = 1, fleet: int = SUPERVISOR) -> Story:
+        self.faults.append(Fault("kill", role, frozenset(pids), round(at * MS), round((at + takes) * MS), fleet=fleet))
         return self
 
     def freeze(self, at: float, until: float, *pids: int) -> Story:
@@ -329,6 +329,11 @@ def test_a_freeze_explains_no_overlap_of_others(story: Story) -> None:
 def test_who_writes_after_its_death_was_not_dead(story: Story) -> None:
     story.run("a0", 0, 5).run("b0", 0, 5, BOB).kill(3, ANN, takes=1)
     assert story.run("a1", 6, 7, BOB).mistake() == "process 102 wrote the end of job a0 after its kill"
+
+
+def test_a_process_of_another_fleet_may_have_the_pid_of_one_that_was_killed(story: Story) -> None:
+    story.kill(1, ANN, takes=1, fleet=SUPERVISOR + 1)
+    assert not story.run("a0", 3, 5).run("b0", 3, 5, BOB).run("a1", 6, 7, BOB).mistakes()
 
 
 def test_who_writes_while_it_is_frozen_was_not_frozen(story: Story) -> None:
